@@ -59,7 +59,7 @@ def searched_once() -> Iterator[None]:
             found,
             ranked=[*found.ranked],
             counts=replace(found.counts),
-            notes=[*found.notes],
+            findings=[*found.findings],
             candidates=[*found.candidates],
         )
 

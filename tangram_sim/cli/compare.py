@@ -135,7 +135,7 @@ def print_answers(answers: "list[PlannerAnswer]") -> None:
             right=(2, 3, 4, 5, 6),
             leaves=(4, 6, 3, 5),
         )
-        print_line(f"no plan on the cluster below {show_seconds(told[0][1].lower_bound_step_s)}")
+        print_line(f"lower bound {show_seconds(told[0][1].lower_bound_step_s)}")
     plans = [plan for _, plan in told]
     for doubt in doubted(kind for plan in plans for kind in plan.gpu_kinds):
         print_line(doubt)

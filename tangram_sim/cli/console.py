@@ -7,13 +7,16 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tangram_sim.cli.paint import coloured, painted
 from tangram_sim.cli.printable import PrintableStream, printable, shortened
 from tangram_sim.cli.tables import ConsoleTable
 from tangram_sim.cli.verbosity import Verbosity, chosen
 from tangram_sim.cli.wording import as_options
+
+if TYPE_CHECKING:
+    from tangram_sim.findings import Finding
 
 PIPE_WIDTH = 200  # of a pipe or file when COLUMNS does not say otherwise: nobody's window wraps it
 MOST_NOTES = 5  # beside an answer, unless --verbose asks for all
@@ -70,6 +73,20 @@ def print_notes(notes: Sequence[str]) -> None:
         print_line(f"note: {note}")
     if len(shown) < len(notes):
         print_line(f"and {len(notes) - len(shown)} more notes: --verbose")
+
+
+def print_findings(findings: Sequence["Finding"]) -> None:
+    """Print the first few findings; how the answer was found, and all others, under --verbose."""
+    from tangram_sim.findings import Severity
+
+    details = chosen() is Verbosity.VERBOSE
+    print_notes([each.text for each in findings if details or each.severity < Severity.DETAIL])
+
+
+def print_detail(text: str) -> None:
+    """Print an extra line that only --verbose shows: counters, second bounds, where figures come from."""
+    if chosen() is Verbosity.VERBOSE:
+        print_line(text)
 
 
 def print_remark(text: str) -> None:

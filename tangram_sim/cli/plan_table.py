@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli.console import print_line, print_notes, print_remark, print_widest
+from tangram_sim.cli.console import print_detail, print_findings, print_line, print_remark, print_widest
 from tangram_sim.cli.plan_words import (
     batch_words,
     count,
@@ -40,22 +40,22 @@ def print_document(document: "PlanDocument") -> None:
         f"{document.gpus_used} of {document.gpus_total} GPUs"
     )
     bound = document.work_bound_step_s or document.lower_bound_step_s
-    gap = f" (gap {(document.step_s / bound - 1) * 100:.0f} %)" if bound else ""
+    gap = f" (optimality gap {(document.step_s / bound - 1) * 100:.0f} %)" if bound else ""
     print_line(
         f"{batch_words(document)} ({document.microbatch_per_rank} per rank at most)   "
-        f"bubble and waits {document.bubble_fraction * 100:.1f} %   "
-        f"no plan on the cluster below {show_seconds(bound)}{gap}"
+        f"pipeline bubble and waiting {document.bubble_fraction * 100:.1f} %   "
+        f"lower bound {show_seconds(bound)}{gap}"
     )
     nearest = document.lower_bound_step_s
     if nearest not in (bound, document.pipeline_bound_step_s):
-        print_line(
-            f"none of the {document.lower_bound_covers}, below {show_seconds(nearest)} "
+        print_detail(
+            f"lower bound on {document.lower_bound_covers}: {show_seconds(nearest)} "
             f"({gap_words(document, nearest)})"
         )
     least = document.pipeline_bound_step_s
     if least:
-        print_line(
-            f"no single pipeline of the layouts searched below {show_seconds(least)} "
+        print_detail(
+            f"lower bound on single pipelines of the layouts searched: {show_seconds(least)} "
             f"({gap_words(document, least)})"
         )
     _print_stages(document.stages)
@@ -64,11 +64,11 @@ def print_document(document: "PlanDocument") -> None:
         print_remark(doubt)
     if document.partial_plans is not None:
         _print_launch(document)
-    print_notes(document.notes)
+    print_findings(document.findings)
     if document.partial_plans is not None:
         counts = document.partial_plans
-        print_remark(
-            f"searched: {count(counts.asked, 'question')} asked, {counts.redundant:,} redundant, "
+        print_detail(
+            f"searched: {count(counts.asked, 'partial plan')} requested, {counts.redundant:,} reused, "
             f"{counts.imbalanced:,} imbalanced, {counts.infeasible:,} infeasible, "
             f"{count(counts.dominated, 'layout')} dominated; {count(counts.played, 'plan')} simulated "
             f"in {document.planning_s or 0:.1f} s ({document.planning_cpu_s or 0:.1f} CPU-s)"
@@ -83,7 +83,7 @@ def _print_launch(document: "PlanDocument") -> None:
     if document.launchable_with:
         print_remark(f"can be launched with {', '.join(document.launchable_with)}: `tangram export`")
     elif near is not None:
-        doubt = "" if near.told_apart else ", cannot be told apart"
+        doubt = "" if near.told_apart else ", statistically tied"
         print_remark(
             f"no framework launches this plan; {', '.join(near.frameworks)} can launch one of "
             f"{show_seconds(near.step_s)} ({(near.ratio - 1) * 100:+.1f} %{doubt}): {near.summary} (`--for "

@@ -5,10 +5,21 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tangram_sim.clusters import Cluster
+from tangram_sim.findings import Finding, Severity, declare
+
+IDLE_IN_DOMAIN = declare(
+    "idle-in-scale-up-domain",
+    Severity.NOTE,
+    "{group}: {idle:listed} GPUs of a scale-up domain stay idle; with them the step would be no shorter, or "
+    "groups of ranks would lie across two domains",
+)
+IDLE_GPUS = declare(
+    "idle-gpus", Severity.NOTE, "{idle} of {gpus} GPUs stay idle: {kinds:listed}{reason}{without_units}"
+)
 
 
-def idle_in_domains(cluster: Cluster, ranks: Iterable[int]) -> list[str]:
-    """A note for every node group of which some domains are used in part, given the ranks that are used."""
+def idle_in_domains(cluster: Cluster, ranks: Iterable[int]) -> list[Finding]:
+    """A finding for every node group with domains of which some GPUs are idle, given the ranks in use."""
     used = set(ranks)
     places: dict[tuple[int, int], list[int]] = {}
     first, taken = 0, Counter[int]()
@@ -18,7 +29,7 @@ def idle_in_domains(cluster: Cluster, ranks: Iterable[int]) -> list[str]:
         places.setdefault(domain, []).extend(range(first, first + node.gpus))
         taken[group] += 1
         first += node.gpus
-    notes = []
+    findings = []
     for number, kind in enumerate(cluster.groups):
         if kind.node.scale_up_nodes < 2:
             continue
@@ -26,16 +37,13 @@ def idle_in_domains(cluster: Cluster, ranks: Iterable[int]) -> list[str]:
         idle = [len(members) - len(used.intersection(members)) for members in domains]
         partly = [(left, len(all_)) for left, all_ in zip(idle, domains, strict=True) if 0 < left < len(all_)]
         if partly:
-            left = ", ".join(f"{count} of {size}" for count, size in partly)
-            notes.append(
-                f"{kind.name}: {left} GPUs of a scale-up domain stay idle; with them the step would be no "
-                f"shorter, or groups of ranks would lie across two domains"
-            )
-    return notes
+            left_of = [f"{count} of {size}" for count, size in partly]
+            findings.append(IDLE_IN_DOMAIN(group=kind.name, idle=left_of))
+    return findings
 
 
-def idle_in_groups(cluster: Cluster, ranks: Iterable[int], dtype: str, why: str = "") -> list[str]:
-    """A note on all GPUs that are not among the ranks in use, those without units for `dtype` told apart.
+def idle_in_groups(cluster: Cluster, ranks: Iterable[int], dtype: str, why: str = "") -> list[Finding]:
+    """A finding on all GPUs that are not among the ranks in use, those without units for `dtype` told apart.
 
     `why` is what a search knows of the reason; a plan that was given, or one planner's only, has none. Where
     only GPUs without such units are idle there is no note: a search leaves them out and says so itself.
@@ -51,7 +59,7 @@ def idle_in_groups(cluster: Cluster, ranks: Iterable[int], dtype: str, why: str 
             idle += left
     if not able:
         return []
-    words = [f"{idle} of {cluster.gpus} GPUs stay idle: {', '.join(able)}", *([why] if why else [])]
-    if lacking:
-        words.append(f"{', '.join(lacking)}, without units for {dtype}")
-    return ["; ".join(words)]
+    reason = f"; {why}" if why else ""
+    without = f"; {', '.join(lacking)}, without units for {dtype}" if lacking else ""
+    figures = {"idle": idle, "gpus": cluster.gpus, "kinds": able}
+    return [IDLE_GPUS(**figures, reason=reason, without_units=without)]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
 from tangram_sim.errors import TangramError
+from tangram_sim.findings import Finding
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.placement.cutting import Tolerances
 from tangram_sim.training.plan import Plan
@@ -101,8 +102,8 @@ class Found:
     ranked: list[Scored]
     lower_bound_step_s: float
     counts: Counts
-    notes: list[str] = field(default_factory=list)
-    stopped: list[str] = field(default_factory=list)  # what ended it early: told before all other notes
+    findings: list[Finding] = field(default_factory=list)
+    stopped: list[Finding] = field(default_factory=list)  # what ended it early
     candidates: list[Candidate] = field(default_factory=list)
     loads: tuple[float, float] = (0.0, 0.0)  # least and largest load of a pair that was asked about
     lost: float = 0.0  # at most this share of the step was lost to a window

@@ -4,26 +4,27 @@ import platform
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from tangram_sim.findings import Finding, Severity, declare
 
 LEAST_GRACE_S = 0.3
 # What may be computed beyond a limit while there is no answer at all: on a machine that others use that takes
 # longer by the clock, and late is better than nothing.
 ANSWERLESS_CPU_S = 1.5
-_BY = "stopped by"
-AT_ONCE = "time limit 0:"
-_STOPS = (_BY, AT_ONCE)  # how every note begins that says what ended a search
-
-
-def behind_stops(words: str, notes: Sequence[str], otherwise: Sequence[str] = ()) -> list[str]:
-    """The notes with `words` first, but for those that say what ended a search: nobody may miss these.
-
-    `otherwise`: what stands there where no note says so.
-    """
-    stops = [note for note in notes if note.startswith(_STOPS)] or [*otherwise]
-    return [*stops, words, *(note for note in notes if note not in stops)]
+BY_HAND = declare("stopped-by-hand", Severity.STOPPED, "stopped by hand: the best plan so far")
+BY_LIMIT = declare(
+    "stopped-by-time-limit",
+    Severity.STOPPED,
+    "stopped by the time limit of {limit_s:g} s: the best plan so far",
+)
+BY_SHARE = declare(
+    "stopped-by-share-of-time-limit",
+    Severity.STOPPED,
+    "stopped by its share of the time limit, {share_s:g} of {limit_s:g} s: the best plan so far",
+)
 
 
 @dataclass
@@ -56,12 +57,11 @@ class Deadline:
         self.stopped = self.stopped or self.left_s() <= 0
         return self.stopped
 
-    def notes(self) -> list[str]:
-        """What to tell about a plan that was found; nothing where the search came to its end."""
+    def findings(self) -> list[Finding]:
+        """What ended the search; nothing where it came to its end."""
         if self.interrupted:
-            return [f"{_BY} hand: the best plan so far"]
-        told = f"{_BY} the time limit of {round(self.limit_s, 2):g} s: the best plan so far"
-        return [told] if self.stopped else []
+            return [BY_HAND()]
+        return [BY_LIMIT(limit_s=round(self.limit_s, 2))] if self.stopped else []
 
     def share(self, limit_s: float) -> "Deadline":
         """A deadline for a part of the work: over after `limit_s` seconds, or when this one is."""
@@ -186,12 +186,12 @@ class _Share(Deadline):
         with self.whole.waiting():
             yield
 
-    def notes(self) -> list[str]:
-        """The whole deadline's notes where that is over; else that its share was."""
+    def findings(self) -> list[Finding]:
+        """The whole deadline's findings where that is over; else that its share was."""
         if self.stopped and self.whole.over():
-            return self.whole.notes()
-        told = f"{_BY} its share of the time limit, {self._own()}: the best plan so far"
-        return [told] if self.stopped else []
+            return self.whole.findings()
+        figures = {"share_s": round(self.limit_s, 2), "limit_s": round(self.asked_s, 2)}
+        return [BY_SHARE(**figures)] if self.stopped else []
 
     def _own(self) -> str:
         return f"{round(self.limit_s, 2):g} of {round(self.asked_s, 2):g} s"

@@ -4,16 +4,20 @@ from collections.abc import Sequence
 
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.training.job import Job
 
+AS_ASKED = declare("island-left-out-as-asked", Severity.NOTE, "{island} ({gpu}) left out as asked")
+NO_UNITS = declare("island-without-units", Severity.NOTE, "{island} ({gpu}) left out: no {dtype} units")
+
 
 def usable_islands(
     cluster: Cluster, job: Job, hwdb: Hwdb, wishes: SearchOptions
-) -> tuple[tuple[Island, ...], list[str]]:
-    """Islands the planner may use, and notes on those it may not.
+) -> tuple[tuple[Island, ...], list[Finding]]:
+    """Islands the planner may use, and findings on those it may not.
 
     Raises InfeasibleError when none is left, UnknownNameError for names in --order or --exclude that
     are no island.
@@ -31,17 +35,18 @@ def usable_islands(
         raise BadInputError(f"`order=` and `exclude=` both name {', '.join(both)}; drop it from one of them")
     if len(set(wishes.order)) != len(wishes.order):
         raise BadInputError(f"`order=` names an island twice: {','.join(wishes.order)}; name each once")
-    notes, usable = [], []
+    findings, usable = list[Finding](), list[Island]()
     for island in islands:
         if island.name in wishes.exclude or (wishes.order and island.name not in wishes.order):
-            notes.append(f"{island.name} ({island.gpu.name}) left out as asked")
+            findings.append(AS_ASKED(island=island.name, gpu=island.gpu.name))
         elif not island.gpu.peak_flop_per_s(job.precision.compute):
-            notes.append(f"{island.name} ({island.gpu.name}) left out: no {job.dtype} units")
+            findings.append(NO_UNITS(island=island.name, gpu=island.gpu.name, dtype=job.dtype))
         else:
             usable.append(island)
     if not usable:
-        raise InfeasibleError(f"no island of {cluster.name} is left to plan on: {'; '.join(notes)}")
-    return tuple(usable), notes
+        why = "; ".join(map(str, findings))
+        raise InfeasibleError(f"no island of {cluster.name} is left to plan on: {why}")
+    return tuple(usable), findings
 
 
 def _hint(wish: str, name: str, islands: Sequence[Island]) -> str:

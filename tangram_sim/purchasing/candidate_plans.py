@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tangram_sim.findings import Severity, declare
 from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
@@ -18,6 +19,7 @@ from tangram_sim.studies.sweep import Sweep
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 
+PLAN_OF_SMALLER_FLEET = declare("plan-of-smaller-fleet", Severity.NOTE, "the {whose}: {why}")
 # GPUs of all candidates together up to which all are planned finely: some .05 CPU seconds each. Of islands
 # of a few GPUs whole ones say least: a fleet of 27 GPUs was a fifth faster when planned finely.
 SMALL_GPUS = 600
@@ -106,8 +108,8 @@ class CandidatePlans:
         played = forecast(plan, own)
         bound_s = api.quick_bound(plan, own)
         whose = "fleet's own plan" if inside < self.standing else f"plan of {self.candidates[inside][0]}"
-        notes = [*cautions(played), f"the {whose}: {why}"]
-        return PlanOutcome(document(played, own, reads, bound_s, notes))
+        findings = [*cautions(played), PLAN_OF_SMALLER_FLEET(whose=whose, why=why)]
+        return PlanOutcome(document(played, own, reads, bound_s, findings))
 
     def _groups(self, inside: int, number: int) -> dict[int, int] | None:
         """Where candidate `number` has the groups of candidate `inside`; None where it does not."""

@@ -42,7 +42,7 @@ def _said_of(row: "WhatIfRow", document: "PlanDocument", formats: set[str]) -> I
     """
     used = zip(row.fleet.members, row.uses, strict=True)
     vendors = {member.node.gpu.vendor for member, use in used if use.gpus_used}
-    yield between_vendors(vendors) if len(vendors) > 1 else ""
+    yield between_vendors(vendors).text if len(vendors) > 1 else ""
     full = max(stage.peak_memory_bytes / stage.memory_capacity_bytes for stage in document.stages)
     yield "the fullest GPU has less than 5 % of its memory free" if full > NEARLY_FULL else ""
     others = ", ".join(sorted(formats - {"fp16"}))

@@ -204,7 +204,7 @@ def _judged(document: PlanDocument, sources: tuple[str, ...]) -> list[str]:
     open_ones = [one for one in document.alternatives if not one.told_apart]
     if open_ones:
         many = page.figure_of(f"{len(open_ones)} of the {len(document.alternatives)}", sources)
-        found.append(f"A tie: {many} alternatives cannot be told apart from this plan.")
+        found.append(f"A tie: {many} alternatives are statistically tied with this plan.")
     return found
 
 

@@ -57,7 +57,7 @@ def gap_words(document: PlanDocument, bound_s: float) -> str:
     """How far the step is above a bound on some plans; the plan may be none of these, and faster."""
     above = document.step_s / bound_s - 1.0
     if above >= -_SAME:
-        return f"gap {max(above, 0.0) * 100:.1f} %"
+        return f"optimality gap {max(above, 0.0) * 100:.1f} %"
     several = len(document.pipelines) > 1
     which = f", of {len(document.pipelines)} pipelines," if several else ", which is none of these,"
     return f"this plan{which} takes {-above * 100:.1f} % less"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb, ReadSet, load_cluster, load_model
 from tangram_sim.models import Model, lora_parameters
 from tangram_sim.parallelizers.api import Parallelizer
@@ -40,8 +41,25 @@ from tangram_sim.training.plan import Plan
 from tangram_sim.training.stacks import STACKS
 from tangram_sim.training.step.intervals import compare
 from tangram_sim.training.step.lowered import Lowering
-from tangram_sim.units import show_seconds
 
+REPRICED = declare(
+    "repriced",
+    Severity.NOTE,
+    "re-priced with another hardware database: {file_step_s:seconds} per step in the file (hwdb "
+    "{file_hwdb}), {step_s:seconds} now (hwdb {hwdb}), {change_percent:+.2f} %",
+)
+OF_SLOW_CLUSTER = declare(
+    "file-is-of-slow-cluster",
+    Severity.NOTE,
+    "the file's {file_step_s:seconds} per step are of a cluster parts of which ran slow; these are of the "
+    "healthy one",
+)
+DOES_NOT_REPLAY = declare(
+    "does-not-replay",
+    Severity.WRONG,
+    "the file says {file_step_s:seconds} per step, its decisions take {step_s:seconds}: it was edited, or "
+    "written by another version ({version})",
+)
 SAME = 1e-9  # relative; the engines agree to this
 
 
@@ -111,7 +129,7 @@ def plan(
         progress(0, 0, "plans that a framework can launch")
     choice = choose(free, model, cluster, job, hwdb.filled_to(1.0 - margin), asked, timed)
     # Told first: the search was cut short, or what it was to be held against was not looked at.
-    stopped = found.stopped or (timed.notes() if timed.asked_s > 0 else [])
+    stopped = found.stopped or (timed.findings() if timed.asked_s > 0 else [])
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     if choice.plan is free.plan:
         best, ranked, hwdb = free, [free, *others], own
@@ -130,10 +148,10 @@ def plan(
         if wishes.frameworks:
             why = f"no faster plan found that {' or '.join(wishes.frameworks)} can launch uses them"
         idle = idle_in_groups(cluster, best.plan.ranks, dtype, why)
-    warned = cautions(best, searched.note, idle)
+    warned = cautions(best, searched.compared, idle)
     composed = best.plan.job == job  # interleaved plans are not what the bounds on pipelines speak of
     bounds = Bounds(bound, found.pipeline_bound_s, bound, EVERY_PLAN)
-    more: list[str] = []
+    more: list[Finding] = []
     if composed:
         bounds = bounds.of_pipelines(best.step_s, alone=_one_simple_pipeline(best.plan))
         spent = time.perf_counter(), time.process_time()
@@ -141,7 +159,9 @@ def plan(
         wall, cpu = wall + time.perf_counter() - spent[0], cpu + time.process_time() - spent[1]
     else:
         bounds = replace(bounds, pipeline_s=0.0)
-    written = document(best, hwdb, reads, bound, [*stopped, *warned, *choice.notes, *found.notes, *more])
+    written = document(
+        best, hwdb, reads, bound, [*stopped, *warned, *choice.findings, *found.findings, *more]
+    )
     written = written.with_fields(
         memory_margin=margin,
         nearest_launchable=choice.beside,
@@ -179,7 +199,7 @@ def _alternative(scored: Forecast, best: Forecast) -> Alternative:
         trade += f", {abs(fewer)} {'fewer' if fewer > 0 else 'more'} GPUs"
     against = compare(scored.uncertainty, best.uncertainty)
     if not against.told_apart:
-        trade += " (cannot be told apart from the best)"
+        trade += " (statistically tied with the best)"
     freed = best.lowered.fullness() - scored.lowered.fullness()
     if abs(freed) > 0.005:
         trade += f", {abs(freed) * 100:.0f} % {'less' if freed > 0 else 'more'} of the fullest memory"
@@ -302,25 +322,15 @@ def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | 
     _require_units(made)
     played = forecast(made, hwdb, engine)
     written = document(played, hwdb, reads, lower_bound(made, hwdb), cautions(played))
-    found: list[str] = []
+    found: list[Finding] = []
+    both = {"file_step_s": read.step_s, "step_s": written.step_s}
     if written.hwdb_hash != read.hwdb_hash:
-        change = (written.step_s / read.step_s - 1) * 100
-        found.append(
-            f"re-priced with another hardware database: {show_seconds(read.step_s)} per step in the file "
-            f"(hwdb {read.hwdb_hash}), {show_seconds(written.step_s)} now (hwdb {written.hwdb_hash}), "
-            f"{change:+.2f} %"
-        )
+        hashes = {"file_hwdb": read.hwdb_hash, "hwdb": written.hwdb_hash}
+        found.append(REPRICED(**both, **hashes, change_percent=(written.step_s / read.step_s - 1) * 100))
     elif read.slow is not None:
-        found.append(
-            f"the file's {show_seconds(read.step_s)} per step are of a cluster parts of which ran slow; "
-            "these are of the healthy one"
-        )
+        found.append(OF_SLOW_CLUSTER(**both))
     elif abs(written.step_s - read.step_s) > SAME * abs(read.step_s):
-        found.append(
-            f"the file says {show_seconds(read.step_s)} per step, its decisions take "
-            f"{show_seconds(written.step_s)}: it was edited, or written by another version "
-            f"({read.package_version})"
-        )
+        found.append(DOES_NOT_REPLAY(**both, version=read.package_version))
     elif abs(written.work_bound_step_s - read.work_bound_step_s) <= SAME * written.work_bound_step_s:
         # The same plan priced the same: what the search proved about others still holds.
         written = written.with_fields(
@@ -328,4 +338,4 @@ def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | 
             pipeline_bound_step_s=read.pipeline_bound_step_s,
             lower_bound_covers=read.lower_bound_covers,
         )
-    return Result(written.with_fields(notes=[*found, *written.notes]), played)
+    return Result(written.with_findings([*found, *written.findings]), played)

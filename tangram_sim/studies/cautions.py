@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from tangram_sim.clusters import Node
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb.usual_node import ASSUMED
 from tangram_sim.planners.uniform.frameworks import MEGATRON, launching
 from tangram_sim.studies.documents import GpuKind
 from tangram_sim.studies.forecast import Forecast
-from tangram_sim.units import show_bytes
 
 NEARLY_FULL = 0.95  # of a GPU: fragmentation and a longer sample can take the rest
 _FEW = 2  # microbatches per stage below which waiting is the batch's fault
@@ -16,8 +16,80 @@ _FILLING = ("1f1b", "gpipe", "interleaved")  # schedules that fill and drain the
 OPEN = 3.0  # upper over lower end of the step's interval from which a ranking by it is open
 
 
-def cautions(played: Forecast, formats: str = "", idle: Iterable[str] = ()) -> list[str]:
-    """Notes on a played plan, ordered by how much harm comes of not knowing.
+DOES_NOT_FIT = declare(
+    "does-not-fit",
+    Severity.WRONG,
+    "does not fit: {too_full} of {stages} stages are too full; stage {stage} needs {needed_bytes:bytes} of "
+    "{capacity_bytes:bytes}",
+)
+TWO_VENDORS = declare(
+    "gpus-of-two-vendors",
+    Severity.WARNING,
+    "GPUs of {vendors} in one run: no collective library spans them; it needs a transport of its own between "
+    "them (gloo, UCX or MPI through host memory), slower than priced here",
+)
+LONGER_THAN_MODEL = declare(
+    "longer-than-model",
+    Severity.WARNING,
+    "{model} was made for sequences of {most_tokens} tokens or less; {seq} are priced",
+)
+FULL = declare(
+    "nearly-full",
+    Severity.WARNING,
+    "the fullest GPU is {full:percent} full: fragmentation or an uneven batch can end the run; a larger "
+    "margin, recomputation or a smaller microbatch leaves room",
+)
+WIDE_TENSOR_PARALLELISM = declare(
+    "tensor-parallelism-over-network",
+    Severity.WARNING,
+    "tp {tp} on nodes of {gpus_per_node} GPUs: tensor parallelism over the network is rarely run",
+)
+ZERO_IN_PIPELINE = declare(
+    "zero-inside-pipeline",
+    Severity.WARNING,
+    "ZeRO {zero_stage} inside pipelines: {moved} move for every microbatch; DeepSpeed refuses it, others "
+    "need care to overlap it",
+)
+OLD_FORMAT = declare(
+    "fp16-for-all",
+    Severity.NOTE,
+    "fp16 with loss scaling on all, as {old:listed} have no bf16; without them bf16 would do, with "
+    "{share:percent} less peak",
+)
+FEW_MICROBATCHES = declare(
+    "few-microbatches",
+    Severity.NOTE,
+    "{microbatches} microbatches for {stages} stages: the batch is small for this many GPUs; {wanted} would "
+    "leave a fifth of the time waiting or less",
+)
+FEW_SEQUENCES = declare(
+    "few-sequences",
+    Severity.NOTE,
+    "{global_batch} sequences a step for {gpus} GPUs: each GPU works on a part of one; a batch of {gpus} or "
+    "more would give each its own",
+)
+OPEN_RANKING = declare(
+    "open-ranking",
+    Severity.WARNING,
+    "the ends of the step's interval are {ratio:.1f} times apart: plans closer than that cannot be ranked; "
+    "one measured step narrows it (`tangram calibrate run`)",
+)
+UNEQUAL_LAYERS = declare(
+    "unequal-layers",
+    Severity.WARNING,
+    "{model}: its layers have feed-forwards of several sizes; {framework}'s arguments state one for all, so "
+    "its model has to be yours there",
+)
+ASSUMED_OF_NODE = declare("assumed-of-node", Severity.NOTE, "{group}: {assumed}")
+ASSUMED_OF_MODEL = declare(
+    "assumed-of-model",
+    Severity.NOTE,
+    "{model}: its config.json does not say {unsaid}; taken as is usual in {family}",
+)
+
+
+def cautions(played: Forecast, formats: Finding | None = None, idle: Iterable[Finding] = ()) -> list[Finding]:
+    """Findings on a played plan, ordered by how much harm comes of not knowing.
 
     `formats`: what other number formats came to, where they were planned with too. `idle`: which GPUs a
     search left idle, and why.
@@ -38,8 +110,8 @@ def cautions(played: Forecast, formats: str = "", idle: Iterable[str] = ()) -> l
     ]
 
 
-def _too_full(played: Forecast) -> list[str]:
-    """A note when a plan does not fit: the worst stage, with its numbers."""
+def _too_full(played: Forecast) -> list[Finding]:
+    """A finding when a plan does not fit: the worst stage, with its numbers."""
     if played.lowered.fits():
         return []
     stages = [(step, stage) for step in played.lowered.steps for stage in range(len(step.prices))]
@@ -52,24 +124,25 @@ def _too_full(played: Forecast) -> list[str]:
     worst = used.index(max(used))
     step, stage = stages[worst]
     return [
-        f"does not fit: {sum(share > 1 for share in used)} of {len(stages)} stages are too full; stage "
-        f"{names[worst]} needs {show_bytes(step.peak_bytes(stage))} of "
-        f"{show_bytes(step.capacity_bytes(stage))}"
+        DOES_NOT_FIT(
+            too_full=sum(share > 1 for share in used),
+            stages=len(stages),
+            stage=names[worst],
+            needed_bytes=step.peak_bytes(stage),
+            capacity_bytes=step.capacity_bytes(stage),
+        )
     ]
 
 
-def _two_vendors(played: Forecast) -> list[str]:
+def _two_vendors(played: Forecast) -> list[Finding]:
     """NCCL and RCCL do not speak to each other: https://github.com/NVIDIA/nccl, https://github.com/ROCm/rccl."""
     vendors = played.plan.vendors
     return [between_vendors(vendors)] if len(vendors) > 1 else []
 
 
-def between_vendors(vendors: Iterable[str]) -> str:
+def between_vendors(vendors: Iterable[str]) -> Finding:
     """What would have to be true for GPUs of several vendors to train together."""
-    return (
-        f"GPUs of {' and '.join(sorted(vendors))} in one run: no collective library spans them; it needs a "
-        "transport of its own between them (gloo, UCX or MPI through host memory), slower than priced here"
-    )
+    return TWO_VENDORS(vendors=" and ".join(sorted(vendors)))
 
 
 _UNMEASURED = {
@@ -93,46 +166,39 @@ def doubted(kinds: Iterable[GpuKind], how: Iterable[str] = tuple(_UNMEASURED)) -
     return found
 
 
-def _beyond(played: Forecast) -> list[str]:
+def _beyond(played: Forecast) -> list[Finding]:
     """The sequence is longer than the model was made for; its numbers hold all the same."""
     model, job = played.plan.model, played.plan.job
     if not 0 < model.max_seq < job.seq:
         return []
-    return [f"{model.name} was made for sequences of {model.max_seq} tokens or less; {job.seq} are priced"]
+    return [LONGER_THAN_MODEL(model=model.name, most_tokens=model.max_seq, seq=job.seq)]
 
 
-def _nearly_full(played: Forecast) -> list[str]:
+def _nearly_full(played: Forecast) -> list[Finding]:
     full = played.lowered.fullness()
     if not NEARLY_FULL < full <= 1:
         return []
-    return [
-        f"the fullest GPU is {full * 100:.0f} % full: fragmentation or an uneven batch can end the run; a "
-        "larger margin, recomputation or a smaller microbatch leaves room"
-    ]
+    return [FULL(full=full)]
 
 
-def _fragile(played: Forecast) -> list[str]:
+def _fragile(played: Forecast) -> list[Finding]:
     """Layouts that are priced as any other and seldom run: by what is known to go wrong with them."""
-    found: set[str] = set()
+    found: dict[str, Finding] = {}
     for seat, island in zip(played.seats, played.islands, strict=True):
         room = island.gpus_per_node * island.scale_up_nodes
         stages = len(played.plan.pipelines[seat.pipeline].stages)
         for run in played.part_of(seat).layouts:
             if run.layout.tp > room:
-                found.add(
-                    f"tp {run.layout.tp} on nodes of {island.gpus_per_node} GPUs: tensor parallelism over "
-                    "the network is rarely run"
-                )
+                wide = WIDE_TENSOR_PARALLELISM(tp=run.layout.tp, gpus_per_node=island.gpus_per_node)
+                found[wide.text] = wide
             if stages > 1 and run.layout.zero_stage > 1:
                 moved = "weights" if run.layout.zero_stage > 2 else "gradients"
-                found.add(
-                    f"ZeRO {run.layout.zero_stage} inside pipelines: {moved} move for every microbatch; "
-                    "DeepSpeed refuses it, others need care to overlap it"
-                )
-    return sorted(found)
+                sharded = ZERO_IN_PIPELINE(zero_stage=run.layout.zero_stage, moved=moved)
+                found[sharded.text] = sharded
+    return [found[text] for text in sorted(found)]
 
 
-def _old_format(played: Forecast) -> list[str]:
+def _old_format(played: Forecast) -> list[Finding]:
     """fp16 for all because some GPUs in use have no bf16: what it costs to keep them."""
     if played.plan.job.dtype != "fp16":
         return []
@@ -147,13 +213,10 @@ def _old_format(played: Forecast) -> list[str]:
         for name, gpu in kinds.items()
     }
     share = sum(peaks[gpu.name] for gpu in old) / sum(peaks.values())
-    return [
-        f"fp16 with loss scaling on all, as {', '.join(gpu.name for gpu in old)} have no bf16; without them "
-        f"bf16 would do, with {share * 100:.0f} % less peak"
-    ]
+    return [OLD_FORMAT(old=[gpu.name for gpu in old], share=share)]
 
 
-def _small_batch(played: Forecast) -> list[str]:
+def _small_batch(played: Forecast) -> list[Finding]:
     """Pipelines that wait because the batch does not fill them, replicas that split single sequences."""
     gpus, batch = played.plan.gpus_used, played.plan.job.global_batch
     for pipeline in played.plan.pipelines:
@@ -162,44 +225,32 @@ def _small_batch(played: Forecast) -> list[str]:
         waiting = (stages - 1) / (passes + stages - 1)  # of schedules that fill and drain
         fills = played.plan.job.schedule in _FILLING
         if count < stages or (fills and count < _FEW * stages and waiting > _WAITING):
-            return [
-                f"{count} microbatches for {stages} stages: the batch is small for this many GPUs; "
-                f"{(_FEW + 2) * stages} would leave a fifth of the time waiting or less"
-            ]
+            return [FEW_MICROBATCHES(microbatches=count, stages=stages, wanted=(_FEW + 2) * stages)]
     alone = all(len(one.stages) == one.microbatches == 1 for one in played.plan.pipelines)
     if alone and batch < gpus:
-        return [
-            f"{batch} sequences a step for {gpus} GPUs: each GPU works on a part of one; a batch of {gpus} "
-            "or more would give each its own"
-        ]
+        return [FEW_SEQUENCES(global_batch=batch, gpus=gpus)]
     return []
 
 
-def _open_ranking(played: Forecast) -> list[str]:
+def _open_ranking(played: Forecast) -> list[Finding]:
     doubt = played.uncertainty
     if not doubt.step_s_low or doubt.step_s_high < OPEN * doubt.step_s_low:
         return []
-    return [
-        f"the ends of the step's interval are {doubt.step_s_high / doubt.step_s_low:.1f} times apart: plans "
-        "closer than that cannot be ranked; one measured step narrows it (`tangram calibrate run`)"
-    ]
+    return [OPEN_RANKING(ratio=doubt.step_s_high / doubt.step_s_low)]
 
 
-def _unequal_layers(played: Forecast) -> list[str]:
+def _unequal_layers(played: Forecast) -> list[Finding]:
     """Feed-forwards of several sizes, which the arguments of one framework that can launch the plan lack."""
     sizes = {block.feed_forward for block in played.plan.model.blocks}
     if len(sizes) == len({type(one) for one in sizes}) or MEGATRON.name not in launching(played.plan):
         return []
-    return [
-        f"{played.plan.model.name}: its layers have feed-forwards of several sizes; {MEGATRON.title}'s "
-        "arguments state one for all, so its model has to be yours there"
-    ]
+    return [UNEQUAL_LAYERS(model=played.plan.model.name, framework=MEGATRON.title)]
 
 
-def _left_open(played: Forecast) -> list[str]:
+def _left_open(played: Forecast) -> list[Finding]:
     """What the cluster's file left open and its GPUs' usual boards said."""
     said = assumed_of((group.name, group.node) for group in played.plan.cluster.groups)
-    return [f"{names[0]}: {label}" for label, names in said.items()]
+    return [ASSUMED_OF_NODE(group=names[0], assumed=label) for label, names in said.items()]
 
 
 def assumed_of(nodes: Iterable[tuple[str, Node]]) -> dict[str, list[str]]:
@@ -212,15 +263,12 @@ def assumed_of(nodes: Iterable[tuple[str, Node]]) -> dict[str, list[str]]:
     return {label: list(names) for label, names in said.items()}
 
 
-def _by_default(played: Forecast) -> list[str]:
+def _by_default(played: Forecast) -> list[Finding]:
     """Sizes that the model's file leaves out: those of a family's usual member stand in for them."""
     model = played.plan.model
     if not model.defaults:
         return []
-    return [
-        f"{model.name}: its config.json does not say {_in_short(model.defaults)}; taken as is usual in "
-        f"{model.family}"
-    ]
+    return [ASSUMED_OF_MODEL(model=model.name, unsaid=_in_short(model.defaults), family=model.family)]
 
 
 def _in_short(parts: tuple[str, ...], most: int = 6) -> str:

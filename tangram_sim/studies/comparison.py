@@ -10,6 +10,7 @@ from pydantic import Field
 from tangram_sim import registry
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, TangramError
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.models import Model
 from tangram_sim.placement.domains import idle_in_groups
@@ -26,7 +27,6 @@ from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked
-from tangram_sim.units import percent
 
 FIRST = "tangram"  # of planners that are compared
 OK, CANNOT, FAILED = "ok", "cannot answer", "failed"
@@ -97,8 +97,18 @@ class _UnlawfulPlanError(TangramError):
     """A planner answered with a plan that is none of the question, or does not fit."""
 
 
-def _result(planner: WholeClusterPlanner, margin: float | None, price: Price, words: str = "") -> Result:
-    """One planner's plan in one number format, played; `words` are told of it. Raises what it raises."""
+PLANNED_BY = declare("planned-by", Severity.NOTE, "planned by {planner}: {limits}")
+LESS_THAN_MARGIN = declare(
+    "less-than-memory-margin",
+    Severity.WARNING,
+    "warning: its plan leaves less than {margin:percent1} of the memory free",
+)
+
+
+def _result(
+    planner: WholeClusterPlanner, margin: float | None, price: Price, by: Sequence[Finding] = ()
+) -> Result:
+    """One planner's plan in one number format, played; `by` says whose it is. Raises what it raises."""
     wall, cpu = time.perf_counter(), time.process_time()
     made, warned = _planned(planner, price, margin)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -109,19 +119,18 @@ def _result(planner: WholeClusterPlanner, margin: float | None, price: Price, wo
         raise _UnlawfulPlanError("planned another model, cluster or job than it was asked about")
     if not played.lowered.fits():
         raise _UnlawfulPlanError(f"its plan does not fit memory ({played.lowered.fullness() * 100:.0f} %)")
-    limits = [words] if words else []
-    notes = [*price.deadline.notes(), *cautions(played, idle=_idle(made)), *limits, *warned]
+    findings = [*price.deadline.findings(), *cautions(played, idle=_idle(made)), *by, *warned]
     bound_s = quick_bound(made, own) if price.deadline.over() else lower_bound(made, own)
-    written = document(played, own, reads, bound_s, notes)
+    written = document(played, own, reads, bound_s, findings)
     return Result(written.with_fields(planning_s=wall, planning_cpu_s=cpu), played)
 
 
-def _idle(made: Plan) -> list[str]:
+def _idle(made: Plan) -> list[Finding]:
     """Which GPUs a planner's plan leaves idle; whether a faster one would use them, nobody asked."""
     return idle_in_groups(made.cluster, made.ranks, made.job.precision.compute)
 
 
-def _planned(planner: WholeClusterPlanner, price: Price, margin: float | None) -> tuple[Plan, list[str]]:
+def _planned(planner: WholeClusterPlanner, price: Price, margin: float | None) -> tuple[Plan, list[Finding]]:
     """A planner's plan in the memory that the margin leaves (None: `auto_margin`), and warnings.
 
     Where only the default margin stands in the way it is dropped, as `api.plan` does.
@@ -139,7 +148,7 @@ def _planned(planner: WholeClusterPlanner, price: Price, margin: float | None) -
     except InfeasibleError:
         if price.deadline.over():
             raise
-        return within(1.0), [f"warning: its plan leaves less than {percent(free, 1)} of the memory free"]
+        return within(1.0), [LESS_THAN_MARGIN(margin=free)]
 
 
 def plan_with(
@@ -159,7 +168,7 @@ def plan_with(
     require_margin(memory_margin)
     planner = registry.planner(name)()
     prices = questions(model, cluster, job, hwdb, deadline)
-    ask = partial(_result, planner, memory_margin, words=f"planned by {name}: {planner.limits}")
+    ask = partial(_result, planner, memory_margin, by=[PLANNED_BY(planner=name, limits=planner.limits)])
     return in_best_format(ask, prices)
 
 

@@ -3,11 +3,13 @@
 Keys are added, never renamed. Seconds, bytes, and rates are SI; counts are integers.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 from pydantic import Field
 
 from tangram_sim.file_parts import FilePart
+from tangram_sim.findings import Finding
 from tangram_sim.hwdb.file_kinds import PLAN_SCHEMA
 from tangram_sim.studies.slow_documents import SlowDocument
 from tangram_sim.training.job import MOST_SEQUENCES, MOST_TOKENS
@@ -247,7 +249,12 @@ class PlanDocument(Document):
     nearest_launchable: LaunchableDocument | None = Field(
         None, description="the fastest plan found that a framework can launch, where this one is not"
     )
-    notes: list[str] = Field([])
+    findings: list[Finding] = Field([], description="what was found out beside the plan, with codes")
+    notes: list[str] = Field([], description="the findings in words")
+
+    def with_findings(self, findings: Sequence[Finding]) -> Self:
+        """The document with these findings in place of its own."""
+        return self.with_fields(findings=[*findings], notes=[each.text for each in findings])
 
 
 class IslandDocument(Document):

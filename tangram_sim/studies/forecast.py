@@ -1,12 +1,13 @@
 """Predictions of a whole plan: play it, and say what it achieves and where time and memory go."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tangram_sim import __version__
 from tangram_sim.clusters import Cluster, Island
+from tangram_sim.findings import Finding
 from tangram_sim.hwdb import Hwdb, ReadSet, cluster_to_dict
 from tangram_sim.hwdb.model_section import model_to_dict
 from tangram_sim.layers.chain import class_seconds
@@ -238,7 +239,7 @@ def document(
     hwdb: Hwdb,
     reads: ReadSet,
     lower_bound_step_s: float,
-    notes: list[str] | None = None,
+    findings: Sequence[Finding] = (),
 ) -> PlanDocument:
     """The full document of a played plan (timings of the search and alternatives are the caller's).
 
@@ -290,8 +291,7 @@ def document(
         stages=stages,
         gpu_kinds=gpu_kinds(result, hwdb),
         launchable_with=list(launching(plan)),
-        notes=notes or [],
-    )
+    ).with_findings(findings)
 
 
 def gpu_kinds(result: Forecast, hwdb: Hwdb) -> list[GpuKind]:

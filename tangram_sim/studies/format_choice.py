@@ -7,6 +7,7 @@ from math import inf
 
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.errors import InfeasibleError, TangramError
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
@@ -15,7 +16,7 @@ from tangram_sim.planners.api import Counts, Found, NothingBelowError, Progress,
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.chunked import chunked
-from tangram_sim.planners.tangram.engine import KNOWN_IS_BEST, QUICK, tangram
+from tangram_sim.planners.tangram.engine import KNOWN_IS_BEST, MICROBATCHES_LEFT_OUT, QUICK, tangram
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.margin import kept
 from tangram_sim.studies.number_formats import formats
@@ -51,7 +52,7 @@ class FormatQuestion:
 class Searched:
     """What a search found: of which job, on which islands, in what margin.
 
-    `glanced`: only plans of whole islands and halves were looked at. `note`: what was tried beside.
+    `glanced`: only plans of whole islands and halves were looked at. `compared`: what other formats came to.
     """
 
     job: Job
@@ -60,7 +61,7 @@ class Searched:
     found: Found
     margin: float
     glanced: bool = False
-    note: str = ""
+    compared: Finding | None = None
 
     @property
     def step_s(self) -> float:
@@ -126,7 +127,8 @@ def search_formats(
             errors[one.job] = error
             continue
         if found.ranked[0].plan not in known:  # but of the other format, or of a glance
-            found = replace(found, notes=[note for note in found.notes if note != KNOWN_IS_BEST])
+            known_best = KNOWN_IS_BEST.among(found.findings)
+            found = replace(found, findings=[each for each in found.findings if each not in known_best])
         glanced = glance is not None
         done[one.job] = Searched(one.job, one.wishes, one.islands, found, margin, glanced)
     if not done:
@@ -141,7 +143,7 @@ def search_formats(
     return replace(
         best,
         found=replace(best.found, counts=counts),
-        note=_note(best, asked, questions, done, behind, errors),
+        compared=_compared(best, asked, questions, done, behind, errors),
     )
 
 
@@ -234,8 +236,9 @@ def _without_its_limits(glance: Found) -> Found:
     It bounds parts of islands alone, but hands over plans of more; and its effort is nobody's: what it left
     out was looked at in the format that was searched in full.
     """
-    notes = [note for note in glance.notes if not note.startswith(f"effort {QUICK}:")]
-    return replace(glance, pipeline_bound_s=0.0, notes=notes)
+    quick = [each for each in MICROBATCHES_LEFT_OUT.among(glance.findings) if each.figures["effort"] == QUICK]
+    findings = [each for each in glance.findings if each not in quick]
+    return replace(glance, pipeline_bound_s=0.0, findings=findings)
 
 
 def _near_s(best: Searched) -> float:
@@ -269,19 +272,38 @@ def has_units(plan: Plan) -> bool:
     return all(able[rank] for one in plan.pipelines for stage in one.stages for rank in stage.ranks)
 
 
-def _note(
+FP16_FOR_NOTHING = declare(
+    "fp16-for-short-gradients",
+    Severity.NOTE,
+    "fp16 with loss scaling, though all GPUs used have bf16: 2-byte gradients; bf16 {came_to}",
+)
+FP16_FOR_OLD_GPUS = declare(
+    "fp16-for-old-gpus",
+    Severity.NOTE,
+    "fp16 with loss scaling, as {old:listed} have no bf16; bf16 without them {came_to}",
+)
+BF16_WITHOUT_OLD_GPUS = declare(
+    "bf16-without-old-gpus",
+    Severity.NOTE,
+    "bf16, which leaves out {old:listed}; fp16 with loss scaling {where} {came_to}",
+)
+
+
+def _compared(
     best: Searched,
     asked: Sequence[Job],
     questions: Sequence[FormatQuestion],
     done: dict[Job, Searched],
     behind: Collection[Job],
     errors: dict[Job, TangramError],
-) -> str:
+) -> Finding:
     """What the other number format came to, and on which GPUs."""
     other = next(job for job in asked if job != best.job)
     gpus = {island.gpu.name: island.gpu for one in questions for island in one.islands}
-    old = ", ".join(name for name, gpu in gpus.items() if not gpu.peak_flop_per_s("bf16"))
+    old = [name for name, gpu in gpus.items() if not gpu.peak_flop_per_s("bf16")]
+    step_s: float | None = None  # of the other format, at least
     if other in done:
+        step_s = done[other].step_s
         longer = done[other].step_s / best.step_s - 1.0
         than = "longer" if longer >= 0 else "less"
         about, glance = ("about ", ", at a glance") if done[other].glanced else ("", "")
@@ -294,9 +316,10 @@ def _note(
         bound_s = next((one.bound_s for one in questions if one.job == other), 0.0)
         hopeless = bound_s >= best.step_s
         came = f"takes {show_seconds(bound_s)} or more" if hopeless else "was not looked at for lack of time"
+    figures = {"old": old, "came_to": came, "step_s": best.step_s, "other_step_s": step_s}
     if _leaves_old_out(best):
-        return f"fp16 with loss scaling, though all GPUs used have bf16: 2-byte gradients; bf16 {came}"
+        return FP16_FOR_NOTHING(**figures)
     if best.job.dtype == "fp16":
-        return f"fp16 with loss scaling, as {old} have no bf16; bf16 without them {came}"
+        return FP16_FOR_OLD_GPUS(**figures)
     where = "without them, too," if other in done and _leaves_old_out(done[other]) else "on all"
-    return f"bf16, which leaves out {old}; fp16 with loss scaling {where} {came}"
+    return BF16_WITHOUT_OLD_GPUS(**figures, where=where)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
@@ -19,6 +20,32 @@ from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.intervals import compare
 from tangram_sim.units import show_seconds
 
+LAUNCHABLE_IS_FASTER = declare(
+    "launchable-is-faster",
+    Severity.NOTE,
+    "a layout that frameworks launch is {gain:percent1} faster than what the search composed",
+)
+LAUNCHABLE_IS_TIED = declare(
+    "launchable-is-tied",
+    Severity.NOTE,
+    "the fastest plan found takes {free_step_s:seconds}, {gain:percent1} less; no framework launches it, and "
+    "the interval does not tell the two apart: `simple_within=0`",
+)
+FASTEST_IS_LAUNCHABLE = declare(
+    "fastest-is-launchable",
+    Severity.NOTE,
+    "{framework} can launch the fastest plan found: freedom would gain nothing",
+)
+FREEDOM_GAINS = declare(
+    "freedom-gains",
+    Severity.NOTE,
+    "without the rules of {framework} a plan takes {free_step_s:seconds}, {gain:percent1} less",
+)
+FREEDOM_GAINS_NOTHING = declare(
+    "freedom-gains-nothing",
+    Severity.NOTE,
+    "freedom from the rules of {framework} gains nothing: composed plans take {gain:percent1} longer",
+)
 ANY = "any"  # of the frameworks
 SIMPLE_WITHIN = 0.01  # of the step: what finalists of the search differ by
 # Equal nodes give no reason for unequal stages: what these gain is mostly what single predictions are off by.
@@ -30,7 +57,7 @@ class LaunchChoice:
     """The plan to show, what to say of it, and the nearest plan that can be launched where it cannot."""
 
     plan: Plan
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     beside: LaunchableDocument | None = None
 
 
@@ -84,19 +111,12 @@ def choose(
     same = near.forecast.plan.job == free.plan.job or alike  # chunks are what equal stages are interleaved by
     if same and options.parallelizer == "grid" and not told_less:
         if longer < 0:
-            note = (
-                f"a layout that frameworks launch is {_percent(-longer)} faster than what the search composed"
-            )
-            return LaunchChoice(near.forecast.plan, (note,))
+            return LaunchChoice(near.forecast.plan, (LAUNCHABLE_IS_FASTER(gain=-longer),))
         within_share = may_be_slower_by(cluster, options)
         apart = compare(near.forecast.uncertainty, free.uncertainty).told_apart
         if not able and longer <= within_share and not apart:
-            saved = f"{show_seconds(free.step_s)}, {_percent(longer / (1 + longer))} less"
-            note = (
-                f"the fastest plan found takes {saved}; no framework launches it, and the interval does not "
-                "tell the two apart: `simple_within=0`"
-            )
-            return LaunchChoice(near.forecast.plan, (note,))
+            tied = LAUNCHABLE_IS_TIED(free_step_s=free.step_s, gain=longer / (1 + longer))
+            return LaunchChoice(near.forecast.plan, (tied,))
     return LaunchChoice(free.plan, (), None if able else described(near, free))
 
 
@@ -115,28 +135,16 @@ def _for(free: Forecast, near: Launchable | None, able: list[str], asked: tuple[
     """The faster of the launchable plans, and what freedom from the frameworks' rules would gain."""
     titles = FRAMEWORKS[asked[0]].title if len(asked) == 1 else "any framework"
     if able and (near is None or free.step_s <= near.forecast.step_s):
-        return LaunchChoice(
-            free.plan, (f"{titles} can launch the fastest plan found: freedom would gain nothing",)
-        )
+        return LaunchChoice(free.plan, (FASTEST_IS_LAUNCHABLE(framework=titles),))
     if near is None:
         raise InfeasibleError(
             f"no plan that {titles} can launch fits; without `frameworks=` there is one of "
             f"{show_seconds(free.step_s)}, which `to=rankmap` exports"
         )
     gain = 1.0 - free.step_s / near.forecast.step_s
-    if gain > 0:
-        note = (
-            f"without the rules of {titles} a plan takes {show_seconds(free.step_s)}, {_percent(gain)} less"
-        )
-    else:
-        note = (
-            f"freedom from the rules of {titles} gains nothing: composed plans take {_percent(-gain)} longer"
-        )
-    return LaunchChoice(near.forecast.plan, (note,))
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    kind = FREEDOM_GAINS if gain > 0 else FREEDOM_GAINS_NOTHING
+    finding = kind(framework=titles, free_step_s=free.step_s, gain=abs(gain))
+    return LaunchChoice(near.forecast.plan, (finding,))
 
 
 def described(near: Launchable, best: Forecast) -> LaunchableDocument:

@@ -7,12 +7,13 @@ from math import inf
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.findings import Severity, behind_stops, declare
 from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.models import Model
 from tangram_sim.placement.domains import idle_in_groups
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.deadline import Deadline, behind_stops
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.reliability.survivors import liveput_share, replicas_on_nodes
 from tangram_sim.studies import api
@@ -27,8 +28,18 @@ from tangram_sim.studies.tried import AUTO, SCHEDULES
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import chunked
-from tangram_sim.units import show_seconds
 
+_LEFT = (
+    "liveput {liveput_tokens_per_s:,.0f} tokens/s: after {losses_per_hour:g} {losses} in an hour "
+    "{share_left:percent1} of the speed is left; "
+)
+LIVEPUT_OF_FASTEST = declare("liveput-of-fastest", Severity.NOTE, _LEFT + "no plan compared has more")
+LIVEPUT_OF_ANOTHER = declare(
+    "liveput-of-another",
+    Severity.NOTE,
+    _LEFT + "the plan made for speed alone, {fastest_step_s:seconds} a step, has "
+    "{fastest_liveput_tokens_per_s:,.0f}",
+)
 _MOST_DEGREE = 64
 _KEPT = 12  # uniform layouts that are played and compared, the fastest of each number of replicas first
 _FINALISTS = 12  # of the search of the fastest plan
@@ -80,23 +91,14 @@ def plan_for_losses(
         fastest_liveput_tokens_per_s=liveputs[0],
         compared=len(candidates),
     )
-    losses = "loss" if losses_per_hour == 1 else "losses"
-    words = (
-        f"liveput {liveputs[best]:,.0f} tokens/s: after {losses_per_hour:g} {losses} in an hour "
-        f"{shares[best] * 100:.1f} % of the speed is left; "
+    kind = LIVEPUT_OF_FASTEST if best == 0 else LIVEPUT_OF_ANOTHER
+    finding = kind(**found.model_dump(), losses="loss" if losses_per_hour == 1 else "losses")
+    written = chosen.document.with_fields(
+        liveput=found,
+        alternatives=chosen.document.alternatives[: max(shown - 1, 0)],
+        memory_margin=margin,
     )
-    words += (
-        "no plan compared has more"
-        if best == 0
-        else f"the plan made for speed alone, {show_seconds(fastest.step_s)} a step, has {liveputs[0]:,.0f}"
-    )
-    said = {
-        "liveput": found,
-        "alternatives": chosen.document.alternatives[: max(shown - 1, 0)],
-        "memory_margin": margin,
-        "notes": behind_stops(words, chosen.document.notes),
-    }
-    return replace(chosen, document=chosen.document.with_fields(**said))
+    return replace(chosen, document=written.with_findings(behind_stops(finding, written.findings)))
 
 
 def lasting(wishes: SearchOptions) -> SearchOptions:
@@ -116,8 +118,8 @@ def _played(made: Plan, hwdb: Hwdb) -> Result:
     own = hwdb.read_into(reads)
     played = forecast(made, own)
     idle = idle_in_groups(made.cluster, made.ranks, made.job.precision.compute)
-    notes = cautions(played, idle=idle)
-    return Result(document(played, own, reads, api.lower_bound(made, own), notes), played)
+    findings = cautions(played, idle=idle)
+    return Result(document(played, own, reads, api.lower_bound(made, own), findings), played)
 
 
 def _uniform(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, margin: float) -> Iterator[Result]:

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.findings import Finding, Severity, behind_stops, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.deadline import behind_stops
 from tangram_sim.reliability.checkpointing import CheckpointTier
 from tangram_sim.reliability.moves import assign, moves, transfer_seconds
 from tangram_sim.reliability.restoring import chosen, judged
@@ -25,7 +25,17 @@ from tangram_sim.reliability.state import (
 from tangram_sim.studies.documents import Document
 from tangram_sim.studies.results import Result
 from tangram_sim.training.plan import Plan
-from tangram_sim.units import show_bytes, show_seconds
+
+_MOVED = (
+    "without {nodes:listed}: step {before_s:seconds} before, {after_s:seconds} now; {moved_bytes:bytes} of "
+    "weights and optimizer state move in {transfer_s:seconds}, {kept_bytes:bytes} are where they must be"
+)
+MOVES = declare("state-moves", Severity.NOTE, _MOVED)
+MOVES_AND_LOADS = declare(
+    "state-moves-and-is-loaded",
+    Severity.NOTE,
+    _MOVED + "; {checkpoint_bytes:bytes} have no copy left and come from a checkpoint",
+)
 
 
 class GoneDocument(Document):
@@ -76,18 +86,11 @@ class Migration:
     checkpoint_bytes: float  # no live copy: read from a checkpoint
     transfer_s: float  # all transfers at once, NICs shared evenly
 
-    def words(self, names: Sequence[str], before_s: float, after_s: float) -> str:
-        """What is lost and what it costs, in one sentence."""
-        restored = (
-            f"; {show_bytes(self.checkpoint_bytes)} have no copy left and come from a checkpoint"
-            if self.checkpoint_bytes
-            else ""
-        )
-        return (
-            f"without {', '.join(names)}: step {show_seconds(before_s)} before, {show_seconds(after_s)} now; "
-            f"{show_bytes(self.moved_bytes)} of weights and optimizer state move in "
-            f"{show_seconds(self.transfer_s)}, {show_bytes(self.kept_bytes)} are where they must be{restored}"
-        )
+    def finding(self, names: Sequence[str], before_s: float, after_s: float) -> Finding:
+        """What is lost with these nodes and what it costs, of steps before and after."""
+        figures = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        kind = MOVES_AND_LOADS if self.checkpoint_bytes else MOVES
+        return kind(nodes=[*names], before_s=before_s, after_s=after_s, **figures)
 
 
 def nodes_named(names: Sequence[str], cluster: Cluster) -> frozenset[int]:
@@ -211,9 +214,9 @@ def plan_without(
     left, kept = without_nodes(cluster, nodes_named(names, cluster))
     after, before = planned(left), planned(cluster)
     found = migration(before.forecast.plan, after.forecast.plan, kept, names, hwdb)
-    words = found.words(names, before.document.step_s, after.document.step_s)
-    notes = behind_stops(words, after.document.notes)
-    return replace(after, document=after.document.with_fields(notes=notes))
+    moved = found.finding(names, before.document.step_s, after.document.step_s)
+    findings = behind_stops(moved, after.document.findings)
+    return replace(after, document=after.document.with_findings(findings))
 
 
 def _places(

@@ -2,15 +2,23 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.findings import Severity, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.planners.api import Found
 from tangram_sim.training.job import Job
 from tangram_sim.training.step.intervals import Z90, worst_residual
 from tangram_sim.units import percent
 
+NO_MARGIN = declare(
+    "no-memory-margin",
+    Severity.WARNING,
+    "warning: no plan leaves {margin:percent1} of the memory free, what the upper end of the peak's interval "
+    "needs; this one may run out of memory (`memory_margin=0` asks for such plans at once)",
+)
 LARGEST = 0.9  # of the memory: more would leave less than the driver's context
 
 
@@ -56,10 +64,4 @@ def kept(
                 f"no plan leaves {percent(free, 1)} of every GPU's memory free; without a margin there is "
                 f"one of {found.ranked[0].step_s:.4g} s: `memory_margin=0`"
             ) from None
-        found.notes.insert(
-            0,
-            f"warning: no plan leaves {percent(free, 1)} of the memory free, what the upper end of the "
-            "peak's interval needs; this one may run out of memory (`memory_margin=0` asks for such plans "
-            "at once)",
-        )
-        return found, 0.0
+        return replace(found, findings=[NO_MARGIN(margin=free), *found.findings]), 0.0

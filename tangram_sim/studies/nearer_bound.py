@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import budget
@@ -10,6 +11,8 @@ from tangram_sim.planners.tangram.fleets.fleet_bound import FleetBound, uncovere
 from tangram_sim.planners.tangram.fleets.stage_rows import questions
 from tangram_sim.studies.documents import FLEETS, SHARDED_FLEETS, SINGLE_PIPELINES
 from tangram_sim.studies.forecast import Forecast
+
+NO_FLEET_BOUND = declare("no-bound-on-fleets", Severity.NOTE, "no bound on fleets was found: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Bounds:
 
 def tightened(
     bounds: Bounds, best: Forecast, hwdb: Hwdb, wishes: SearchOptions, deadline: Deadline
-) -> tuple[Bounds, list[str]]:
+) -> tuple[Bounds, list[Finding]]:
     """(the bounds with the one on fleets, where that is nearer; why there is none, where it was asked for).
 
     Asked for (`fleet_bound=`) it takes as long as it needs; else it is left out where little is open.
@@ -53,7 +56,7 @@ def tightened(
         return bounds, []
     why = uncovered(plan) or (deadline.over() and "for the time limit") or ""
     if why:
-        return bounds, [f"no bound on fleets was found: {why}"] if wishes.fleet_bound else []
+        return bounds, [NO_FLEET_BOUND(why=why)] if wishes.fleet_bound else []
     sharded = any(
         run.layout.zero_stage > 1
         for pipeline in plan.pipelines

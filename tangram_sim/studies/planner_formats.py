@@ -3,11 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tangram_sim.findings import Severity, declare
 from tangram_sim.planners.whole_cluster import CannotAnswerError, Price
 from tangram_sim.studies.api import lower_bound
 from tangram_sim.studies.format_choice import for_nothing, has_units, longest_s
 from tangram_sim.studies.results import Result
 from tangram_sim.units import show_seconds
+
+FORMATS_TRIED = declare("planner-formats-tried", Severity.NOTE, "in {dtype}; {others:listed}")
 
 
 def in_best_format(ask: Callable[[Price], Result], prices: Sequence[Price]) -> Result:
@@ -49,10 +52,9 @@ def in_best_format(ask: Callable[[Price], Result], prices: Sequence[Price]) -> R
     took = [
         f"{one.forecast.plan.job.dtype} takes {show_seconds(one.step_s)}" for one in found if one is not best
     ]
-    tried = f"in {best.forecast.plan.job.dtype}; {', '.join([*took, *others])}"
+    tried = FORMATS_TRIED(dtype=best.forecast.plan.job.dtype, others=[*took, *others])
     written = best.document.with_fields(
         planning_s=sum(one.document.planning_s or 0.0 for one in found),
         planning_cpu_s=sum(one.document.planning_cpu_s or 0.0 for one in found),
-        notes=[*([tried] if len(prices) > 1 else []), *best.document.notes],
-    )
+    ).with_findings([*([tried] if len(prices) > 1 else []), *best.document.findings])
     return replace(best, document=written)

@@ -6,6 +6,7 @@ from math import prod
 
 from tangram_sim.clusters import Cluster, Gpu, Island
 from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Constraints
@@ -138,14 +139,27 @@ def _suits(island: Island, degrees: dict[str, int]) -> bool:
     return any(size == product if whole else size % product == 0 for size in sizes)
 
 
-def left_out(constraints: Constraints, islands: Sequence[Island], used: Collection[str]) -> list[str]:
-    """Notes on the islands outside `used` on which no stage with the fixed degrees fits."""
+IDLE_FOR_DEGREES = declare(
+    "idle-for-fixed-degrees",
+    Severity.NOTE,
+    "{island} ({nodes} x {gpus_per_node} {gpu}) stays idle: `fixed=` {degrees} wants {multiple}{wanted} GPUs "
+    "on whole nodes, which it has not",
+)
+
+
+def left_out(constraints: Constraints, islands: Sequence[Island], used: Collection[str]) -> list[Finding]:
+    """Findings on the islands outside `used` on which no stage with the fixed degrees fits."""
     degrees = _degrees(dict(constraints.fixed))
-    words = " ".join(f"{name}={value}" for name, value in degrees.items())
-    wants = "" if len(degrees) == len(_OF_A_STAGE) else "a multiple of "
     return [
-        f"{island.name} ({island.nodes} x {island.gpus_per_node} {island.gpu.name}) stays idle: `fixed=` "
-        f"{words} wants {wants}{prod(degrees.values())} GPUs on whole nodes, which it has not"
+        IDLE_FOR_DEGREES(
+            island=island.name,
+            nodes=island.nodes,
+            gpus_per_node=island.gpus_per_node,
+            gpu=island.gpu.name,
+            degrees=" ".join(f"{name}={value}" for name, value in degrees.items()),
+            multiple="" if len(degrees) == len(_OF_A_STAGE) else "a multiple of ",
+            wanted=prod(degrees.values()),
+        )
         for island in islands
         if degrees and island.name not in used and not _suits(island, degrees)
     ]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError
+from tangram_sim.findings import Severity, declare
 from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.placement.slowing import with_slowdowns
 from tangram_sim.studies import api
@@ -15,10 +16,12 @@ from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.studies.results import Result
 from tangram_sim.studies.sequence_lengths import StepShares, step_shares
 from tangram_sim.studies.slow_files import Slow
-from tangram_sim.studies.slowness import lossless_bound_s, play_slow, slow_section, tell
+from tangram_sim.studies.slowness import lossless_bound_s, play_slow, slow_findings, slow_section
 from tangram_sim.training.plan import Plan
-from tangram_sim.units import show_seconds
 
+_WAS = "slow: the healthy cluster's plan takes {unchanged_step_s:seconds} as things are, "
+PLANNED_ANEW = declare("slow-planned-anew", Severity.NOTE, _WAS + "this one {step_s:seconds}: {gain:.3f} x")
+STAY = declare("slow-stay", Severity.NOTE, _WAS + "and nothing better was found: stay with it")
 _SEARCH = ("partial_plans", "planning_s", "planning_cpu_s")
 _BOUNDS = ("lower_bound_step_s", "lower_bound_covers", "work_bound_step_s", "pipeline_bound_step_s")
 
@@ -39,7 +42,7 @@ def replayed(made: Plan, slow: Slow, hwdb: Hwdb, engine: str = "fast") -> Result
         written = _with_lengths(written, step_shares(made, slow.sequences, hwdb))
     section = slow_section(made, played, slow, healthy.step_s, hwdb, engine)
     written = written.with_fields(slow=section)
-    return Result(written.with_fields(notes=[*written.notes, *tell(written)]), played)
+    return Result(written.with_findings(slow_findings(written)), played)
 
 
 def _with_lengths(document: PlanDocument, shares: StepShares) -> PlanDocument:
@@ -88,19 +91,13 @@ def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Clust
         unchanged_step_s=unchanged.document.step_s,
     )
     written = best.document.with_fields(slow=section)
-    verdict = (
-        f"slow: the healthy cluster's plan takes {show_seconds(unchanged.document.step_s)} as things are, "
-        + (
-            f"this one {show_seconds(best.document.step_s)}: "
-            f"{unchanged.document.step_s / best.document.step_s:.3f} x"
-            if changed
-            else "and nothing better was found: stay with it"
-        )
-    )
+    times = {"unchanged_step_s": unchanged.document.step_s, "step_s": best.document.step_s}
+    times["gain"] = times["unchanged_step_s"] / times["step_s"]
+    verdict = (PLANNED_ANEW if changed else STAY)(**times)
     searched = anew.document if changed else healthy.document
     taken = {key: getattr(searched, key) for key in _SEARCH}
     # Of the cluster as it runs now, whichever of the two plans is shown.
     if lasting == list(slow.slowdowns) and anew.document.lower_bound_step_s <= best.document.step_s:
         taken |= {key: getattr(anew.document, key) for key in _BOUNDS}
-    notes = [*tell(written), verdict]
-    return replace(best, document=written.with_fields(notes=notes, **taken))
+    written = written.with_fields(**taken).with_findings([*slow_findings(written), verdict])
+    return replace(best, document=written)

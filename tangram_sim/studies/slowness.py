@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.health import FULL_SPEED, Resizing, Slowdown, Speed, slowed
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import OpGraph
@@ -26,7 +27,6 @@ from tangram_sim.studies.slow_files import Slow
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
-from tangram_sim.units import show_bytes, show_seconds
 
 _MOST_PHASES = 100
 
@@ -199,33 +199,72 @@ def _phases(plan: Plan, slow: Slow, hwdb: Hwdb, engine: str) -> list[SlowPhase]:
     return phases
 
 
-def tell(document: PlanDocument) -> list[str]:
-    """Notes on what was slow, for people."""
+SLOWED = declare(
+    "slow",
+    Severity.NOTE,
+    "slow: {what}: {slowdown:.3f} times the healthy step of {healthy_step_s:seconds}",
+)
+SLOWED_SPREAD = declare(
+    "slow-and-spread-evenly",
+    Severity.NOTE,
+    "slow: {what}: {slowdown:.3f} times the healthy step of {healthy_step_s:seconds}; were the lost speed "
+    "spread evenly over all GPUs, {lossless_bound_step_s:seconds}",
+)
+FASTER_THAN_ROW = declare(
+    "slow-factor-below-one",
+    Severity.WARNING,
+    "slow: a factor below 1 makes its rank faster than its row says",
+)
+PAUSES = declare("slow-pauses", Severity.NOTE, "slow: pauses add {pause_step_s:seconds} to the mean step")
+RESIZED = declare(
+    "slow-resized",
+    Severity.NOTE,
+    "slow: stage {stage}, ranks {first} to {last} share columns by speed: {pace:.3f} times slower instead of "
+    "{pace_before:.3f}, {pruned_share:percent1} of their columns pruned, {sent_bytes:bytes} sent",
+)
+PRUNED = declare(
+    "slow-pruned", Severity.WARNING, "slow: pruned columns are a risk to accuracy, which is not simulated"
+)
+PHASE = declare("slow-phase", Severity.NOTE, "slow: steps {first} {until}: {step_s:seconds}")
+
+
+def slow_findings(document: PlanDocument) -> list[Finding]:
+    """What was slow, and what it cost."""
     slow = document.slow
     if slow is None:
         return []
     named = ", ".join(f"{one.where} {one.factor:g} x {one.what}" for one in slow.slowdowns[:4])
     more = f" and {len(slow.slowdowns) - 4} more" if len(slow.slowdowns) > 4 else ""
-    healthy, even = show_seconds(slow.healthy_step_s), show_seconds(slow.lossless_bound_step_s)
     if slow.sequences:
         named = f"{named}{', ' if named else ''}sequences of {len(slow.sequences)} microbatches"
-    said = f"slow: {named or 'pauses'}{more}: {slow.slowdown:.3f} times the healthy step of {healthy}"
-    if slow.lossless_bound_step_s < document.step_s:
-        said += f"; were the lost speed spread evenly over all GPUs, {even}"
-    notes = [said]
+    kind = SLOWED_SPREAD if slow.lossless_bound_step_s < document.step_s else SLOWED
+    findings = [
+        kind(
+            what=f"{named or 'pauses'}{more}",
+            slowdown=slow.slowdown,
+            healthy_step_s=slow.healthy_step_s,
+            lossless_bound_step_s=slow.lossless_bound_step_s,
+        )
+    ]
     if any(one.factor < 1 for one in slow.slowdowns):
-        notes.append("slow: a factor below 1 makes its rank faster than its row says")
+        findings.append(FASTER_THAN_ROW())
     if slow.pause_step_s:
-        notes.append(f"slow: pauses add {show_seconds(slow.pause_step_s)} to the mean step")
+        findings.append(PAUSES(pause_step_s=slow.pause_step_s))
     for group in slow.resized[:4]:
-        notes.append(
-            f"slow: stage {group.stage}, ranks {group.ranks[0]} to {group.ranks[-1]} share columns by speed: "
-            f"{group.pace:.3f} times slower instead of {group.pace_before:.3f}, "
-            f"{group.pruned_share * 100:.1f} % of their columns pruned, {show_bytes(group.sent_bytes)} sent"
+        findings.append(
+            RESIZED(
+                stage=group.stage,
+                first=group.ranks[0],
+                last=group.ranks[-1],
+                pace=group.pace,
+                pace_before=group.pace_before,
+                pruned_share=group.pruned_share,
+                sent_bytes=group.sent_bytes,
+            )
         )
     if slow.pruned_share:
-        notes.append("slow: pruned columns are a risk to accuracy, which is not simulated")
+        findings.append(PRUNED())
     for phase in slow.phases:
-        last = "on" if phase.last_step is None else f"to {phase.last_step}"
-        notes.append(f"slow: steps {phase.first_step} {last}: {show_seconds(phase.step_s)}")
-    return notes
+        until = "on" if phase.last_step is None else f"to {phase.last_step}"
+        findings.append(PHASE(first=phase.first_step, until=until, step_s=phase.step_s))
+    return findings

@@ -14,11 +14,12 @@ from itertools import product
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import InfeasibleError
+from tangram_sim.findings import Severity, behind_stops, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Progress, SearchOptions
 from tangram_sim.planners.budget import EFFORTS
-from tangram_sim.planners.deadline import Deadline, behind_stops
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.studies import api
 from tangram_sim.studies.launch_choice import may_be_slower_by
 from tangram_sim.studies.results import Result
@@ -29,6 +30,7 @@ from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
 from tangram_sim.units import show_seconds
 
+TRIED = declare("options-tried", Severity.NOTE, "tried: {tried:listed}; this is {best}{left}")
 AUTO = "auto"
 # gpipe holds more than 1f1b and is faster where transfers are long: all forwards pass before anything waits.
 SIMPLE = "1f1b"  # whose plans those of several chunks are cut from
@@ -123,11 +125,13 @@ def plan(
     unseen = [one.name for one in tries[len(done) :]]
     why = "for lack of time" if deadline.over() else "since the bound says that none is faster"
     left = f"; not looked at {why}: {', '.join(unseen)}" if unseen else ""
-    every = ", ".join(one.words for one in done)
-    document, words = best.result.document, f"tried: {every}; this is {best.name}{left}"
+    document, compared = (
+        best.result.document,
+        TRIED(tried=[each.words for each in done], best=best.name, left=left),
+    )
     late = deadline.over() and deadline.asked_s > 0
-    notes = behind_stops(words, document.notes, deadline.notes() if late else ())
-    return replace(best.result, document=document.with_fields(notes=notes))
+    findings = behind_stops(compared, document.findings, deadline.findings() if late else ())
+    return replace(best.result, document=document.with_findings(findings))
 
 
 @dataclass(frozen=True, slots=True)

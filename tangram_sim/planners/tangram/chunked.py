@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import InfeasibleError, TangramError
+from tangram_sim.findings import Severity, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
@@ -25,6 +26,17 @@ from tangram_sim.training.plan import Part, Pipeline, Plan, Share, pipeline_of_s
 from tangram_sim.training.schedules import Schedule, schedule_named
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import price_plan
+
+NOTHING_CUT = declare(
+    "no-plan-cut-into-chunks",
+    Severity.NOTE,
+    "{schedule}: no plan of 1f1b could be cut into chunks: the best uniform layout",
+)
+CUT_INTO_CHUNKS = declare(
+    "plans-cut-into-chunks",
+    Severity.DETAIL,
+    "{schedule}: the {plans} best 1f1b plans were cut into chunks and played",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +89,12 @@ def chunked(
     given = [one for plan in own if isinstance(one := _played(plan, hwdb, lowering), Scored)]
     if not ranked and not given:  # depths that divide the batch were not what is best under 1f1b
         sizes = range(schedule.chunks[0], min(schedule.chunks[1], spend.chunks) + 1)
-        islands, notes = usable_islands(cluster, job, hwdb, wishes)
+        islands, left_out = usable_islands(cluster, job, hwdb, wishes)
         question = model, cluster, job, islands, lowering, wishes.constraints, found.counts
         limits = PlayLimits(deadline, spend.beside_ops)
-        if even := trivial(*question, bool(wishes.order or notes), limits, sizes):
-            note = f"{job.schedule}: no plan of 1f1b could be cut into chunks: the best uniform layout"
-            return replace(found, ranked=[even], notes=[*found.notes, note], pipeline_bound_s=0.0)
+        if even := trivial(*question, bool(wishes.order or left_out), limits, sizes):
+            findings = [*found.findings, NOTHING_CUT(schedule=job.schedule)]
+            return replace(found, ranked=[even], findings=findings, pipeline_bound_s=0.0)
         why = "; ".join(f"{count} x {reason}" for reason, count in refused.items())
         raise InfeasibleError(
             f"none of the {len(simple)} best plans of {model.name} on {cluster.name} runs under "
@@ -96,9 +108,9 @@ def chunked(
         [*moved, *(one for one, _, _ in ranked[spend.chunked_balanced :]), *given],
         key=lambda scored: scored.step_s,
     )
-    note = f"{job.schedule}: the {len(simple)} best 1f1b plans were cut into chunks and played"
+    findings = [*found.findings, CUT_INTO_CHUNKS(schedule=job.schedule, plans=len(simple))]
     shown = plans[: max(wishes.top, 1)]
-    return replace(found, ranked=shown, notes=[*found.notes, note], pipeline_bound_s=0.0)
+    return replace(found, ranked=shown, findings=findings, pipeline_bound_s=0.0)
 
 
 def _balanced(

@@ -11,6 +11,7 @@ import numpy as np
 
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.errors import InfeasibleError
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
@@ -25,7 +26,7 @@ from tangram_sim.planners.api import (
     SearchOptions,
 )
 from tangram_sim.planners.budget import SearchBudget, budget
-from tangram_sim.planners.deadline import AT_ONCE, Deadline
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.fewer_islands import look_again
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator
@@ -34,7 +35,7 @@ from tangram_sim.planners.tangram.composition.search import Search
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Subject
-from tangram_sim.planners.tangram.few_apart import apart_note, looks_apart
+from tangram_sim.planners.tangram.few_apart import gain_apart, looks_apart
 from tangram_sim.planners.tangram.fleets.lone_stage import lone_stage
 from tangram_sim.planners.tangram.fleets.patterns import FleetProblem, shares
 from tangram_sim.planners.tangram.fleets.replication import Replication
@@ -42,7 +43,7 @@ from tangram_sim.planners.tangram.fleets.scale import Fleets, is_large
 from tangram_sim.planners.tangram.infeasible import why_not
 from tangram_sim.planners.tangram.spanning.spanning import spanning_over
 from tangram_sim.planners.tangram.tied import tied_s
-from tangram_sim.planners.tangram.told_apart import grouped_note, likeliest, node_units, spans
+from tangram_sim.planners.tangram.told_apart import in_groups, likeliest, node_units, spans
 from tangram_sim.planners.uniform.trivial import PlayLimits, trivial
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.registry import parallelizer as parallelizer_named
@@ -53,10 +54,42 @@ from tangram_sim.training.schedules import puts_off_weights
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
-from tangram_sim.units import percent
 
 QUICK = "quick"  # effort of glances that take islands whole
-KNOWN_IS_BEST = "the plan that was known before the search is the fastest found"
+KNOWN_IS_BEST = declare(
+    "known-plan-is-fastest",
+    Severity.DETAIL,
+    "the plan that was known before the search is the fastest found",
+)
+LIKELIEST_ISLANDS = declare(
+    "islands-left-out-of-search",
+    Severity.NOTE,
+    "{islands} islands: pipelines were searched on the {searched} that do most of the work",
+)
+NOTHING_SEARCHED = declare(
+    "nothing-searched", Severity.STOPPED, "time limit 0: the best uniform layout, nothing was searched"
+)
+NO_CANDIDATES = declare(
+    "candidates-not-recorded",
+    Severity.NOTE,
+    "`every_candidate=True`: partial plans of patterns are not recorded; the file is empty",
+)
+MICROBATCHES_LEFT_OUT = declare(
+    "microbatches-left-out-of-search",
+    Severity.DETAIL,
+    "effort {effort}: microbatches of {microbatches:listed} were not searched node by node",
+)
+WINDOW = declare(
+    "imbalance-window",
+    Severity.NOTE,
+    "imbalance window {window:g} as asked: {pairs} pairs left out, at most {lost:percent1} of the step lost "
+    "to it",
+)
+SIDE_BY_SIDE = declare(
+    "gain-side-by-side",
+    Severity.DETAIL,
+    "{pipelines} pipelines side by side are {gain:percent1} faster than the best single one found",
+)
 
 
 @dataclass
@@ -71,7 +104,7 @@ class _Task:
     budget: SearchBudget
     deadline: Deadline
     islands: tuple[Island, ...]
-    notes: list[str]
+    findings: list[Finding]
     known: Sequence[Plan] = ()
     progress: Progress | None = None
     below_s: float = inf
@@ -102,12 +135,12 @@ class _Task:
 
     def found(self, ranked: Sequence[Scored]) -> Found:
         """The answer with these plans, fastest first."""
-        stopped = self.deadline.notes() if self.deadline.over() else []
+        stopped = self.deadline.findings() if self.deadline.over() else []
         every = sorted([*ranked, *self.standing], key=lambda scored: scored.step_s)
         if any(every[0] is one for one in self.standing):
-            self.notes.append(KNOWN_IS_BEST)
+            self.findings.append(KNOWN_IS_BEST())
         best = every[: self.wishes.most]
-        return Found(best, self.bound.step_s(), self.counts, self.notes, stopped, self.candidates)
+        return Found(best, self.bound.step_s(), self.counts, self.findings, stopped, self.candidates)
 
     def is_large(self) -> bool:
         """Whether it is planned as copies of patterns."""
@@ -145,9 +178,9 @@ def tangram(
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
-    islands, notes = usable_islands(cluster, job, hwdb, wishes)
+    islands, findings = usable_islands(cluster, job, hwdb, wishes)
     effort = budget(wishes.effort)
-    given = model, cluster, job, hwdb, wishes, effort, deadline, islands, notes, known, progress
+    given = model, cluster, job, hwdb, wishes, effort, deadline, islands, findings, known, progress
     task = _Task(*given, below_s, halves)
     if halves and task.is_large():
         task.wishes, task.halves = replace(wishes, sub_islands=False, effort=QUICK), False
@@ -164,9 +197,7 @@ def _on_the_likeliest(task: _Task, parallelizer: Parallelizer | None, kept: Sequ
     names = [island.name for island in some]
     order = tuple(name for name in task.wishes.order if name in names)
     fewer = replace(task, islands=some, wishes=replace(task.wishes, order=order))
-    fewer.notes.append(
-        f"{len(task.islands)} islands: pipelines were searched on the {len(some)} that do most of the work"
-    )
+    fewer.findings.append(LIKELIEST_ISLANDS(islands=len(task.islands), searched=len(some)))
     found = _node_by_node(fewer, parallelizer)
     found.lower_bound_step_s, found.pipeline_bound_s = task.bound.step_s(), 0.0
     return found
@@ -180,8 +211,8 @@ def _unsearched(task: _Task) -> Found:
             f"no uniform layout of {task.model.name} was found to fit {task.cluster.name} in "
             f"{task.budget.grace_s:g} s; search for others with a longer `time_limit_s=`"
         )
-    stopped = [f"{AT_ONCE} the best uniform layout, nothing was searched"]
-    return Found(simple, task.bound.step_s(), task.counts, task.notes, stopped, task.candidates)
+    stopped = [NOTHING_SEARCHED()]
+    return Found(simple, task.bound.step_s(), task.counts, task.findings, stopped, task.candidates)
 
 
 def _simple(task: _Task, beside: Scored | None = None) -> list[Scored]:
@@ -194,7 +225,7 @@ def _simple(task: _Task, beside: Scored | None = None) -> list[Scored]:
     most = task.budget.beside_ops if grace.limit_s == inf else inf
     order = task.wishes.order
     seated = sorted(task.islands, key=lambda one: order.index(one.name) if order else 0)
-    some = bool(order or task.notes)  # not all of the cluster, or not in file order
+    some = bool(order or task.findings)  # not all of the cluster, or not in file order
     found = trivial(
         task.model,
         task.cluster,
@@ -224,24 +255,22 @@ def _copies_of_patterns(task: _Task) -> Found | None:
     tools = task.counts, task.pieces, task.deadline, task.progress
     fleets = Fleets(ground, task.bound, task.lowering, *tools)
     fleet = fleets.best()
-    task.notes += fleets.notes()
+    task.findings += fleets.findings()
     if wishes.every_candidate:
-        task.notes.append(
-            "`every_candidate=True`: partial plans of patterns are not recorded; the file is empty"
-        )
+        task.findings.append(NO_CANDIDATES())
     ready = [fleet] if fleet else _simple(task) if task.deadline.over() else []
     if fleet:  # copies of patterns use every kind, uniform layouts may leave one idle
         ready += _simple(task, fleet)
     lone, gain = lone_stage(ground, task.bound, task.lowering, task.counts, task.deadline, ready)
-    ready, task.notes = [*ready, *lone], [*task.notes, *gain]
+    ready, task.findings = [*ready, *lone], [*task.findings, *gain]
     plan = min(ready, key=lambda one: one.step_s).plan if ready else None
-    last: list[str] = []
+    last: list[Finding] = []
     for islands in looks_apart(task.islands, shares(task.bound), plan, task.budget.fleets):
         best_s, faster = min(one.step_s for one in ready), _node_by_node_below(task, islands, ready)
         if faster:
-            last = [apart_note(islands, task.budget.fleets, faster[0].step_s, best_s)]
+            last = [gain_apart(islands, task.budget.fleets, faster[0].step_s, best_s)]
         ready += faster
-    task.notes += last
+    task.findings += last
     if not (ready or task.standing):
         if task.deadline.over():
             raise InfeasibleError(_out_of_time(task))
@@ -256,7 +285,7 @@ def _node_by_node_below(task: _Task, islands: tuple[Island, ...], known: Sequenc
         return []
     wishes = replace(task.wishes, every_candidate=False, fleet_bound=False, spanning=False)
     few = replace(task, islands=islands, wishes=wishes, budget=task.budget.apart, known=())
-    few.standing, few.notes = [best], []
+    few.standing, few.findings = [best], []
     whole = puts_off_weights(task.job.schedule)  # no law of pipelines holds
     least_s = few.bound.step_s() if whole else few.bound.pipelines_s()
     if least_s * (1 + limits.apart_worth) >= best.step_s:
@@ -267,7 +296,7 @@ def _node_by_node_below(task: _Task, islands: tuple[Island, ...], known: Sequenc
 
 def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     """Single pipelines composed of single nodes; then several side by side, and stages over islands."""
-    wishes, notes = task.wishes, task.notes
+    wishes, findings = task.wishes, task.findings
     kept = likeliest(shares(task.bound), task.budget.fleets.most_told_apart)
     if len(kept) < len(task.islands):
         return _on_the_likeliest(task, parallelizer, kept)
@@ -275,7 +304,7 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     if wishes.sub_islands:
         units = node_units(task.islands, task.budget.fleets.states)
     if wishes.sub_islands and max(units) > 1:
-        notes.append(grouped_note(task.islands, units))
+        findings.append(in_groups(task.islands, units))
     islands = task.islands
     enumeration = _enumeration(task, islands, parallelizer)
     referee = PlanEvaluator(task.model, task.cluster, task.job, task.lowering, task.counts, task.deadline)
@@ -294,8 +323,8 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
         played = search.finalists()
     enumeration.count_pruned()
     if search.left_out:
-        left = ", ".join(map(str, sorted(set(search.left_out))))
-        notes.append(f"effort {wishes.effort}: microbatches of {left} were not searched node by node")
+        left = sorted(set(search.left_out))
+        findings.append(MICROBATCHES_LEFT_OUT(effort=wishes.effort, microbatches=left))
     ranked = rank(played, referee, wishes.most, task.budget) if played else []
     lone: list[Scored] = []
     apart = wishes.replicate and wishes.sub_islands and not (wishes.order or task.halves)
@@ -304,7 +333,7 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
         ranked = [*several, *ranked]
         tools = task.bound, task.lowering, task.counts, task.deadline
         lone, gain = lone_stage(_ground(task), *tools, ranked, shares_only=True)
-        ranked, notes[len(notes) :] = [*lone, *ranked], gain
+        ranked, findings[len(findings) :] = [*lone, *ranked], gain
     if limited and not (ranked or task.standing):
         raise NothingBelowError(task.below_s, task.counts)
     if not (ranked or task.standing) and task.deadline.over():
@@ -325,10 +354,7 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     found.gained = max(search.halves_s / step_s, 1.0)
     found.lost = enumeration.lost(step_s)
     if wishes.window:
-        notes.append(
-            f"imbalance window {wishes.window:g} as asked: {task.counts.windowed} pairs left out, at most "
-            f"{percent(found.lost, 1)} of the step lost to it"
-        )
+        findings.append(WINDOW(window=wishes.window, pairs=task.counts.windowed, lost=found.lost))
     found.loads = (min(enumeration.loads, default=0.0), max(enumeration.loads, default=0.0))
     least_s = search.least_s()
     # It bounds stages on whole nodes of one island each, of the islands of the search.
@@ -365,16 +391,14 @@ def _several(
 ) -> list[Scored]:
     """Faster plans than the best of `ranked`: pipelines side by side, stages on several islands."""
     found: list[Scored] = []
-    wishes, notes = task.wishes, task.notes
+    wishes, findings = task.wishes, task.findings
     best_s = ranked[0].step_s if ranked else float("inf")
     if ranked and not task.deadline.over():
         task.say("pipelines side by side")
         beside = Replication(enumeration, referee, task.budget).improve(ranked[0])
         if beside is not None:
             gain, count = 1 - beside.step_s / best_s, len(beside.plan.pipelines)
-            notes.append(
-                f"{count} pipelines side by side are {percent(gain, 1)} faster than the best single one found"
-            )
+            findings.append(SIDE_BY_SIDE(pipelines=count, gain=gain))
             found, best_s = [beside], beside.step_s
     # Degrees that are fixed are those of a stage: parts side by side would multiply dp.
     if wishes.spanning and by_node and "dp" not in dict(wishes.constraints.fixed):
@@ -386,7 +410,7 @@ def _several(
         )
         wider = spanning.improve(usual, best_s)
         if spanning.nearest or spanning.finer:
-            notes.append(spanning.note(best_s))
+            findings.append(spanning.finding(best_s))
         found = [wider, *found] if wider else found
         if wishes.lasting and best_s < inf:
             found += spanning.lasting(task.budget.lasting * best_s)

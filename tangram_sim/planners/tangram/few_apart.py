@@ -9,11 +9,11 @@ from collections.abc import Collection, Sequence
 from math import prod
 
 from tangram_sim.clusters import Island
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.planners.budget import FleetBudget
 from tangram_sim.planners.tangram.told_apart import node_units, used_islands
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import puts_off_weights
-from tangram_sim.units import percent
 
 
 def few_apart(
@@ -43,13 +43,22 @@ def looks_apart(
     return [one for one in dict.fromkeys((some, tuple(islands) if grouped else ())) if one]
 
 
-def apart_note(islands: Sequence[Island], budget: FleetBudget, step_s: float, others_s: float) -> str:
-    """A note that says what a look at these islands gained over the best found before it."""
-    gain = percent(1 - step_s / others_s, 1)
-    if max(node_units(islands, budget.states)) > 1:
-        return f"all islands, nodes in groups: {gain} faster than the best so far"
-    names = ", ".join(island.name for island in islands)
-    return f"{names} node by node: {gain} faster than copies of patterns"
+NODE_BY_NODE = declare(
+    "gain-node-by-node",
+    Severity.DETAIL,
+    "{islands:listed} node by node: {gain:percent1} faster than copies of patterns",
+)
+ALL_IN_GROUPS = declare(
+    "gain-in-groups",
+    Severity.DETAIL,
+    "all islands, nodes in groups: {gain:percent1} faster than the best so far",
+)
+
+
+def gain_apart(islands: Sequence[Island], budget: FleetBudget, step_s: float, others_s: float) -> Finding:
+    """What a look at these islands gained over the best found before it."""
+    kind = ALL_IN_GROUPS if max(node_units(islands, budget.states)) > 1 else NODE_BY_NODE
+    return kind(islands=[island.name for island in islands], gain=1 - step_s / others_s)
 
 
 def _few(nodes: Collection[int], budget: FleetBudget) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 from tangram_sim.clusters import Island
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.planners.api import Scored
 from tangram_sim.training.plan import Plan
 
@@ -38,14 +39,21 @@ def likeliest(work: Sequence[float], most_states: int) -> tuple[int, ...]:
     return tuple(sorted(ordered[:most]))
 
 
-def grouped_note(islands: Sequence[Island], units: Sequence[int]) -> str:
-    """A note that says what is lost where nodes are taken in groups."""
-    taken = ", ".join(
+IN_GROUPS = declare(
+    "nodes-in-groups",
+    Severity.NOTE,
+    "nodes are taken in groups ({groups:listed}): stages that split a group were not searched",
+)
+
+
+def in_groups(islands: Sequence[Island], units: Sequence[int]) -> Finding:
+    """What is lost where nodes are taken in groups of `units`, a number for every island."""
+    taken = [
         f"{island.name} by {unit}" + (f", the last {island.nodes % unit} more" if island.nodes % unit else "")
         for island, unit in zip(islands, units, strict=True)
         if unit > 1
-    )
-    return f"nodes are taken in groups ({taken}): stages that split a group were not searched"
+    ]
+    return IN_GROUPS(groups=taken)
 
 
 def spans(scored: Scored, islands: Sequence[Island]) -> bool:

@@ -34,7 +34,7 @@ def test_tables_stay_inside_the_window_and_say_what_matters(inputs: tuple[Path, 
         "bubble",
         "MFU",
         "of 12 GPUs",
-        "no plan on the cluster below",
+        "lower bound",
     )
     assert all(word in " ".join(out.split()) for word in words)
     assert not any(line != line.rstrip() for line in out.splitlines())

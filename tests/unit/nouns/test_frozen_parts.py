@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import ValidationError
 
-import tangram_sim.cli.main  # noqa: F401  (imports every room that has answers)
+import tangram_sim.cli.main
 import tangram_sim.web.app  # noqa: F401
 from tangram_sim.file_parts import FilePart
 

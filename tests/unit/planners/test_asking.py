@@ -45,7 +45,7 @@ def assert_same(one: Found, other: Found) -> None:
     assert [scored.plan for scored in one.ranked] == [scored.plan for scored in other.ranked]
     assert [scored.step_s for scored in one.ranked] == [scored.step_s for scored in other.ranked]
     assert one.pipeline_bound_s == other.pipeline_bound_s
-    assert (one.counts, one.loads, one.notes) == (other.counts, other.loads, other.notes)
+    assert (one.counts, one.loads, one.findings) == (other.counts, other.loads, other.findings)
 
 
 @pytest.mark.slow

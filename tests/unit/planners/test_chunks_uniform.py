@@ -6,7 +6,7 @@ from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.planners.api import Found, SearchOptions
 from tangram_sim.planners.tangram import chunked as room
-from tangram_sim.planners.tangram.chunked import CannotChunk, chunked
+from tangram_sim.planners.tangram.chunked import NOTHING_CUT, CannotChunk, chunked
 from tangram_sim.training.job import Job
 
 HWDB = Hwdb.load()
@@ -29,7 +29,7 @@ def test_a_uniform_layout_that_divides_the_batch_is_the_answer() -> None:
     (pipeline,) = found.ranked[0].plan.pipelines
     assert all(len(stage.chunks) > 1 for stage in pipeline.stages)
     assert pipeline.microbatches % len(pipeline.stages) == 0
-    assert "interleaved: no plan of 1f1b could be cut into chunks: the best uniform layout" in found.notes
+    assert NOTHING_CUT(schedule="interleaved") in found.findings
 
 
 def test_groups_left_out_stay_so() -> None:

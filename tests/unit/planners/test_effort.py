@@ -9,7 +9,7 @@ import pytest
 from tangram_sim.errors import UnknownNameError
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import EFFORTS, SearchBudget, budget
-from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.deadline import BY_HAND, Deadline
 from tangram_sim.planners.tangram.composition.exact import Proof, find
 from tangram_sim.planners.tangram.composition.labels import Look, PipelineTable, roads
 from tangram_sim.planners.tangram.engine import tangram
@@ -88,7 +88,7 @@ def test_one_interrupt_ends_the_search_and_a_second_the_program() -> None:
         assert not deadline.over()
         os.kill(os.getpid(), signal.SIGINT)
         assert deadline.over()
-        assert deadline.notes() == ["stopped by hand: the best plan so far"]
+        assert deadline.findings() == [BY_HAND()]
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -101,7 +101,7 @@ def test_an_interrupted_search_has_a_plan_that_says_so() -> None:
     asked = instance.model, instance.cluster, instance.job, HWDB, SearchOptions()
     found = tangram(*asked, deadline=deadline)
     assert found.ranked[0].step_s >= found.lower_bound_step_s
-    assert found.stopped == ["stopped by hand: the best plan so far"]
+    assert found.stopped == [BY_HAND()]
 
 
 @pytest.mark.slow

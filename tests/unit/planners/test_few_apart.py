@@ -17,7 +17,8 @@ from tangram_sim.placement.islands import find_islands
 from tangram_sim.planners.api import Scored, SearchOptions
 from tangram_sim.planners.budget import FleetBudget
 from tangram_sim.planners.tangram import engine
-from tangram_sim.planners.tangram.few_apart import apart_note, few_apart
+from tangram_sim.planners.tangram.few_apart import ALL_IN_GROUPS, NODE_BY_NODE, few_apart, gain_apart
+from tangram_sim.planners.tangram.fleets.scale import COPIES_OF_PATTERNS
 from tangram_sim.planners.tangram.told_apart import in_units, node_units, used_islands
 from tangram_sim.studies import api
 from tangram_sim.training.job import Job
@@ -152,13 +153,15 @@ def test_whole_islands_are_no_better_than_nodes_in_groups_where_weights_wait() -
     free = api.plan(model, where, job, wishes=SearchOptions(effort="quick"), hwdb=HWDB).document
     whole = SearchOptions(effort="quick", sub_islands=False)
     assert free.step_s <= api.plan(model, where, job, wishes=whole, hwdb=HWDB).document.step_s * 1.005
-    assert any("searched as copies of" in note for note in free.notes)
+    assert COPIES_OF_PATTERNS.among(free.findings)
 
 
 def test_a_note_on_a_look_apart_says_whether_nodes_were_told_apart() -> None:
     few, many = islands_of([2, 3]), islands_of([70, 45])
-    assert apart_note(few, LIMITS, 0.9, 1.0) == "g0, g1 node by node: 10.0 % faster than copies of patterns"
-    assert apart_note(many, LIMITS, 0.9, 1.0) == (
+    assert (
+        str(gain_apart(few, LIMITS, 0.9, 1.0)) == "g0, g1 node by node: 10.0 % faster than copies of patterns"
+    )
+    assert str(gain_apart(many, LIMITS, 0.9, 1.0)) == (
         "all islands, nodes in groups: 10.0 % faster than the best so far"
     )
 
@@ -173,5 +176,6 @@ def test_of_looks_that_gain_one_after_the_other_the_last_is_told(monkeypatch: py
     monkeypatch.setattr(engine, "looks_apart", lambda *_: [ways[:1], ways])
     monkeypatch.setattr(engine, "_node_by_node_below", faster)
     found = engine.tangram(MODEL, where, JOB, HWDB, SearchOptions(effort="quick"))
-    gains = [note for note in found.notes if "node by node:" in note or "all islands" in note]
-    assert gains == ["all islands, nodes in groups: 10.0 % faster than the best so far"]
+    gains = [*NODE_BY_NODE.among(found.findings), *ALL_IN_GROUPS.among(found.findings)]
+    assert [each.code for each in gains] == [ALL_IN_GROUPS.code]
+    assert gains[0].figures["gain"] == pytest.approx(0.1)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from benchmarks.limits import HARD
 from tangram_sim.cli import begun
 from tangram_sim.cli.main import app
-from tangram_sim.planners.deadline import LEAST_GRACE_S, Deadline
+from tangram_sim.planners.deadline import BY_LIMIT, BY_SHARE, LEAST_GRACE_S, Deadline
 from tangram_sim.studies import comparison
 from tests.commands import quickest
 
@@ -90,10 +90,10 @@ def test_a_part_of_a_limit_that_is_over_names_the_limit_that_was_asked_for(monke
     part = deadline.share(2.5)
     now[0] = 103.0
     assert part.over()
-    assert part.notes() == ["stopped by its share of the time limit, 2.5 of 10 s: the best plan so far"]
+    assert part.findings() == [BY_SHARE(share_s=2.5, limit_s=10.0)]
     now[0] = 111.0
     assert deadline.over()
-    assert part.notes() == ["stopped by the time limit of 10 s: the best plan so far"]
+    assert part.findings() == [BY_LIMIT(limit_s=10.0)]
     assert part.why() == "time limit of 10 s"
 
 

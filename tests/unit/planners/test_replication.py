@@ -14,7 +14,7 @@ from tangram_sim.models import Attention, Block, FeedForward, Model
 from tangram_sim.placement.islands import find_islands
 from tangram_sim.planners.api import POLICIES, Found, SearchOptions
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.tangram.engine import SIDE_BY_SIDE, WINDOW, tangram
 from tangram_sim.planners.tangram.fleets.replication import Built, share_passes
 from tangram_sim.sim import contention
 from tangram_sim.studies.ablation import ablation, cases, table
@@ -87,7 +87,7 @@ def test_side_by_side_wins_where_atoms_are_few() -> None:
         assert lowered.fits()
         assert contention.play(lowered.graph()).makespan_s == pytest.approx(step_s, rel=1e-9)
         assert sum(each.microbatches * each.microbatch for each in plan.pipelines) == plan.job.global_batch
-        assert any("side by side" in note for note in several.notes)
+        assert SIDE_BY_SIDE.among(several.findings)
         gains.append(1 - step_s / one.ranked[0].step_s)
     assert max(gains) >= 0.05
 
@@ -153,7 +153,7 @@ def test_a_window_reports_what_it_may_lose(seed: int) -> None:
             assert "`window=" in str(error)
             continue
         assert 1 - free.ranked[0].step_s / found.ranked[0].step_s <= found.lost + 1e-9
-        assert any("at most" in note for note in found.notes)
+        assert WINDOW.among(found.findings)
         assert found.loads[0] >= 1 / window - 1e-9
         assert found.loads[1] <= window + 1e-9
 

@@ -10,7 +10,7 @@ from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.studies import api, comparison
-from tangram_sim.studies.margin import auto_margin
+from tangram_sim.studies.margin import NO_MARGIN, auto_margin
 from tangram_sim.training.job import Job
 from tangram_sim.training.step.intervals import worst_residual
 
@@ -60,7 +60,7 @@ def test_a_model_that_fits_only_without_the_margin_gets_a_plan_and_a_warning(bri
     """The default margin never makes a plan impossible; one that was asked for is named as the reason."""
     found = api.plan(MODEL, brim, JOB, hwdb=HWDB).document
     assert found.memory_margin == 0.0
-    assert any(note.startswith("warning: no plan leaves") for note in found.notes)
+    assert NO_MARGIN.among(found.findings)
     with pytest.raises(InfeasibleError, match="`memory_margin=0`"):
         api.plan(MODEL, brim, JOB, wishes=SearchOptions(memory_margin=0.1), hwdb=HWDB)
     (answer,) = comparison.compare_planners(MODEL, brim, JOB, ["tangram"], hwdb=HWDB)

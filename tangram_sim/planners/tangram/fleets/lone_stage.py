@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from math import gcd
 
 from tangram_sim.clusters import Island
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.layers.atoms import Slice
 from tangram_sim.parallelizers.api import Parallelizer, Request
 from tangram_sim.parallelizers.layouts import divisors, head_counts
@@ -23,7 +24,12 @@ from tangram_sim.planners.tangram.fleets.patterns import FleetProblem
 from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.training.plan import PartialPlan
 from tangram_sim.training.step.lowered import Lowering
-from tangram_sim.units import percent
+
+ONE_STAGE = declare(
+    "gain-one-stage",
+    Severity.DETAIL,
+    "the whole model as one stage is {gain:percent1} faster than what the search composed",
+)
 
 
 class LoneStages:
@@ -161,17 +167,15 @@ def lone_stage(
     known: Sequence[Scored],
     *,
     shares_only: bool = False,
-) -> tuple[list[Scored], list[str]]:
-    """The fastest plan of one stage where it is faster than all that are `known`, and a note that says so."""
+) -> tuple[list[Scored], list[Finding]]:
+    """The fastest plan of one stage where it is faster than all that are `known`, and what it gains."""
     limit_s = min((one.step_s for one in known), default=float("inf"))
     tools = bound, lowering, counts, deadline
     hopeless = deadline.over() or (shares_only and not known)
     found = None if hopeless else LoneStages(ground, *tools, shares_only=shares_only).best(limit_s)
     if found is None or found.step_s >= limit_s:
         return [], []
-    gain = percent(1 - found.step_s / limit_s, 1)
-    note = f"the whole model as one stage is {gain} faster than what the search composed"
-    return [found], [note] if known else []
+    return [found], [ONE_STAGE(gain=1 - found.step_s / limit_s)] if known else []
 
 
 def _step_s(partial: PartialPlan, passes: int) -> float:

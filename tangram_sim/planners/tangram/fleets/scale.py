@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from tangram_sim.clusters import Island
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.planners.api import Counts, Progress, Scored
 from tangram_sim.planners.budget import FleetBudget
 from tangram_sim.planners.deadline import Deadline
@@ -36,6 +37,16 @@ from tangram_sim.sim import fast
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
+
+COPIES_OF_PATTERNS = declare(
+    "copies-of-patterns",
+    Severity.NOTE,
+    "{nodes} nodes: searched as copies of {patterns} pipeline patterns side by side (copies of "
+    "{widths:listed} nodes of an island, or as many of each; stages of at most {widest} nodes in copies of "
+    "more; {sequences:listed} sequences per microbatch); pipelines over some islands only were not searched. "
+    "A mix could take {mix_s:.4g} s if copies and microbatches came in fractions and gradients were "
+    "synchronised within each pattern only",
+)
 
 
 def is_large(nodes: Sequence[int], budget: FleetBudget) -> bool:
@@ -134,19 +145,20 @@ class Fleets:
             )
         return self._refined(self._one_kind_of_copy(self._best_of(self._pools(), best)))
 
-    def notes(self) -> list[str]:
-        """What was searched in place of everything, in words."""
+    def findings(self) -> list[Finding]:
+        """What was searched in place of everything."""
         if not self.patterns:
             return []
         budget = self.budget
-        searched, sequences = (", ".join(map(str, some)) for some in (budget.widths, budget.sequences))
         return [
-            f"{sum(self.nodes)} nodes: searched as copies of {len(self.patterns)} pipeline patterns side "
-            f"by side (copies of {searched} nodes of an island, or as many of each; stages of at most "
-            f"{budget.widest} nodes in copies of more; {sequences} sequences per microbatch); "
-            "pipelines over some islands only were not searched. A mix could take "
-            f"{self.master_s:.4g} s if copies and microbatches came in fractions and gradients were "
-            "synchronised within each pattern only"
+            COPIES_OF_PATTERNS(
+                nodes=sum(self.nodes),
+                patterns=len(self.patterns),
+                widths=list(budget.widths),
+                widest=budget.widest,
+                sequences=list(budget.sequences),
+                mix_s=self.master_s,
+            )
         ]
 
     def _best_of(self, pools: list[list[PipelinePattern]], best: Scored | None = None) -> Scored | None:

@@ -8,11 +8,12 @@ joined unequal GPUs, islands of equal ones take their place, and every stage dec
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.placement.islands import finer_islands
 from tangram_sim.planners.api import Scored
@@ -34,7 +35,27 @@ from tangram_sim.planners.tangram.fleets.scale import is_large
 from tangram_sim.planners.tangram.spanning.joint import Nodes, joint_islands
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
 from tangram_sim.training.plan import PartialPlan, Pipeline
-from tangram_sim.units import percent
+
+_LOOKED = "{apart}{slices} slices on {joint} joint islands looked at: "
+SPANNING_FAR = declare(
+    "joint-stages-far", Severity.DETAIL, _LOOKED + "no plan within {within:percent} of the best one"
+)
+SPANNING_ALONE = declare(
+    "joint-stages-needed",
+    Severity.DETAIL,
+    _LOOKED + "{stages:joined} takes {step_s:.4g} s; without such stages there is no plan",
+)
+SPANNING_FASTER = declare(
+    "joint-stages-faster",
+    Severity.DETAIL,
+    _LOOKED + "{stages:joined} takes {step_s:.4g} s, {gain:percent1} faster than the best plan without "
+    "({others_s:.4g} s)",
+)
+SPANNING_SLOWER = declare(
+    "joint-stages-no-faster",
+    Severity.DETAIL,
+    _LOOKED + "{stages:joined} takes {step_s:.4g} s, no faster than the best plan without ({others_s:.4g} s)",
+)
 
 Pipelines = dict[Finalist, float]
 
@@ -168,21 +189,20 @@ class Spanning:
         seats, microbatch = min(found, key=lambda one: found[one])
         return [self.referee.scored(self._refined(seats, microbatch), microbatch)]
 
-    def note(self, limit_s: float) -> str:
-        """What was looked at and what came of it, in words."""
-        names = ", ".join(island.name for island in self.enumeration.islands)
-        looked = f"{self.asked} slices on {len(self.joint)} joint islands looked at"
-        if self.finer:
-            looked = f"{names} taken apart, {looked}"
+    def finding(self, limit_s: float) -> Finding:
+        """What came of stages over several islands, beside the best plan without them (`limit_s` seconds)."""
+        names = [island.name for island in self.enumeration.islands]
+        figures: dict[str, Any] = {"slices": self.asked, "joint": len(self.joint), "islands": names}
+        figures["apart"] = f"{', '.join(names)} taken apart, " if self.finer else ""
         if self.nearest is None:
-            return f"{looked}: no plan within {percent(self.budget.joint_slack)} of the best one"
-        step_s = self.nearest.step_s
+            return SPANNING_FAR(**figures, within=self.budget.joint_slack)
         joined = joined_stages(self.nearest.plan.pipelines[0])
-        what = f"stages of their own on {names}" if not joined else "; ".join(joined)
+        figures["stages"] = joined or [f"stages of their own on {', '.join(names)}"]
+        figures["step_s"] = step_s = self.nearest.step_s
         if limit_s == float("inf"):
-            return f"{looked}: {what} takes {step_s:.4g} s; without such stages there is no plan"
-        verdict = f"{percent(1 - step_s / limit_s, 1)} faster than" if step_s < limit_s else "no faster than"
-        return f"{looked}: {what} takes {step_s:.4g} s, {verdict} the best plan without ({limit_s:.4g} s)"
+            return SPANNING_ALONE(**figures)
+        kind = SPANNING_FASTER if step_s < limit_s else SPANNING_SLOWER
+        return kind(**figures, others_s=limit_s, gain=1 - step_s / limit_s)
 
     def _sizes(self, usual: int) -> list[int]:
         """Microbatch sizes next to the usual one, larger ones first: shares of them are finer."""

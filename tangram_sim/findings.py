@@ -1,0 +1,119 @@
+"""What was found out beside an answer: a code, how much it matters, figures; words are derived from these.
+
+Code asks for codes (`DOES_NOT_FIT.among(findings)`), programs read codes and figures from JSON, people read
+the words. A kind of finding is declared once, beside the code that finds it.
+"""
+
+import string
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from pydantic import Field, field_serializer, field_validator
+
+from tangram_sim.file_parts import FilePart
+from tangram_sim.units import percent, show_bytes, show_seconds
+
+
+class Severity(IntEnum):
+    """How much harm comes of not knowing a finding."""
+
+    STOPPED = 0  # the search was ended before its end
+    WRONG = 1  # the answer is not what was asked for: it does not fit, it does not replay
+    WARNING = 2  # a run may go wrong, or a figure may mislead
+    NOTE = 3  # what a reader may want to change
+    DETAIL = 4  # how the answer was found
+
+
+class Finding(FilePart):
+    """One thing that was found out, in SI units."""
+
+    code: str = Field(description="what kind of finding it is; codes do not change between versions")
+    severity: Severity = Field(description="stopped, wrong, warning, note or detail")
+    figures: dict[str, Any] = Field({}, description="figures in SI units, and names")
+    text: str = Field(description="the finding in words")
+
+    def __str__(self) -> str:
+        return self.text
+
+    @field_validator("severity", mode="before")
+    @classmethod
+    def _of_name(cls, value: Any) -> Any:
+        return (
+            Severity[value.upper()]
+            if isinstance(value, str) and value.upper() in Severity.__members__
+            else value
+        )
+
+    @field_serializer("severity")
+    def _as_name(self, severity: Severity) -> str:
+        return severity.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class FindingKind:
+    """A kind of finding; calling it with its figures makes one.
+
+    `words` is a format string over the figures; beside Python's format codes it knows `seconds`, `bytes`,
+    `percent`, `percent1` (one decimal), `listed` (commas), `joined` (semicolons).
+    """
+
+    code: str
+    severity: Severity
+    words: str
+
+    def __call__(self, **figures: Any) -> Finding:
+        """The finding with these figures. Raises KeyError for a figure that the words need and none gives."""
+        text = _WORDS.vformat(self.words, (), figures)
+        return Finding(code=self.code, severity=self.severity, figures=figures, text=text)
+
+    def among(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Those of this kind."""
+        return [finding for finding in findings if finding.code == self.code]
+
+
+KINDS: dict[str, FindingKind] = {}  # all that were declared, by code
+
+
+def declare(code: str, severity: Severity, words: str) -> FindingKind:
+    """A new kind of finding. Raises ValueError where the code is taken."""
+    if code in KINDS:
+        raise ValueError(f"the finding {code} is declared twice")
+    KINDS[code] = FindingKind(code, severity, words)
+    return KINDS[code]
+
+
+def gravest_first(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings by severity; those as severe as each other keep their order."""
+    return sorted(findings, key=lambda finding: finding.severity)
+
+
+def behind_stops(
+    finding: Finding, findings: Sequence[Finding], stops: Sequence[Finding] = ()
+) -> list[Finding]:
+    """The findings with `finding` first, but for those that say what ended a search.
+
+    `stops` stand there where none of the findings says so.
+    """
+    ended = [each for each in findings if each.severity == Severity.STOPPED]
+    return [*(ended or stops), finding, *(each for each in findings if each not in ended)]
+
+
+class _Words(string.Formatter):
+    """Format strings that also know how figures with units are shown."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        show = _SHOWN.get(format_spec)
+        return show(value) if show else str(super().format_field(value, format_spec))
+
+
+_SHOWN: dict[str, Callable[[Any], str]] = {
+    "seconds": show_seconds,
+    "bytes": show_bytes,
+    "percent": percent,
+    "percent1": lambda share: percent(share, 1),
+    "listed": lambda names: ", ".join(map(str, names)),
+    "joined": lambda parts: "; ".join(map(str, parts)),
+}
+_WORDS = _Words()
