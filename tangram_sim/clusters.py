@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Protocol
 
 from tangram_sim.health import HEALTHY, Health
+from tangram_sim.naming import require_text
 from tangram_sim.wiring import DERIVED, Wiring
 
 
@@ -25,6 +26,10 @@ class Gpu:
     memory_bytes_per_s: float
     power_w: float = 0.0
     measured: bool = False  # efficiency rows rest on this device's own measurements
+
+    def __post_init__(self) -> None:
+        for text in (self.name, self.vendor, self.architecture):
+            require_text(text, "GPU:")
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Dense peak of `dtype`, 0.0 where the device has no units for it (never another dtype's)."""
@@ -47,6 +52,9 @@ class Link:
     bytes_per_s: float  # per GPU (scale-up) or per port (network), one direction
     latency_s: float
 
+    def __post_init__(self) -> None:
+        require_text(self.name, "link:")
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -68,6 +76,10 @@ class Node:
     name: str = ""  # the hwdb row it came from, if any
     sockets: int = 0  # host bridges; 0 = as usual for the form of node
     pcie_switches: int = -1  # between GPUs, NICs and host bridges; -1 = as usual for the form of node
+
+    def __post_init__(self) -> None:
+        for text in (self.name, self.host, *self.labels):
+            require_text(text, "node:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +117,9 @@ class Cluster:
     network: Network = Network()
     wiring: Wiring = DERIVED  # what the file says of the interconnect's graph
     health: Health = HEALTHY  # what of it runs slower than its rows say
+
+    def __post_init__(self) -> None:
+        require_text(self.name, "cluster:")
 
     @cached_property
     def first_rank(self) -> tuple[int, ...]:

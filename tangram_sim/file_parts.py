@@ -4,11 +4,34 @@ Clusters and models have formats of their own, which take figures for nothing el
 """
 
 from functools import cache
-from typing import Any, Self, get_args
+from typing import Annotated, Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import ValidationInfo
+
+from tangram_sim.naming import fault_of_name, fault_of_text
+
+
+def _as_name(name: str) -> str:
+    """The name. Raises a pydantic error for what is none."""
+    if fault := fault_of_name(name):
+        raise PydanticCustomError("no_name", "{fault}", {"fault": f"no name: {fault}"})
+    return name
+
+
+def _as_text(text: str) -> str:
+    """The text. Raises a pydantic error where it holds control characters or line breaks."""
+    if fault := fault_of_text(text):
+        raise PydanticCustomError(
+            "no_text", "{fault}", {"fault": f"printable text on one line is wanted: {fault}"}
+        )
+    return text
+
+
+Text = Annotated[str, AfterValidator(_as_text)]
+# Of a model, a replica, a kind of GPU: it ends up in scripts and logs.
+Name = Annotated[str, AfterValidator(_as_name)]
 
 
 class FilePart(BaseModel):

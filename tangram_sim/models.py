@@ -7,6 +7,8 @@ to `tangram_sim.cost`.
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tangram_sim.naming import require_name
+
 
 @dataclass(frozen=True, slots=True)
 class Attention:
@@ -197,6 +199,9 @@ class Model:
     norm_epsilon: float = 0.0  # what norms add to the variance, 0 = not stated; no cost depends on it
     # Keys that its file lacked, each with what its family usually has and was taken; no part of what it is.
     defaults: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        require_name(self.name, "model:")
 
     def __hash__(self) -> int:
         # Hundreds of nested blocks would be hashed on every look-up of a cache; equal models have equal

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tangram_sim.cli import options as shared
-from tangram_sim.cli.printable import printable
+from tangram_sim.naming import printable
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb

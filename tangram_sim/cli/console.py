@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tangram_sim.cli.paint import coloured, painted
-from tangram_sim.cli.printable import PrintableStream, printable, shortened
+from tangram_sim.cli.printable import PrintableStream, shortened
 from tangram_sim.cli.tables import ConsoleTable
 from tangram_sim.cli.verbosity import Verbosity, chosen
 from tangram_sim.cli.wording import as_options
+from tangram_sim.naming import printable
 
 if TYPE_CHECKING:
     from tangram_sim.findings import Finding

@@ -6,20 +6,10 @@ the window or turn text around; so nothing reaches an output stream without goin
 
 from typing import Any, TextIO
 
+from tangram_sim.naming import printable
+
 LONGEST = 2000  # characters of one message; a screenful
 _TAIL = 400  # of them from its end, where messages say what to type
-
-_CONTROLS = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_WRITTEN = {
-    code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-    for code in _CONTROLS
-    if chr(code) not in "\n\t"
-}
-
-
-def printable(text: str) -> str:
-    """`text` with control characters (but line ends and tabs) and turns of direction written as escapes."""
-    return text if text.isascii() and text.isprintable() else text.translate(_WRITTEN)
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:

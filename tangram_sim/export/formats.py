@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tangram_sim.errors import TangramError, unknown_name
 from tangram_sim.export import deepspeed, launch, megatron, rankmap, schedule_csv, torchtitan
 from tangram_sim.export.uniform import CannotExportError, uniform_of
-from tangram_sim.planners.uniform.shape import Shape
+from tangram_sim.planners.uniform.shape import UniformPlan
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules.named import schedule_named
 
@@ -65,10 +65,14 @@ def _same(found: object, given: object, what: str) -> None:
         raise TangramError(f"{what} reads back as another plan; this is a fault of the program: report it")
 
 
-def _started(plan: Plan, ranks: tuple[int, ...]) -> tuple[str, list[str]]:
+def _started(
+    plan: Plan, ranks: tuple[int, ...], program: launch.Program = launch.BARE
+) -> tuple[str, list[str]]:
     """(launch script, notes to the user)."""
-    text = launch.write(ranks, plan.cluster, _what(plan))
-    _same(launch.read(text, plan.cluster), ranks, launch.FILE)
+    text = launch.write(ranks, plan.cluster, _what(plan), program)
+    found = launch.read(text, plan.cluster)
+    _same(found, ranks, launch.FILE)
+    _same(launch.write(found, plan.cluster, _what(plan), program), text, launch.FILE)
     notes = []
     nodes = launch.split_nodes(launch.agents_of(ranks, plan.cluster))
     if nodes:
@@ -92,10 +96,16 @@ def _torchrun(plan: Plan) -> Exported:
     return Exported({launch.FILE: text, **_rankmap(plan).files}, tuple(notes))
 
 
-def _pooled(plan: Plan, shape: Shape, files: dict[str, str], notes: list[str], zero_stage: int) -> Exported:
+def _pooled(
+    plan: Plan,
+    uniform: UniformPlan,
+    files: dict[str, str],
+    notes: list[str],
+    program: launch.Program = launch.BARE,
+) -> Exported:
     """The framework's files together with the launch script that gives each rank its GPU."""
-    text, more = _started(plan, shape.ranks)
-    if len(plan.pipelines) > 1 and zero_stage:
+    text, more = _started(plan, uniform.shape.ranks, program)
+    if len(plan.pipelines) > 1 and uniform.zero_stage:
         notes.append(
             "equal pipelines became data parallelism: states are sharded over all of them, wider than planned"
         )
@@ -106,7 +116,8 @@ def _megatron(plan: Plan) -> Exported:
     uniform = uniform_of(plan, "Megatron-LM")
     text, notes = megatron.write(uniform)
     _same(megatron.read(text, uniform.shape.ranks), uniform.shape, megatron.FILE)
-    return _pooled(plan, uniform.shape, {megatron.FILE: text}, notes, uniform.zero_stage)
+    program = launch.Program(tuple(shlex.split(text)), megatron.environment(uniform))
+    return _pooled(plan, uniform, {megatron.FILE: text}, notes, program)
 
 
 def _torchtitan(plan: Plan) -> Exported:
@@ -114,7 +125,7 @@ def _torchtitan(plan: Plan) -> Exported:
     text, notes = torchtitan.write(uniform)
     found = torchtitan.read(text, uniform.shape.ranks, plan.model.layers)
     _same(found, uniform.shape, torchtitan.FILE)
-    return _pooled(plan, uniform.shape, {torchtitan.FILE: text}, notes, uniform.zero_stage)
+    return _pooled(plan, uniform, {torchtitan.FILE: text}, notes)
 
 
 def _deepspeed(plan: Plan) -> Exported:
@@ -122,7 +133,7 @@ def _deepspeed(plan: Plan) -> Exported:
     files, notes = deepspeed.write(uniform)
     found = deepspeed.read(files[deepspeed.FILE], files[deepspeed.PIPELINE_FILE], uniform.shape.ranks)
     _same(found, uniform.shape, deepspeed.FILE)
-    return _pooled(plan, uniform.shape, files, notes, uniform.zero_stage)
+    return _pooled(plan, uniform, files, notes)
 
 
 def _schedule(plan: Plan) -> Exported:

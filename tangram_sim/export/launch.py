@@ -12,9 +12,24 @@ from dataclasses import dataclass
 
 from tangram_sim.clusters import Cluster, Gpu
 from tangram_sim.errors import BadInputError
+from tangram_sim.export.quoting import comment, word, words
 from tangram_sim.export.rankmap import places_of
 
 FILE = "launch.sh"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What every process of a framework is started with.
+
+    `arguments` go behind the program's name and before those that the user adds.
+    """
+
+    arguments: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+BARE = Program()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +69,14 @@ _HEAD = """\
 set -eu
 {check}agent=${{1:?give the number of an agent, 0 to {last}}}
 shift
-case "$agent" in
+{planned}case "$agent" in
+"""
+_PLANNED = """\
+program=${{1:?give the program that trains}}
+shift
+set -- "$program" \\
+  {words} \\
+  "$@"
 """
 _LINE = """\
   {agent}) # node {node}: {kind}, ranks {first} to {last}
@@ -88,38 +110,50 @@ _READ = re.compile(
 )
 
 
-def write(ranks: Sequence[int], cluster: Cluster, what: str) -> str:
+def write(ranks: Sequence[int], cluster: Cluster, what: str, program: Program = BARE) -> str:
     """A shell script that starts one agent; `what` (model and plan) goes into its heading comment."""
     agents = agents_of(ranks, cluster)
     last = len(agents) - 1
-    words = [_word(cluster.groups[group].node.gpu) for group in cluster.node_group]
+    series = [_word(cluster.groups[group].node.gpu) for group in cluster.node_group]
     lines = [
         _LINE.format(
             agent=number,
             node=agent.node,
-            kind=agent.kind,
+            kind=comment(agent.kind),
             first=agent.first_rank,
             last=agent.first_rank + len(agent.local_gpus) - 1,
             gpus=",".join(map(str, agent.local_gpus)),
-            look=f"look {word} {max(agent.local_gpus) + 1}\n    " if (word := words[agent.node]) else "",
+            look=f"look {name} {max(agent.local_gpus) + 1}\n    " if (name := series[agent.node]) else "",
             agents=len(agents),
             count=len(agent.local_gpus),
         )
         for number, agent in enumerate(agents)
     ]
-    plain = " ".join(what.split())
-    check = _CHECK if any(words[agent.node] for agent in agents) else ""
-    head = _HEAD.format(what=plain, file=FILE, last=last, check=check)
+    check = _CHECK if any(series[agent.node] for agent in agents) else ""
+    planned = "".join(f"export {name}={word(value)}\n" for name, value in program.environment)
+    if program.arguments:
+        planned += _PLANNED.format(words=_folded(program.arguments))
+    head = _HEAD.format(what=comment(what), file=FILE, last=last, check=check, planned=planned)
     return "".join([head, *lines, _TAIL.format(last=last)])
+
+
+def _folded(arguments: Sequence[str]) -> str:
+    """The arguments as words of a shell, each flag on a line of its own."""
+    lines: list[list[str]] = []
+    for argument in arguments:
+        if argument.startswith("--") or not lines:
+            lines.append([])
+        lines[-1].append(argument)
+    return " \\\n  ".join(map(words, lines))
 
 
 def _word(gpu: Gpu) -> str:
     """A word of the GPU's name that `nvidia-smi` prints too, to check for it; empty for other vendors."""
     if gpu.vendor.lower() != "nvidia":
         return ""
-    series, *rest = re.split(r"[-\s]", gpu.name)
-    word = rest[0] if series in _SERIES and rest else series
-    return re.sub(r"[^A-Za-z0-9]", "", re.sub(r"(?<=\d)(Ti|Super)$", "", word))
+    first, *rest = re.split(r"[-\s]", gpu.name)
+    name = rest[0] if first in _SERIES and rest else first
+    return re.sub(r"[^A-Za-z0-9]", "", re.sub(r"(?<=\d)(Ti|Super)$", "", name))
 
 
 def read(text: str, cluster: Cluster) -> tuple[int, ...]:

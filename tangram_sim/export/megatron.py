@@ -94,6 +94,17 @@ def write(plan: UniformPlan) -> tuple[str, list[str]]:
     return "\n".join(lines) + "\n", notes
 
 
+def environment(plan: UniformPlan) -> tuple[tuple[str, str], ...]:
+    """Environment variables without which Megatron-LM stops (`validate_args`, megatron-core 0.16).
+
+    On GPUs before Blackwell kernels of tensor and context parallelism have to be started in order; its FSDP
+    refuses the same.
+    """
+    fully_sharded = plan.zero_stage > 1
+    ordered = (plan.shape.tp > 1 or plan.shape.cp > 1) and not fully_sharded
+    return (("CUDA_DEVICE_MAX_CONNECTIONS", "1"),) if ordered else ()
+
+
 def _even(shape: Shape) -> bool:
     sizes = {sum(stop - start for start, stop in chunks) for chunks in shape.layers}
     return len(sizes) == 1

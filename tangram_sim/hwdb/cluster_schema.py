@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from tangram_sim.errors import BadInputError
+from tangram_sim.naming import fault_of_text
 
 MAX_NODES = 100_000  # of one cluster: beyond the largest built, and small enough to list nodes one by one
 _SHOWN = 5  # errors printed at once
@@ -17,8 +18,26 @@ Gbps = Annotated[float, Field(ge=1e-3, le=1e6)]
 Microseconds = Annotated[float, Field(ge=0, le=1e7)]
 Rate = Annotated[float, Field(gt=0, le=1e20)]
 Amount = Annotated[float, Field(ge=0, le=1e9)]
-Text = Annotated[str, Field(max_length=200)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _one_line(text: str) -> str:
+    """A text without control characters and line breaks: it ends up in scripts and logs."""
+    if fault := fault_of_text(text):
+        raise ValueError(f"holds {fault}; printable text on one line is wanted")
+    return text
+
+
+def _no_option(name: str) -> str:
+    """A name that no command takes for one of its options."""
+    if name.startswith("-"):
+        raise ValueError("begins with a dash; letters, digits and dashes behind them are wanted")
+    return name
+
+
+Text = Annotated[str, Field(max_length=200), AfterValidator(_one_line)]
+Name = Annotated[
+    str, Field(min_length=1, max_length=200), AfterValidator(_one_line), AfterValidator(_no_option)
+]
 Pair = Annotated[list[int], Field(min_length=2, max_length=2)]
 
 

@@ -35,6 +35,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 
 from tangram_sim.datafiles import read_yaml
 from tangram_sim.errors import BadInputError
+from tangram_sim.file_parts import Name
 from tangram_sim.hwdb.families.config import LARGEST_SIZE, MOST_LAYERS, shared, shown
 from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
 
@@ -123,7 +124,7 @@ Entry = Annotated[
 class ModelSection(_Section):
     """All keys of a model.yaml."""
 
-    name: Annotated[str, Field(min_length=1)] | None = None
+    name: Annotated[Name, Field(min_length=1)] | None = None
     hidden: Size
     vocab: Size
     layers: Annotated[list[Entry], Field(min_length=1)]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tangram_sim.datafiles import read_text
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.naming import require_name, require_text
 
 # Columns in which zero is a fact ("no link", "not stated") and not a mistake; all other numbers are positive.
 MAY_BE_ZERO = frozenset(
@@ -57,6 +58,9 @@ _LARGEST_INTEGER = 1e9
 
 # Prose and provenance: a corrected sentence does not change what a prediction rests on.
 PROSE = frozenset({"source", "note", "date", "price_date", "price_region", "price_source", "n"})
+
+# Columns by whose text rows are asked for.
+NAMES = frozenset({"name", "alias", "gpu", "link", "model"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,10 @@ def check_cell(table: str, column: Column, cell: str, where: str) -> None:
         except ValueError:
             raise BadInputError(f"{place}: {cell!r} given; a day is wanted, like 2026-09-06") from None
     if column.type not in ("number", "integer"):
+        if column.name in NAMES:
+            require_name(cell, f"{place}:")
+        elif column.name not in PROSE:
+            require_text(cell, f"{place}:")
         return
     try:
         value = float(cell)

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError, InfeasibleError
-from tangram_sim.file_parts import FilePart
+from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.purchasing.billing import Terms, bill, power_w_of
 from tangram_sim.purchasing.fleets import Fleet, Member, Purchase, named_purchase
@@ -47,7 +47,7 @@ class Limits:
 
 
 class _OfferIn(FilePart):
-    node: Annotated[str, Field(min_length=1)]
+    node: Annotated[Name, Field(min_length=1)]
     most: Annotated[int, Field(ge=1, le=100_000)] = 4
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
-from tangram_sim.file_parts import FilePart
+from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.prices import Figure, node_prices
 
@@ -111,7 +111,7 @@ class _EconomicsIn(FilePart):
 
 
 class _PricesIn(FilePart):
-    nodes: dict[str, _NodePriceIn] = Field({})
+    nodes: dict[Name, _NodePriceIn] = Field({})
     economics: _EconomicsIn | None = None
 
 

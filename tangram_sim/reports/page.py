@@ -8,6 +8,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from tangram_sim.naming import printable
 from tangram_sim.reports.ledger import Cell, Ledger
 
 # A browser that meets this refuses any address; `unsafe-inline` is what a single file needs.
@@ -121,7 +122,7 @@ def page(title: str, job: str, answer: str, sections: Sequence[str], ledger: Led
         for key, source in ledger.listed()
     )
     sources = folded("Every figure and where it comes from", f'<ol id="sources">{listed}</ol>')
-    return f"""<!DOCTYPE html>
+    return printable(f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -135,4 +136,4 @@ def page(title: str, job: str, answer: str, sections: Sequence[str], ledger: Led
 <div id="told" role="tooltip" hidden></div>
 <script type="module">{_asset("charts.js")}
 {_asset("report.js")}</script></body></html>
-"""
+""")

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from tangram_sim.file_parts import FilePart
+from tangram_sim.file_parts import FilePart, Name
 
 MOST_REPLICAS = 10_000
 
@@ -37,7 +37,7 @@ class OwnCostsIn(_FleetPart):
 class StageIn(_FleetPart):
     """One stage of a pipeline over unequal GPUs."""
 
-    gpu: str
+    gpu: Name
     tp: Degree = 1
     layers: Annotated[int, Field(ge=1, le=100_000)]
 
@@ -45,10 +45,10 @@ class StageIn(_FleetPart):
 class ReplicaIn(_FleetPart):
     """Equal replicas; of a model of their own where the fleet serves several."""
 
-    name: str | None = None
-    model: str | None = None
+    name: Name | None = None
+    model: Name | None = None
     count: Annotated[int, Field(ge=1, le=MOST_REPLICAS)] = 1
-    gpu: str | None = None
+    gpu: Name | None = None
     stages: Annotated[list[StageIn], Field(min_length=1, max_length=1000)] | None = None
     tp: Degree = 1
     pp: Degree = 1
@@ -70,17 +70,17 @@ class ReplicaIn(_FleetPart):
 
 
 Tokens = Annotated[float, Field(gt=0)]
-TypeIn = tuple[Tokens, Tokens] | tuple[Tokens, Tokens, str]  # prompt, output, model where there are several
+TypeIn = tuple[Tokens, Tokens] | tuple[Tokens, Tokens, Name]  # prompt, output, model where there are several
 
 
 class FleetIn(_FleetPart):
     """The whole file."""
 
-    model: str | None = None
-    engine: str = "vllm"
-    engine_version: str = ""
-    precision: str = "bf16"
-    kv_precision: str = "auto"
+    model: Name | None = None
+    engine: Name = "vllm"
+    engine_version: Name = ""
+    precision: Name = "bf16"
+    kv_precision: Name = "auto"
     link_gb_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
     types: list[TypeIn] = Field([])
     replicas: Annotated[list[ReplicaIn], Field(min_length=1, max_length=MOST_REPLICAS)]

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from tangram_sim.clusters import Cluster
 from tangram_sim.datafiles import read_yaml
 from tangram_sim.errors import BadInputError
-from tangram_sim.file_parts import FilePart
+from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb, load_cluster
 from tangram_sim.hwdb.prices import gpu_rent
 from tangram_sim.serving_planners.offers import GpuOffer
@@ -32,9 +32,9 @@ class _OfferGpuIn(FilePart):
 class _OffersIn(FilePart):
     model_config = ConfigDict(frozen=True)
 
-    gpus: Annotated[dict[str, _OfferGpuIn], Field(min_length=1, max_length=100)]
-    engine: str | None = None
-    precision: str | None = None
+    gpus: Annotated[dict[Name, _OfferGpuIn], Field(min_length=1, max_length=100)]
+    engine: Name | None = None
+    precision: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from tangram_sim.file_parts import FilePart
+from tangram_sim.file_parts import FilePart, Text
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+Name = Annotated[Text, Field(min_length=1, max_length=200)]
 Usd = Annotated[float, Field(gt=0, le=1e9)]
 Amount = Annotated[float, Field(ge=0, le=1e15)]
 Count = Annotated[int, Field(ge=0, le=10**7)]
@@ -35,7 +35,7 @@ class ConfigurationIn(ProblemPart):
     price_per_hour: Usd | None = None
     spot: bool = False
     most: Count | None = None
-    model: str | None = None
+    model: Name | None = None
     role: Literal["both", "prefill", "decode"] = "both"
 
 
@@ -46,15 +46,15 @@ class RequestTypeIn(ProblemPart):
     rate: Amount | None = None
     isl: Amount = 0.0
     osl: Amount = 0.0
-    model: str | None = None
-    name: str | None = None
+    model: Name | None = None
+    name: Name | None = None
     kv_bytes: Amount = 0.0
 
 
 class ScenarioIn(ProblemPart):
     """What the plan must also cope with: GPUs lost, more requests, other prices."""
 
-    name: str | None = None
+    name: Name | None = None
     lost: Name | list[Name] = Field([])
     coverage: Annotated[float, Field(ge=0, le=100)] = 1.0
     rate_factor: Annotated[float, Field(gt=0, le=1000)] = 1.0

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from tangram_sim.file_parts import FilePart
+from tangram_sim.file_parts import FilePart, Text
 from tangram_sim.findings import Finding
 from tangram_sim.hwdb.file_kinds import PLAN_SCHEMA
 from tangram_sim.studies.slow_documents import SlowDocument
@@ -63,7 +63,7 @@ class LayoutDocument(Document):
 class PartDocument(Document):
     """The ranks of one GPU kind in a stage."""
 
-    island: str
+    island: Text
     ranks: list[int] = Field(min_length=1, description="global ranks, numbered node by node in file order")
     sequences_per_microbatch: int = Field(ge=1)
     layouts: list[LayoutDocument] = Field(min_length=1)

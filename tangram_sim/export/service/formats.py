@@ -31,7 +31,7 @@ def export_service(service: ServiceLaunch, to: str, weights: Mapping[str, str]) 
     else:
         name = launch_script.FILE
         text, notes = launch_script.write(service, to, weights)
-        found = launch_script.read(text, to)
+        found = launch_script.read(text, to, service.groups)
     routed = router_weights.write(service)
     if found != service.groups or router_weights.read(routed) != (service.shares, service.types):
         raise TangramError(f"{name} reads back as another plan; this is a fault of the program: report it")

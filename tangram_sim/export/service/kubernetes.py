@@ -4,16 +4,18 @@ GPUs are asked for as the device plugin offers them (`nvidia.com/gpu`, `amd.com/
 NVIDIA's GPU feature discovery, `nvidia.com/gpu.product`: the product's name with dashes for blanks.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
+from tangram_sim.datafiles import parse_json
 from tangram_sim.errors import BadInputError
+from tangram_sim.export.quoting import label
 from tangram_sim.export.service.commands import ENGINES, PORT, command, parsed
 from tangram_sim.export.service.groups import ServedGroup, ServiceLaunch
-from tangram_sim.export.service.launch_script import stages_of
 from tangram_sim.export.uniform import CannotExportError
 
 FILE = "kubernetes.yaml"
@@ -49,7 +51,8 @@ def write(service: ServiceLaunch, weights: Mapping[str, str]) -> tuple[str, list
         notes += one.notes
         if group.kinds[0] not in _PRODUCTS:
             notes.append(
-                f"label the nodes that hold {group.kinds[0]}: kubectl label node NODE {_OWN}={group.kinds[0]}"
+                f"label the nodes that hold {group.kinds[0]}: kubectl label node NODE "
+                f"{_OWN}={label(group.kinds[0])}"
             )
         documents += [
             _deployment(service.engine, number, group, dict(one.environment), list(one.arguments)),
@@ -67,7 +70,7 @@ def _deployment(
     engine: str, number: int, group: ServedGroup, environment: dict[str, str], arguments: list[str]
 ) -> dict[str, Any]:
     name, kind = _label(number, group), group.kinds[0]
-    selector = {_PRODUCT: _PRODUCTS[kind]} if kind in _PRODUCTS else {_OWN: kind}
+    selector = {_PRODUCT: _PRODUCTS[kind]} if kind in _PRODUCTS else {_OWN: label(kind)}
     vendor = "amd.com/gpu" if kind.startswith("MI") else "nvidia.com/gpu"
     container = {
         "name": engine,
@@ -89,7 +92,7 @@ def _deployment(
                 "tangram-sim/configuration": group.name,
                 "tangram-sim/model": group.model,
                 "tangram-sim/precision": f"{group.precision} {group.kv_precision}",
-                "tangram-sim/stages": " ".join(f"{kind}:{tp}:{layers}" for kind, tp, layers in group.stages),
+                "tangram-sim/stages": json.dumps(group.stages),
             },
         },
         "spec": {
@@ -117,6 +120,11 @@ def _service(number: int, group: ServedGroup) -> dict[str, Any]:
     }
 
 
+def _stages_of(text: str) -> list[tuple[str, int, int]]:
+    """(GPU kind, tensor-parallel degree, layers) of every stage, from an annotation. Raises ValueError."""
+    return [(kind, int(tp), int(layers)) for kind, tp, layers in parse_json(text, FILE)]
+
+
 def read(text: str, engine: str) -> tuple[ServedGroup, ...]:
     """The groups that the manifests deploy. Raises BadInputError for any other manifests."""
     groups = []
@@ -125,13 +133,13 @@ def read(text: str, engine: str) -> tuple[ServedGroup, ...]:
             continue
         try:
             told, pod = one["metadata"]["annotations"], one["spec"]["template"]["spec"]
-            container, stages = pod["containers"][0], stages_of(told["tangram-sim/stages"])
+            container, stages = pod["containers"][0], _stages_of(told["tangram-sim/stages"])
             precision, kv = told["tangram-sim/precision"].split()
             selected = pod["nodeSelector"].get(_OWN) or pod["nodeSelector"][_PRODUCT]
             asked = next(iter(container["resources"]["limits"].values()))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise BadInputError(f"{FILE}: not a manifest of `tangram serve export`: {error}") from None
-        wanted = {_PRODUCTS.get(kind, kind) for kind, _, _ in stages}
+        wanted = {_PRODUCTS.get(kind, label(kind)) for kind, _, _ in stages}
         if wanted != {selected} or asked != sum(tp for _, tp, _ in stages):
             raise BadInputError(f"{FILE}: {asked} GPUs of {selected} are asked for, the plan has {stages}")
         groups.append(

@@ -2,9 +2,10 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tangram_sim.errors import BadInputError
+from tangram_sim.export.quoting import comment, word, words
 from tangram_sim.export.service.commands import command, parsed
 from tangram_sim.export.service.groups import ServedGroup, ServiceLaunch
 
@@ -23,11 +24,7 @@ _TAIL = """\
   *) echo "group $1: there are 0 to {last}" >&2; exit 2 ;;
 esac
 """
-_READ = re.compile(
-    r"^  \d+\) # (?P<count>\d+) x (?P<name>.*) \| (?P<model>\S+) (?P<precision>\S+) (?P<kv>\S+) "
-    r"\| (?P<stages>.*)\n    (?P<line>.*) ;;$",
-    re.MULTILINE,
-)
+_READ = re.compile(r"^  \d+\) #.*\n    (?P<line>.*) ;;$", re.MULTILINE)
 
 
 def write(service: ServiceLaunch, engine: str, weights: Mapping[str, str]) -> tuple[str, list[str]]:
@@ -36,17 +33,17 @@ def write(service: ServiceLaunch, engine: str, weights: Mapping[str, str]) -> tu
     for number, group in enumerate(service.groups):
         one = command(group, engine, weights.get(group.model, group.model))
         notes += one.notes
-        told = [f"{name}={shlex.quote(value)}" for name, value in one.environment]
-        start = " ".join([*told, "exec", *map(shlex.quote, one.arguments)])
+        told = [f"{name}={word(value)}" for name, value in one.environment]
+        start = " ".join([*told, "exec", words(one.arguments)])
         lines.append(
             _GROUP.format(
                 number=number,
                 count=group.count,
-                name=group.name,
-                model=group.model,
-                precision=group.precision,
-                kv=group.kv_precision,
-                stages=" ".join(f"{kind}:{tp}:{layers}" for kind, tp, layers in group.stages),
+                name=comment(group.name),
+                model=comment(group.model),
+                precision=comment(group.precision),
+                kv=comment(group.kv_precision),
+                stages=comment(" ".join(f"{kind}:{tp}:{layers}" for kind, tp, layers in group.stages)),
                 line=start,
             )
         )
@@ -54,35 +51,28 @@ def write(service: ServiceLaunch, engine: str, weights: Mapping[str, str]) -> tu
     return text, notes
 
 
-def read(text: str, engine: str) -> tuple[ServedGroup, ...]:
-    """The groups that a script starts. Raises BadInputError for another script."""
+def read(text: str, engine: str, planned: Sequence[ServedGroup]) -> tuple[ServedGroup, ...]:
+    """The groups that a script starts; what no command says (names, counts) is taken from those `planned`.
+
+    Raises BadInputError for another script.
+    """
+    lines = [shlex.split(match["line"]) for match in _READ.finditer(text)]
+    if len(lines) != len(planned) or any("exec" not in line for line in lines):
+        raise BadInputError(f"{FILE}: not a launch script of `tangram serve export`, or groups are missing")
     groups = []
-    for match in _READ.finditer(text):
-        words = shlex.split(match["line"])
-        at = words.index("exec")
-        environment = dict(word.split("=", 1) for word in words[:at])
+    for line, group in zip(lines, planned, strict=True):
+        at = line.index("exec")
         groups.append(
             parsed(
                 engine,
-                environment,
-                words[at + 1 :],
-                stages_of(match["stages"]),
-                name=match["name"],
-                model=match["model"],
-                count=int(match["count"]),
-                precision=match["precision"],
-                kv_precision=match["kv"],
+                dict(entry.split("=", 1) for entry in line[:at]),
+                line[at + 1 :],
+                group.stages,
+                name=group.name,
+                model=group.model,
+                count=group.count,
+                precision=group.precision,
+                kv_precision=group.kv_precision,
             )
         )
-    if not groups:
-        raise BadInputError(f"{FILE}: not a launch script of `tangram serve export`")
     return tuple(groups)
-
-
-def stages_of(text: str) -> list[tuple[str, int, int]]:
-    """Parse `KIND:TP:LAYERS ...` into (GPU kind, tensor-parallel degree, layers)."""
-    found = []
-    for part in text.split():
-        kind, tp, layers = part.split(":")
-        found.append((kind, int(tp), int(layers)))
-    return found

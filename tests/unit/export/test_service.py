@@ -50,7 +50,7 @@ def test_files_read_back_as_the_plan(to: str) -> None:
     if to == "kubernetes":
         assert kubernetes.read(found.files["kubernetes.yaml"], "vllm") == given.groups
     else:
-        assert launch_script.read(found.files["launch.sh"], to) == given.groups
+        assert launch_script.read(found.files["launch.sh"], to, given.groups) == given.groups
     assert router_weights.read(found.files["router.json"]) == (given.shares, given.types)
 
 
@@ -74,7 +74,7 @@ def test_experts_are_spread_over_the_ranks_of_a_stage(to: str, flag: str) -> Non
     given = service({"model": "mixtral-8x7b", "replicas": [replica]}, to)
     text = export_service(given, to, {}).files["launch.sh"]
     assert flag in text
-    assert launch_script.read(text, to) == given.groups
+    assert launch_script.read(text, to, given.groups) == given.groups
 
 
 PHASES = {
@@ -104,7 +104,7 @@ def test_prefill_and_decode_start_apart_and_read_back(to: str, flags: tuple[str,
     if to == "kubernetes":
         assert kubernetes.read(text, "vllm") == given.groups
     else:
-        assert launch_script.read(text, to) == given.groups
+        assert launch_script.read(text, to, given.groups) == given.groups
     assert [one.get("role") for one in json.loads(found.files["router.json"])["groups"]] == [
         "prefill",
         "prefill",
@@ -127,11 +127,12 @@ def test_a_manifest_asks_for_the_plan_s_gpus() -> None:
 def test_a_changed_file_is_another_plan() -> None:
     text = export_service(service(), "vllm", {}).files["launch.sh"]
     assert (
-        launch_script.read(text.replace("--max-num-seqs 1024", "--max-num-seqs 8"), "vllm")
+        launch_script.read(text.replace("--max-num-seqs 1024", "--max-num-seqs 8"), "vllm", service().groups)
         != service().groups
     )
     with pytest.raises(TangramError, match="the command starts 2 stages of tp 4"):
-        launch_script.read(text.replace("--tensor-parallel-size 2", "--tensor-parallel-size 4"), "vllm")
+        other = text.replace("--tensor-parallel-size 2", "--tensor-parallel-size 4")
+        launch_script.read(other, "vllm", service().groups)
 
 
 UNEQUAL = [{"gpu": "A100-SXM4-80GB", "tp": 4, "layers": 60}, {"gpu": "L40S", "tp": 2, "layers": 20}]

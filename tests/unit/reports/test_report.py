@@ -303,3 +303,13 @@ class TestWhatIsMissing:
         words = ("plan", model, cluster, "--global-batch", 8, "--seq", 1024, "--effort", "quick")
         assert tangram(*words, "-o", tmp_path / "report.html").code == 0
         assert (tmp_path / "report.html").stat().st_size < 2e6
+
+
+def test_a_page_has_no_control_characters() -> None:
+    """A title or a cell with ESC or NUL in it is shown with both written out."""
+    from tangram_sim.reports import page
+    from tangram_sim.reports.ledger import Ledger
+
+    text = page.page("a\x1b[31m", "b\0", "c\u202e", [page.section("d\x7f")], Ledger())
+    assert not [mark for mark in text if not mark.isprintable() and mark not in "\n\t\xa0"]
+    assert "\\x1b[31m" in text
