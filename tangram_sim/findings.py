@@ -7,48 +7,35 @@ the words. A kind of finding is declared once, beside the code that finds it.
 import string
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import StrEnum
 from typing import Any
 
-from pydantic import Field, field_serializer, field_validator
+from pydantic import Field
 
 from tangram_sim.file_parts import FilePart
 from tangram_sim.units import percent, show_bytes, show_seconds
 
 
-class Severity(IntEnum):
-    """How much harm comes of not knowing a finding."""
+class Severity(StrEnum):
+    """How much harm comes of not knowing a finding, the gravest first."""
 
-    STOPPED = 0  # the search was ended before its end
-    WRONG = 1  # the answer is not what was asked for: it does not fit, it does not replay
-    WARNING = 2  # a run may go wrong, or a figure may mislead
-    NOTE = 3  # what a reader may want to change
-    DETAIL = 4  # how the answer was found
+    STOPPED = "stopped"  # the search was ended before its end
+    WRONG = "wrong"  # the answer is not what was asked for: it does not fit, it does not replay
+    WARNING = "warning"  # a run may go wrong, or a figure may mislead
+    NOTE = "note"  # what a reader may want to change
+    DETAIL = "detail"  # how the answer was found
 
 
 class Finding(FilePart):
     """One thing that was found out, in SI units."""
 
     code: str = Field(description="what kind of finding it is; codes do not change between versions")
-    severity: Severity = Field(description="stopped, wrong, warning, note or detail")
+    severity: Severity
     figures: dict[str, Any] = Field({}, description="figures in SI units, and names")
     text: str = Field(description="the finding in words")
 
     def __str__(self) -> str:
         return self.text
-
-    @field_validator("severity", mode="before")
-    @classmethod
-    def _of_name(cls, value: Any) -> Any:
-        return (
-            Severity[value.upper()]
-            if isinstance(value, str) and value.upper() in Severity.__members__
-            else value
-        )
-
-    @field_serializer("severity")
-    def _as_name(self, severity: Severity) -> str:
-        return severity.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +73,7 @@ def declare(code: str, severity: Severity, words: str) -> FindingKind:
 
 def gravest_first(findings: Iterable[Finding]) -> list[Finding]:
     """The findings by severity; those as severe as each other keep their order."""
-    return sorted(findings, key=lambda finding: finding.severity)
+    return sorted(findings, key=lambda finding: [*Severity].index(finding.severity))
 
 
 def behind_stops(

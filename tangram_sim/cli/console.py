@@ -81,7 +81,7 @@ def print_findings(findings: Sequence["Finding"]) -> None:
     from tangram_sim.findings import Severity
 
     details = chosen() is Verbosity.VERBOSE
-    print_notes([each.text for each in findings if details or each.severity < Severity.DETAIL])
+    print_notes([each.text for each in findings if details or each.severity is not Severity.DETAIL])
 
 
 def print_detail(text: str) -> None:

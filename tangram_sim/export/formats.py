@@ -66,7 +66,7 @@ def _same(found: object, given: object, what: str) -> None:
 
 
 def _started(
-    plan: Plan, ranks: tuple[int, ...], program: launch.Program = launch.BARE
+    plan: Plan, ranks: tuple[int, ...], program: launch.StartedProgram = launch.BARE
 ) -> tuple[str, list[str]]:
     """(launch script, notes to the user)."""
     text = launch.write(ranks, plan.cluster, _what(plan), program)
@@ -101,7 +101,7 @@ def _pooled(
     uniform: UniformPlan,
     files: dict[str, str],
     notes: list[str],
-    program: launch.Program = launch.BARE,
+    program: launch.StartedProgram = launch.BARE,
 ) -> Exported:
     """The framework's files together with the launch script that gives each rank its GPU."""
     text, more = _started(plan, uniform.shape.ranks, program)
@@ -116,7 +116,7 @@ def _megatron(plan: Plan) -> Exported:
     uniform = uniform_of(plan, "Megatron-LM")
     text, notes = megatron.write(uniform)
     _same(megatron.read(text, uniform.shape.ranks), uniform.shape, megatron.FILE)
-    program = launch.Program(tuple(shlex.split(text)), megatron.environment(uniform))
+    program = launch.StartedProgram(tuple(shlex.split(text)), megatron.environment(uniform))
     return _pooled(plan, uniform, {megatron.FILE: text}, notes, program)
 
 

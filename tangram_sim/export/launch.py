@@ -19,7 +19,7 @@ FILE = "launch.sh"
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class StartedProgram:
     """What every process of a framework is started with.
 
     `arguments` go behind the program's name and before those that the user adds.
@@ -29,7 +29,7 @@ class Program:
     environment: tuple[tuple[str, str], ...] = ()
 
 
-BARE = Program()
+BARE = StartedProgram()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ _READ = re.compile(
 )
 
 
-def write(ranks: Sequence[int], cluster: Cluster, what: str, program: Program = BARE) -> str:
+def write(ranks: Sequence[int], cluster: Cluster, what: str, program: StartedProgram = BARE) -> str:
     """A shell script that starts one agent; `what` (model and plan) goes into its heading comment."""
     agents = agents_of(ranks, cluster)
     last = len(agents) - 1

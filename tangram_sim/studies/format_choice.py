@@ -16,7 +16,8 @@ from tangram_sim.planners.api import Counts, Found, NothingBelowError, Progress,
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.chunked import chunked
-from tangram_sim.planners.tangram.engine import KNOWN_IS_BEST, MICROBATCHES_LEFT_OUT, QUICK, tangram
+from tangram_sim.planners.tangram.engine import QUICK, tangram
+from tangram_sim.planners.tangram.findings import KNOWN_IS_BEST, MICROBATCHES_LEFT_OUT
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.margin import kept
 from tangram_sim.studies.number_formats import formats

@@ -11,7 +11,7 @@ import numpy as np
 
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.findings import Finding, Severity, declare
+from tangram_sim.findings import Finding
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
@@ -36,6 +36,15 @@ from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.planners.tangram.enumeration.prefetch import PrefetchQueue, Subject
 from tangram_sim.planners.tangram.few_apart import gain_apart, looks_apart
+from tangram_sim.planners.tangram.findings import (
+    KNOWN_IS_BEST,
+    LIKELIEST_ISLANDS,
+    MICROBATCHES_LEFT_OUT,
+    NO_CANDIDATES,
+    NOTHING_SEARCHED,
+    SIDE_BY_SIDE,
+    WINDOW,
+)
 from tangram_sim.planners.tangram.fleets.lone_stage import lone_stage
 from tangram_sim.planners.tangram.fleets.patterns import FleetProblem, shares
 from tangram_sim.planners.tangram.fleets.replication import Replication
@@ -56,40 +65,6 @@ from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
 
 QUICK = "quick"  # effort of glances that take islands whole
-KNOWN_IS_BEST = declare(
-    "known-plan-is-fastest",
-    Severity.DETAIL,
-    "the plan that was known before the search is the fastest found",
-)
-LIKELIEST_ISLANDS = declare(
-    "islands-left-out-of-search",
-    Severity.NOTE,
-    "{islands} islands: pipelines were searched on the {searched} that do most of the work",
-)
-NOTHING_SEARCHED = declare(
-    "nothing-searched", Severity.STOPPED, "time limit 0: the best uniform layout, nothing was searched"
-)
-NO_CANDIDATES = declare(
-    "candidates-not-recorded",
-    Severity.NOTE,
-    "`every_candidate=True`: partial plans of patterns are not recorded; the file is empty",
-)
-MICROBATCHES_LEFT_OUT = declare(
-    "microbatches-left-out-of-search",
-    Severity.DETAIL,
-    "effort {effort}: microbatches of {microbatches:listed} were not searched node by node",
-)
-WINDOW = declare(
-    "imbalance-window",
-    Severity.NOTE,
-    "imbalance window {window:g} as asked: {pairs} pairs left out, at most {lost:percent1} of the step lost "
-    "to it",
-)
-SIDE_BY_SIDE = declare(
-    "gain-side-by-side",
-    Severity.DETAIL,
-    "{pipelines} pipelines side by side are {gain:percent1} faster than the best single one found",
-)
 
 
 @dataclass

@@ -16,7 +16,7 @@ def racks(trays: int) -> Cluster:
 def test_the_idle_gpus_of_racks_in_use_are_counted_and_of_others_not() -> None:
     """64 of one rack, all of another; a third rack and the DGX are not used at all."""
     (note,) = idle_in_domains(racks(54), range(8, 144))
-    assert note.startswith("gb: 8 of 72 GPUs of a scale-up domain stay idle")
+    assert note.text.startswith("gb: 8 of 72 GPUs of a scale-up domain stay idle")
 
 
 def test_full_racks_and_racks_that_end_early_leave_nothing_idle() -> None:
@@ -28,11 +28,12 @@ def test_idle_gpus_are_counted_by_group_where_they_have_the_format() -> None:
     """Two trays idle and four GPUs of the DGX; in a format that only the trays have, the DGX is not named."""
     used = [*range(64), *range(72, 76)]
     (note,) = idle_in_groups(racks(18), used, "bf16", "no faster plan found uses them")
-    assert note == (
+    assert note.text == (
         "12 of 80 GPUs stay idle: 8 x GB200 (gb), 4 x H100-SXM5-80GB (dgx); no faster plan found uses them"
     )
     (note,) = idle_in_groups(racks(18), used, "fp4")
-    assert note == "12 of 80 GPUs stay idle: 8 x GB200 (gb); 4 x H100-SXM5-80GB (dgx), without units for fp4"
+    idle = "12 of 80 GPUs stay idle: 8 x GB200 (gb)"
+    assert note.text == f"{idle}; 4 x H100-SXM5-80GB (dgx), without units for fp4"
     (note,) = idle_in_groups(racks(18), used, "fp4", "why")
-    assert note.startswith("12 of 80 GPUs stay idle: 8 x GB200 (gb); why; 4 x H100")
+    assert note.text.startswith("12 of 80 GPUs stay idle: 8 x GB200 (gb); why; 4 x H100")
     assert idle_in_groups(racks(18), range(80), "bf16") == []

@@ -14,7 +14,8 @@ from tangram_sim.models import Attention, Block, FeedForward, Model
 from tangram_sim.placement.islands import find_islands
 from tangram_sim.planners.api import POLICIES, Found, SearchOptions
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.engine import SIDE_BY_SIDE, WINDOW, tangram
+from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.tangram.findings import SIDE_BY_SIDE, WINDOW
 from tangram_sim.planners.tangram.fleets.replication import Built, share_passes
 from tangram_sim.sim import contention
 from tangram_sim.studies.ablation import ablation, cases, table

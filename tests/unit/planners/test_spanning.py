@@ -22,9 +22,10 @@ from tangram_sim.planners.tangram.composition.labels import LinkBounds, Pipeline
 from tangram_sim.planners.tangram.composition.search import hop_seconds
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration.table import Beside, PartialPlanTable, slice_classes
+from tangram_sim.planners.tangram.findings import SPANNING_FASTER
 from tangram_sim.planners.tangram.spanning.joint import joint_islands, shares
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
-from tangram_sim.planners.tangram.spanning.spanning import SPANNING_FASTER, Pipelines, Prospect, Spanning
+from tangram_sim.planners.tangram.spanning.spanning import Pipelines, Prospect, Spanning
 from tangram_sim.sim import contention
 from tangram_sim.studies import api
 from tangram_sim.training.job import Job

@@ -7,7 +7,7 @@ import pytest
 from tangram_sim.findings import Severity
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import BY_HAND, Deadline
-from tangram_sim.planners.tangram.engine import NOTHING_SEARCHED
+from tangram_sim.planners.tangram.findings import NOTHING_SEARCHED
 from tangram_sim.studies import api, tried
 from tangram_sim.training.job import Job
 from tests.contracts.test_planner_contract import HWDB, MIXED, small_model

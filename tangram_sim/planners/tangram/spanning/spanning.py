@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.findings import Finding, Severity, declare
+from tangram_sim.findings import Finding
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.placement.islands import finer_islands
 from tangram_sim.planners.api import Scored
@@ -31,31 +31,16 @@ from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.composition.search import hop_seconds
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.table import Beside, PartialPlanTable, slice_classes
+from tangram_sim.planners.tangram.findings import (
+    SPANNING_ALONE,
+    SPANNING_FAR,
+    SPANNING_FASTER,
+    SPANNING_SLOWER,
+)
 from tangram_sim.planners.tangram.fleets.scale import is_large
 from tangram_sim.planners.tangram.spanning.joint import Nodes, joint_islands
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
 from tangram_sim.training.plan import PartialPlan, Pipeline
-
-_LOOKED = "{apart}{slices} slices on {joint} joint islands looked at: "
-SPANNING_FAR = declare(
-    "joint-stages-far", Severity.DETAIL, _LOOKED + "no plan within {within:percent} of the best one"
-)
-SPANNING_ALONE = declare(
-    "joint-stages-needed",
-    Severity.DETAIL,
-    _LOOKED + "{stages:joined} takes {step_s:.4g} s; without such stages there is no plan",
-)
-SPANNING_FASTER = declare(
-    "joint-stages-faster",
-    Severity.DETAIL,
-    _LOOKED + "{stages:joined} takes {step_s:.4g} s, {gain:percent1} faster than the best plan without "
-    "({others_s:.4g} s)",
-)
-SPANNING_SLOWER = declare(
-    "joint-stages-no-faster",
-    Severity.DETAIL,
-    _LOOKED + "{stages:joined} takes {step_s:.4g} s, no faster than the best plan without ({others_s:.4g} s)",
-)
 
 Pipelines = dict[Finalist, float]
 
