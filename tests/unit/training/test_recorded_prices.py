@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tangram_sim.clusters import Cluster, Island, NodeGroup
-from tangram_sim.hwdb import load_model
+from tangram_sim.hwdb import load_cluster, load_model
 from tangram_sim.layers.atoms import Slice, atom_kinds, atoms_of, borrowers
 from tangram_sim.layers.chain import chain_graph, class_seconds
 from tangram_sim.layouts import Layout
@@ -19,6 +19,9 @@ from tangram_sim.training.stage.peaks import allocated_bytes, capacity_bytes, de
 from tangram_sim.training.stage.pricing import Pricer
 from tangram_sim.training.stage.runs import parameters_of
 from tangram_sim.training.stage.setting import Setting
+from tangram_sim.training.step.ideal import ideal_seconds, model_flop
+from tangram_sim.training.step.intervals import uncertainty
+from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import price_plan
 from tests.records import HWDB, hold
 
@@ -97,7 +100,10 @@ def priced(name: str) -> dict[str, Any]:
         way: class_seconds(pricer.programs(pricer.atoms, way)).sum(axis=0) for way in ("forward", "backward")
     }
     figures["parameters"] = [parameters_of(pricer.setting, atom) for atom in pricer.atoms]
-    if pricer.setting.model.tied:
+    one = pricer.setting
+    asked = one.model, one.island.gpu, one.job, HWDB
+    figures["at least"] = [ideal_seconds(*asked), model_flop(one.model, one.job, one.island.gpu, HWDB)]
+    if one.model.tied:
         for end in ("embedding", "head"):
             lent = pricer.price(0, 8, end)  # type: ignore[arg-type]
             figures[f"{end} borrows"] = [getattr(lent, one.name).sum() for one in fields(lent)]
@@ -145,9 +151,17 @@ def mixed(job: Job, layouts: tuple[Layout, Layout], model: Model, *, alike: bool
     if alike:
         beside = [Share("g0", ranks(8, 12), 4, layouts[0])], [Share("g1", ranks(16, 20), 4, layouts[1])]
         made.append(pipeline_of_shares(2, [0, 4, 6], list(beside)))
-    found = price_plan(Plan(model, where, job, tuple(made)), HWDB)
+    decided = Plan(model, where, job, tuple(made))
+    lowering = Lowering.of(decided, HWDB)
+    found = price_plan(decided, HWDB, lowering)
+    graph = found.graph()
+    doubts = [uncertainty(step, lowering) for step in found.steps]
     peaks = allocated_bytes, reserved_bytes, device_bytes
     return {
+        "links": [[link.name, link.bytes_per_s] for link in graph.links],
+        "on links": [graph.link[::5], graph.link_weight[::5], graph.bytes[::5]],
+        "doubts": [[one.sigma, one.factor_s, one.factor_sigma] for one in doubts],
+        "step": found.step_s(),
         "peaks": [[of(stage, 3) for of in peaks] for step in found.steps for stage in step.prices],
         "room": [capacity_bytes(stage) for step in found.steps for stage in step.prices],
         "steps": [[getattr(step.times, one.name) for one in fields(step.times)] for step in found.steps],
@@ -159,12 +173,46 @@ def mixed(job: Job, layouts: tuple[Layout, Layout], model: Model, *, alike: bool
     }
 
 
+def plain(schedule: str, cluster: str, cuts: list[int]) -> dict[str, Any]:
+    """Stages on unequal islands of a cluster with limits between groups: links, doubts, the step."""
+    model = cut(load_model("opt-350m"), 6)
+    where = load_cluster(cluster, HWDB)
+    layouts = Layout(tp=2, dp=2, zero_stage=1), Layout(dp=4)
+    last = where.gpus
+    shares = [
+        [Share("g0", ranks(0, 4), 4, layouts[0])],
+        [Share("g1", ranks(last - 4, last), 4, layouts[1])],
+    ]
+    job = replace(OLD, global_batch=24, schedule=schedule)
+    decided = Plan(model, where, job, (pipeline_of_shares(6, cuts, shares, len(cuts) // 2),))
+    lowering = Lowering.of(decided, HWDB)
+    (step,) = price_plan(decided, HWDB, lowering).steps
+    graph = step.graph()
+    doubt = uncertainty(step, lowering)
+    return {
+        "links": [[link.name, link.bytes_per_s] for link in graph.links],
+        "on links": [graph.link[::5], graph.link_weight[::5], graph.bytes[::5]],
+        "doubts": [doubt.sigma, doubt.factor_s, doubt.factor_sigma],
+        "times": {one.name: getattr(step.times, one.name) for one in fields(step.times)},
+        "memory": [graph.memory_initial_bytes, graph.memory_start_bytes.sum(), graph.memory_end_bytes.sum()],
+        "fits": step.fits(),
+    }
+
+
 def prices() -> dict[str, Callable[[], dict[str, Any]]]:
     """Every case by name."""
     cases: dict[str, Callable[[], dict[str, Any]]] = {}
     for name in SETTINGS:
         cases[name] = lambda name=name: priced(name)  # type: ignore[misc]
     cases["a chain of ops"] = chain
+    for schedule, cuts in (
+        ("1f1b", [0, 3, 6]),
+        ("gpipe", [0, 3, 6]),
+        ("zb-h1", [0, 3, 6]),
+        ("interleaved", [0, 2, 3, 4, 6]),
+    ):
+        for cluster in ("azure-c3-t4x4-a100x4-v100x8", "dgx-a100-h100"):
+            cases[f"{schedule} on {cluster}"] = lambda asked=(schedule, cluster, cuts): plain(*asked)  # type: ignore[misc]
     tied, mixture = cut(load_model("opt-350m"), 6), cut(load_model("mixtral-8x7b"), 6)
     for zero in (0, 1, 2, 3):
         layouts = Layout(tp=2, dp=2, zero_stage=zero), Layout(tp=1, dp=4, zero_stage=min(zero, 1))
