@@ -25,8 +25,8 @@ help:
 	@echo "make validate  plans run for real on an emulated cluster (root, Linux), held against predictions"
 	@echo "make validate-full  the same five times over, real kernels, one device: half an hour, on a quiet machine"
 	@echo "make validate-gpu GPU=NAME  kernels and training steps of one GPU, a few minutes"
-	@echo "make fuzz      10,000 damaged commands and files over all verbs (CASES=, SEED=)"
-	@echo "make mutants   small faults in five rooms, and whether their tests notice (EACH=, SEED=)"
+	@echo "make fuzz      10,000 damaged commands and files over all verbs; laws in 100 markets (CASES=, MARKETS=, SEED=)"
+	@echo "make mutants   small faults in every room, and whether its tests notice (EACH=, SEED=)"
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make bench     speeds and sizes beside their targets"
 	@echo "make docs      the JSON Schemas in docs/schema"
@@ -106,9 +106,11 @@ validate-gpu: $(VENV)/.installed-validate
 	  --trace traces/microbench/$(GPU)-suite.json
 
 CASES ?= 10000
+MARKETS ?= 100
 SEED ?= 1
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(SEED)
+	$(BIN)/python -m benchmarks anywhere --markets --seeds $(MARKETS) --from $(shell expr $(SEED) \* 1000)
 
 EACH ?= 20
 mutants: $(VENV)/.installed-test

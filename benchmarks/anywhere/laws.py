@@ -97,6 +97,15 @@ def more(base: Question, rng: random.Random) -> Iterator[tuple[str, Question, fl
     )
 
 
+def fewer(base: Question, rng: random.Random) -> Iterator[tuple[str, Question, float, float]]:
+    """A group more never hurts, of another kind of GPU or the same: without it the best plan is no faster."""
+    groups = base.cluster.groups
+    if len(groups) > 1 and not base.cluster.network.between:
+        place = rng.randrange(len(groups))
+        left = [*groups[:place], *groups[place + 1 :]]
+        yield f"without g{place}", _with(base, left), 1.0, NEVER
+
+
 def halved(base: Question, rng: random.Random) -> Iterator[tuple[str, Question, float, float]]:
     """A slower network or link never makes the best plan faster."""
     place = rng.randrange(len(base.cluster.groups))
@@ -175,6 +184,7 @@ def chosen(base: Question, rng: random.Random) -> Iterator[tuple[str, Question, 
 LAWS: dict[str, Law] = {
     "split": split,
     "more": more,
+    "fewer": fewer,
     "halved": halved,
     "doubled": doubled,
     "faster": faster,

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.anywhere.laws import verdicts
+from benchmarks.anywhere.markets import LAWS, told
 from benchmarks.anywhere.table import Case, lines
 from benchmarks.anywhere.usual import usual
 from benchmarks.anywhere.worlds import TINY, World, world
@@ -44,11 +45,18 @@ def main(given: Sequence[str]) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     parser.add_argument("--output", type=Path, metavar="FILE.md", help="also write the page to FILE.md")
     parser.add_argument("--laws", action="store_true", help="ask tiny worlds what better questions must do")
+    parser.add_argument(
+        "--markets",
+        action="store_true",
+        help="laws of rentals, services, memory and purchases in small worlds",
+    )
     parser.add_argument("--usual", action="store_true", help="with --laws: worlds as people write them")
     parser.add_argument("--show", action="store_true", help="describe the worlds, plan nothing")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="write the worlds' files, plan nothing")
     asked = parser.parse_args(given)
     hwdb = Hwdb.load()
+    if asked.markets:
+        sys.exit(_markets(range(asked.first, asked.first + asked.seeds), hwdb))
     if asked.laws:
         made = usual if asked.usual else partial(world, size=TINY)
         _laws([made(seed, hwdb=hwdb) for seed in range(asked.first, asked.first + asked.seeds)], hwdb)
@@ -76,6 +84,23 @@ def main(given: Sequence[str]) -> None:
             _write(asked, given, cases)
     sys.stdout.write("\n" + "\n".join(lines(cases, _command(given), _about())) + "\n")
     sys.exit(1 if any(case.outcome in ("broke", "replay") for case in cases) else 0)
+
+
+def _markets(seeds: Sequence[int], hwdb: Hwdb) -> int:
+    """Print every comparison that does not hold, and how many there were; 1 where there are some."""
+    broken = 0
+    for name in LAWS:
+        count, found = 0, 0
+        for seed, one in told(name, seeds, hwdb):
+            count, found = count + 1, found + (not one.holds)
+            if not one.holds:
+                sys.stdout.write(
+                    f"{name}, seed {seed}: {one.law}: {one.what}: {one.base:g}, then {one.other:g}\n"
+                )
+                sys.stdout.flush()
+        sys.stdout.write(f"{name}: {found} of {count} broken\n")
+        broken += found
+    return int(broken > 0)
 
 
 def _laws(worlds: Sequence[World], hwdb: Hwdb) -> None:

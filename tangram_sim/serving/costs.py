@@ -208,3 +208,10 @@ def _bucket(batches: Floats, largest: int) -> Floats:
     small = np.where(batches <= 2, np.ceil(batches), np.where(batches <= 4, 4.0, np.ceil(batches / 8) * 8))
     large = np.where(batches > 256, np.ceil(batches / 16) * 16, small)
     return np.where(batches > largest, batches, np.minimum(large, np.maximum(largest, batches)))
+
+
+def filled_graph(batches: Floats) -> Floats:
+    """For each batch the largest one of no more requests that fills a CUDA graph (see `_bucket`)."""
+    step = np.where(batches < 4, np.where(batches < 2, 1.0, 2.0), np.where(batches < 8, 4.0, 8.0))
+    step = np.where(batches >= 256, 16.0, step)
+    return np.asarray(np.floor(batches / step) * step)

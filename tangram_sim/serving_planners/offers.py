@@ -21,7 +21,7 @@ from tangram_sim.serving.batch_times import batch_curve, steady_shares
 from tangram_sim.serving.build import gpu_island, precision_of
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import Load, closed_loop, greatest_throughput, seats
-from tangram_sim.serving.costs import LayerStepCost
+from tangram_sim.serving.costs import LayerStepCost, filled_graph
 from tangram_sim.serving.deployment import Deployment, ReplicaStage
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.kv import kv_capacity
@@ -158,12 +158,17 @@ def kept_throughput(
     loads: Load,
     slo: Slo,
 ) -> Floats:
-    """Requests/s of each load alone, at the most concurrency that keeps the objective; 0: none does."""
+    """Requests/s of each load alone, at the most concurrency that keeps the objective; 0: none does.
+
+    Or at the last one that fills a CUDA graph, where a few requests more cost more than they bring. Never
+    more than without an objective, where iterations that are full of prompts count, too.
+    """
     room = seats(deployment, capacity, loads)
     full = greatest_throughput(cost, deployment, capacity, loads)
+    stays = loads.osl * np.maximum(full.tpot_s, packed_s(cost, deployment, loads, full.running))
+    most = np.where(room >= 1, full.running / stays, 0.0)
     if slo == Slo():
-        stays = loads.osl * np.maximum(full.tpot_s, packed_s(cost, deployment, loads, full.running))
-        return np.where(room >= 1, full.running / stays, 0.0)
+        return most
 
     def kept(clients: Floats) -> tuple[NDArray[np.bool_], Floats]:
         # Under an objective few run at once, and bring few prompts together.
@@ -178,7 +183,10 @@ def kept_throughput(
         good, found = kept(middle)
         low, high = np.where(good, middle, low), np.where(good, high, middle)
         rate = np.where(good, found, rate)
-    return np.where(possible & (room >= 1), rate, 0.0)
+    ranks = deployment.attention_dp * deployment.pp
+    good, found = kept(np.maximum(ranks * filled_graph(low / ranks), 1.0))
+    rate = np.where(good, np.maximum(rate, found), rate)
+    return np.where(possible & (room >= 1), np.minimum(rate, most), 0.0)
 
 
 def packed_s(cost: LayerStepCost, deployment: Deployment, loads: Load, running: Floats) -> Floats:

@@ -17,7 +17,7 @@ def _broken(seed: int) -> list[str]:
     # What `auto` chooses takes a search for each schedule: one test asks that in one world.
     laws = tuple(name for name in LAWS if name != "chosen")
     found = list(verdicts(world(seed, TINY, HWDB), laws, HWDB))
-    assert {one.law for one in found} >= set(laws) - {"split"}  # some worlds have no group to split
+    assert {one.law for one in found} >= set(laws) - {"split", "fewer"}  # not in every world
     return [f"{one.law}: {one.what}: {one.broken:.2%}" for one in found if one.broken > STATED]
 
 

@@ -93,7 +93,8 @@ def _judged(
     known = room(place, tested.tests, every, ROOT / "build/mutants", again=again)
     killed, alive = 0, []
     for path, change in sample:
-        words = f"{path.relative_to(place)}:{change.line}: `{change.was}` -> `{change.now}`"
+        was, now = (" ".join(text.split()) for text in (change.was, change.now))
+        words = f"{path.relative_to(place)}:{change.line}: `{was}` -> `{now}`"
         dead = known.kills(path, change)
         killed += dead
         sys.stdout.write(f"{'killed' if dead else 'LIVES'} {words}\n")

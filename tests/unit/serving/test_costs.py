@@ -12,7 +12,7 @@ from tangram_sim.precision import PRECISIONS
 from tangram_sim.serving.build import deployment_of, precision_of
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import Load, closed_loop, greatest_throughput, open_loop
-from tangram_sim.serving.costs import LayerStepCost
+from tangram_sim.serving.costs import LayerStepCost, _bucket, filled_graph
 from tangram_sim.serving.deployment import Speculation
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.forward import IterationWork
@@ -203,3 +203,12 @@ def test_precisions_of_checkpoints() -> None:
     assert precision_of("fp4", sparse).attention == "bf16"
     assert precision_of("fp4", dense).attention == "nvfp4"
     assert precision_of("fp4", load_model("gpt-oss-20b")).expert_bytes == PRECISIONS["mxfp4"].weight_bytes
+
+
+def test_graphs_that_a_batch_fills_and_fits_into_are_neighbours() -> None:
+    """The largest captured size of no more requests, the smallest of no fewer; engines say which they are."""
+    rules = replace(cost("llama3-8b").deployment.engine, graph_batch=512)
+    sizes = np.array(sorted({rules.graph_bucket(batch) for batch in range(1, 513)}))
+    batches = np.concatenate([np.arange(1.0, 513.0), np.linspace(1.0, 512.0, 777)])
+    np.testing.assert_array_equal(filled_graph(batches), [sizes[sizes <= one].max() for one in batches])
+    np.testing.assert_array_equal(_bucket(batches, 512), [sizes[sizes >= one].min() for one in batches])
