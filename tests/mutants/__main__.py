@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -39,6 +40,7 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=20, help="mutants of a room")
     parser.add_argument("--seed", type=int, default=1, help="which")
     parser.add_argument("--only", default="", help="files whose path contains this")
+    parser.add_argument("--tests", nargs="+", help="in place of the room's")
     parser.add_argument(
         "--reuse", action="store_true", help="order tests by what an earlier state of the code showed"
     )
@@ -53,6 +55,7 @@ def main() -> int:
         (place.parent / "shared").symlink_to(ROOT.parent / "shared")
         for name in given.room or rooms(ROOT):
             tested = rooms(place)[name]
+            tested = replace(tested, tests=tuple(given.tests or tested.tests))
             sample = _sample(
                 [one for one in tested.modules if given.only in str(one)], given.each, f"{given.seed}/{name}"
             )

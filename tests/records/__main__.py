@@ -1,10 +1,13 @@
 """Writes the records anew; look at the difference before committing it."""
 
 from tests.records import FOLDER, rounded, text_of
+from tests.unit.planners.test_recorded_fleets import fleets
 from tests.unit.planners.test_recorded_searches import searches
 from tests.unit.serving.test_recorded_services import services
 from tests.unit.training.test_recorded_prices import prices
 
-for name, cases in (("prices", prices()), ("searches", searches()), ("services", services())):
-    figures = {case: rounded(make()) for case, make in cases.items()}
+RECORDS = {"fleets": fleets, "prices": prices, "searches": searches, "services": services}
+
+for name, cases in RECORDS.items():
+    figures = {case: rounded(make()) for case, make in cases().items()}
     (FOLDER / f"{name}.json").write_text(text_of(figures), encoding="utf-8")
