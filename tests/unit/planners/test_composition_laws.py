@@ -227,6 +227,20 @@ def test_steps_and_bounds_of_pipelines_played_stage_by_stage(seed: int, schedule
             assert bound == pytest.approx(step_s, rel=1e-12)
 
 
+def test_plays_that_time_does_not_suffice_for_are_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones are played whatever the time; with time, turn by turn, all are as if played at once."""
+    one = invented(0, "1f1b")
+    found = looked(one.problem, EVERYTHING)
+    whole = one.problem.played(found.facts, found.complete, Deadline())
+    monkeypatch.setattr(labels, "PASSES_OF_TURN", 1)
+    parts = one.problem.played(found.facts, found.complete, Deadline())
+    assert parts.tolist() == whole.tolist()
+    over = Deadline()
+    over.interrupted = True
+    late = one.problem.played(found.facts, found.complete, over)
+    assert late[0] == whole[0] and np.isinf(late[1:]).all() and len(late) > 3
+
+
 def by_state(problem: PipelineTable, look: Look) -> dict[tuple[int, int], dict[tuple[int, ...], Any]]:
     """Labels by (first atom, state) and their options: (L, A, E, stages behind, deepest, ends, rate, tie)."""
     taken: list[Any] = []

@@ -129,3 +129,20 @@ def test_only_the_full_sweep_proves_and_counts_against_the_budget() -> None:
     assert min(search.bounds.values()) <= search.best_s <= coarse_s
     assert all(bound_s <= search.best_of[size] for size, bound_s in search.bounds.items())
     assert search.best_s == min(search.best_of.values()) == min(search.played.values())
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(1, 8), (4, 8), (4, 2)])
+def test_steps_of_zero_bubble_plans_are_estimated_too_long_by_two_thirds_of_what_equal_stages_wait(
+    stages: int, microbatches: int
+) -> None:
+    """Three passes a microbatch; of the waits of 1F1B a third is left. One stage is taken as two."""
+    workshop = Workshop(random_instance(3))
+    search = begun()
+    search.estimated = True
+    job = replace(workshop.instance.job, global_batch=2 * microbatches)
+    pipeline = SimpleNamespace(microbatch=2, stages=(None,) * stages)
+    known: Any = SimpleNamespace(plan=SimpleNamespace(pipelines=(pipeline,), job=job), step_s=1.5)
+    search.begin_at(known)
+    waits = max(stages - 1, 1)
+    assert search.over == pytest.approx((microbatches + waits) / (microbatches + waits / 3))
+    assert search.best_s == search.best_of[2] == 1.5 and search.from_known

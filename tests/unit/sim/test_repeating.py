@@ -116,6 +116,15 @@ def test_equal_rows_end_as_each_would_alone(kinds: int) -> None:
     assert set(kernels.latest_ends.signatures) == known  # no other kind of array, compiled and loaded again
 
 
+def test_rows_of_one_sum_that_differ_are_played_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are told apart by a weighted sum: with weights of nothing all sums are one, rows are not."""
+    graph, source, group, marks = chain(5, 12)
+    durations = np.random.default_rng(1).uniform(0.5, 1.5, (int(source.max()) + 1, 2 * MANY_PLAYS))
+    expected = latest_ends(graph, source, durations, group, 2, marks)
+    monkeypatch.setattr(np, "sin", np.zeros_like)
+    np.testing.assert_array_equal(latest_ends(graph, source, durations, group, 2, marks), expected)
+
+
 @pytest.mark.parametrize("cycle", [1, 3])
 @pytest.mark.parametrize("seed", range(12))
 def test_a_play_ends_alike_whatever_is_played_beside_it(seed: int, cycle: int) -> None:
