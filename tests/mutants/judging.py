@@ -30,6 +30,7 @@ from tests.mutants.recording import Record, Recording
 # unchanged tests take, and more for imports and where kernels are compiled anew.
 _START_CPU_S = 20.0
 _COMPILING_CPU_S = 60.0
+_UNKNOWN_CPU_S = 150.0  # of all tests of a room, where nobody looked
 _WALL = 20.0  # times as much by the clock, on a busy machine, where a mutant waits for ever
 _LIBRARIES = ("numba", "numpy", "scipy.optimize", "scipy.sparse", "pydantic", "yaml", "typer", "rich.console")
 _OURS = ("tangram_sim", "tests", "benchmarks", "docs", "tangram_validate")
@@ -60,7 +61,7 @@ class Room:
         kept = _caches(dependents(self.place, path)) if compiled else []
         aside = [(one, one.read_bytes()) for one in kept]
         more_s = _START_CPU_S + (_COMPILING_CPU_S if compiled else 0.0)
-        limit_s = TIMES * sum(self.record.seconds.values()) + more_s
+        limit_s = TIMES * (sum(self.record.seconds.values()) or _UNKNOWN_CPU_S) + more_s
         try:
             for one in kept:  # a compiled caller holds the code of what it calls
                 one.unlink()
@@ -81,14 +82,14 @@ def room(
     """A room, its tests run once to see who runs which line; `kept` holds that for the next time.
 
     That run compiles, too, so that mutants are not killed by the time it takes. Not `again`: what was seen of
-    some earlier state will do, which changes the order of tests and their limits of time, not what they say.
-    Raises SystemExit where the tests fail as they are.
+    some earlier state will do, or nothing: it changes the order of tests and their limits of time, not what
+    they say. Raises SystemExit where the tests fail as they are.
     """
     seen = kept / f"{hashlib.sha256(' '.join(tests).encode()).hexdigest()[:12]}.json"
     state = _digest(place)
     known = json.loads(seen.read_text(encoding="utf-8").replace("@/", f"{place}/")) if seen.exists() else {}
-    if known.get("state") == state or (known and not again):
-        return Room(place, tests, modules, Record(known["seconds"], known["lines"]))
+    if known.get("state") == state or not again:
+        return Room(place, tests, modules, Record(known.get("seconds", {}), known.get("lines", {})))
     written = place / "record.json"
 
     def keep(recording: Recording) -> None:

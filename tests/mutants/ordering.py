@@ -37,7 +37,7 @@ class Ordering:
         return item.nodeid not in self.first
 
     def _usual_s(self, item: pytest.Item) -> float:
-        return self.seconds.get(item.nodeid, 5.0)
+        return self.seconds.get(item.nodeid, 10.0)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
