@@ -25,7 +25,7 @@ help:
 	@echo "make validate  plans run for real on an emulated cluster (root, Linux), held against predictions"
 	@echo "make validate-full  the same five times over, real kernels, one device: half an hour, on a quiet machine"
 	@echo "make validate-gpu GPU=NAME  kernels and training steps of one GPU, a few minutes"
-	@echo "make fuzz      10,000 damaged commands and files over all verbs; laws in 100 markets (CASES=, MARKETS=, SEED=)"
+	@echo "make fuzz      10,000 damaged commands and files, 1,000 damaged plans and caches; laws in 100 markets (CASES=, MARKETS=, SEED=)"
 	@echo "make mutants   small faults in every room, and whether its tests notice (EACH=, SEED=)"
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make bench     speeds and sizes beside their targets"
@@ -111,6 +111,7 @@ SEED ?= 1
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(SEED)
 	$(BIN)/python -m benchmarks anywhere --markets --seeds $(MARKETS) --from $(shell expr $(SEED) \* 1000)
+	$(BIN)/python -m tests.fuzz.corruptions --cases $$(( $(CASES) / 10 )) --seed $(SEED)
 
 EACH ?= 20
 mutants: $(VENV)/.installed-test

@@ -6,9 +6,10 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from typing import TextIO, cast
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, TextIO, cast
 
 import typer
 
@@ -40,6 +41,7 @@ from tangram_sim.cli.printable import LONGEST, PrintableStream
 from tangram_sim.cli.progress import Listener, listening
 from tangram_sim.cli.serving import app as serving
 from tangram_sim.cli.wording import as_options
+from tangram_sim.digests import ChangedFileWarning
 from tangram_sim.errors import TangramError
 from tangram_sim.studies.collecting import collecting_rarely
 
@@ -127,7 +129,8 @@ def run_verb(words: Sequence[str], report: Listener) -> int:
 def _run(words: Sequence[str] | None = None) -> int:
     """Run the command in `words` (None: that of `sys.argv`) and return its exit code."""
     try:
-        _COMMAND(args=words, prog_name="tangram")
+        with _changed_files_told():
+            _COMMAND(args=words, prog_name="tangram")
     except TangramError as error:
         sys.stderr.write(f"error: {as_options(str(error))}\n")
         return 2
@@ -138,6 +141,23 @@ def _run(words: Sequence[str] | None = None) -> int:
             return _reader_left()
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
     return 0
+
+
+@contextmanager
+def _changed_files_told() -> Iterator[None]:
+    """Say on standard error, once each, which files were changed since they were written."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if issubclass(category, ChangedFileWarning):
+                sys.stderr.write(f"warning: {message}\n")
+            else:
+                others(message, category, *place)
+
+        warnings.simplefilter("once", ChangedFileWarning)
+        warnings.showwarning = show
+        yield
 
 
 def _reader_left() -> int:

@@ -1,5 +1,6 @@
 """`tangram simulate`: simulates one training step of a plan file."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,16 +37,20 @@ def command(
 
 def _slowed(result: "Result", plan: Path, slow: list[str] | None, engine: str, database: "Hwdb") -> "Result":
     """The plan played under --slow, or under what its file says was slow."""
-    from tangram_sim.studies.planfile import read_plan
+    from tangram_sim.studies.api import CHANGED
+    from tangram_sim.studies.planfile import read_plan_keys
     from tangram_sim.studies.slow_files import read_every_slow, slow_of
     from tangram_sim.studies.slow_plans import replayed
 
     made = result.forecast.plan
-    section = read_plan(plan).slow
+    section = read_plan_keys(plan)[0].slow
     if slow is not None:
         given = read_every_slow(slow, made.cluster)
     elif section is not None:
         given = slow_of(section)
     else:
         return result
-    return result if given.is_nothing else replayed(made, given, database, engine)
+    if given.is_nothing:
+        return result
+    played, changed = replayed(made, given, database, engine), CHANGED.among(result.document.findings)
+    return replace(played, document=played.document.with_findings([*changed, *played.document.findings]))

@@ -63,6 +63,8 @@ def show(
     memory: Path | None = None,
 ) -> None:
     """Write the files asked for, then print the table or the JSON object."""
+    from tangram_sim.studies.planfile import plan_keys
+
     written = []
     if trace is not None:
         from tangram_sim.sim.perfetto import trace_json
@@ -81,7 +83,7 @@ def show(
         write_whole(output, plan_text(result.document))
         written.append(f"plan written to {output} (`tangram explain {output}` takes it apart)")
     if as_json:
-        print_json(result.document.model_dump())
+        print_json(plan_keys(result.document))
         return
     print_document(result.document)
     for line in written:
@@ -112,8 +114,9 @@ def write_report(path: Path, html: str) -> None:
 
 def plan_text(document: "PlanDocument") -> str:
     """The JSON text of a plan file, without planning times, so that the same input gives the same bytes."""
-    seconds = {"planning_s", "planning_cpu_s"}
-    return json.dumps(document.model_dump(exclude=seconds), indent=1, allow_nan=False) + "\n"
+    from tangram_sim.studies.planfile import plan_keys
+
+    return json.dumps(plan_keys(document, ("planning_s", "planning_cpu_s")), indent=1, allow_nan=False) + "\n"
 
 
 def candidates_text(candidates: Sequence["Candidate"]) -> str:

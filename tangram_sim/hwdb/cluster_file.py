@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from tangram_sim.clusters import Cluster, Gpu, GroupLimit, Link, Network, Node, NodeGroup
 from tangram_sim.datafiles import read_json, read_yaml
+from tangram_sim.digests import warn_of_change
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.hwdb.cluster_schema import MAX_NODES, ClusterIn, GroupIn, parse_cluster
 from tangram_sim.hwdb.database import GENERIC_BRIDGE, Hwdb
@@ -62,6 +63,7 @@ def load_cluster(name_or_path: str, hwdb: Hwdb | None = None) -> Cluster:
         raise unknown_name("cluster", given, shipped, _HINT)
     data = read_json(path) if path.suffix == ".json" else read_yaml(path)
     if is_plan(data, path):
+        warn_of_change(data, path)
         return cluster_from_dict(data["cluster"], hwdb, f"{path}: cluster", path.stem)
     if other := misplaced(data, "cluster"):
         raise BadInputError(f"{path} is {other}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tangram_sim.datafiles import read_json, read_yaml, shipped
+from tangram_sim.digests import warn_of_change
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb.file_kinds import ORDER, is_plan, misplaced
 from tangram_sim.hwdb.huggingface import from_config
@@ -55,6 +56,7 @@ def _read(path: Path, name: str) -> Model:
     """Read a file of either format, told apart by its content."""
     facts = _facts(path)
     if is_plan(facts, path):
+        warn_of_change(facts, path)
         from tangram_sim.hwdb.model_section import model_from_dict  # pydantic, as below
 
         return model_from_dict(facts["model"], str(path))

@@ -5,6 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tangram_sim.clusters import Cluster
+from tangram_sim.digests import content_key
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, cluster_to_dict
 from tangram_sim.hwdb.model_section import model_to_dict
@@ -16,7 +17,7 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.registry import parallelizer
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
-from tangram_sim.studies.sweep import STOPPED, Answer, content_key
+from tangram_sim.studies.sweep import STOPPED, Answer
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 

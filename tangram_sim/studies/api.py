@@ -3,12 +3,17 @@
 Models and clusters may be given by name, or as the path of a file.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
 
 from tangram_sim.clusters import Cluster
+from tangram_sim.digests import is_changed
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb, ReadSet, load_cluster, load_model
@@ -33,7 +38,7 @@ from tangram_sim.studies.launch_choice import choose, require_simple_within
 from tangram_sim.studies.margin import require_margin
 from tangram_sim.studies.nearer_bound import Bounds, tightened
 from tangram_sim.studies.number_formats import resolve
-from tangram_sim.studies.planfile import plan_from_document, read_plan
+from tangram_sim.studies.planfile import plan_from_document, read_plan_keys
 from tangram_sim.studies.results import Result
 from tangram_sim.studies.search_options import left_out
 from tangram_sim.training.job import RECIPES, Job
@@ -59,6 +64,24 @@ DOES_NOT_REPLAY = declare(
     Severity.WRONG,
     "the file says {file_step_s:seconds} per step, its decisions take {step_s:seconds}: it was edited, or "
     "written by another version ({version})",
+)
+CHANGED = declare(
+    "file-was-changed",
+    Severity.WRONG,
+    "{path} was changed since it was written: its decisions are used as they stand, and what its search "
+    "proved is left out",
+)
+OTHER_FIGURES = declare(
+    "figures-do-not-replay",
+    Severity.WRONG,
+    "the file's {names:listed} are not those of its decisions: it was edited, or written by another version "
+    "({version})",
+)
+_REPLAYED = (  # what follows from a plan's decisions alone; `step_s` is compared before
+    *("step_s_low", "step_s_high", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "mfu_cluster", "feasible"),
+    *("schedule", "microbatch", "microbatch_per_rank", "microbatches", "gpus_used", "gpus_total"),
+    *("bubble_fraction", "peak_memory_bytes", "peak_memory_reserved_bytes", "peak_memory_allocated_bytes"),
+    *("peak_memory_bytes_high", "work_bound_step_s", "stages", "gpu_kinds"),
 )
 SAME = 1e-9  # relative; the engines agree to this
 
@@ -317,12 +340,13 @@ def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | 
     reads = ReadSet()
     hwdb = (hwdb or Hwdb.load()).read_into(reads)
     where = "plan" if isinstance(source, PlanDocument) else str(source)
-    read = source if isinstance(source, PlanDocument) else read_plan(source)
+    read, keys = (source, {}) if isinstance(source, PlanDocument) else read_plan_keys(source)
     made = plan_from_document(read, hwdb, where)
     _require_units(made)
     played = forecast(made, hwdb, engine)
     written = document(played, hwdb, reads, lower_bound(made, hwdb), cautions(played))
-    found: list[Finding] = []
+    changed = is_changed(keys)
+    found: list[Finding] = [CHANGED(path=where)] if changed else []
     both = {"file_step_s": read.step_s, "step_s": written.step_s}
     if written.hwdb_hash != read.hwdb_hash:
         hashes = {"file_hwdb": read.hwdb_hash, "hwdb": written.hwdb_hash}
@@ -331,7 +355,9 @@ def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | 
         found.append(OF_SLOW_CLUSTER(**both))
     elif abs(written.step_s - read.step_s) > SAME * abs(read.step_s):
         found.append(DOES_NOT_REPLAY(**both, version=read.package_version))
-    elif abs(written.work_bound_step_s - read.work_bound_step_s) <= SAME * written.work_bound_step_s:
+    elif names := _differing(read, written):
+        found.append(OTHER_FIGURES(names=names, version=read.package_version))
+    elif not changed:
         # The same plan priced the same: what the search proved about others still holds.
         written = written.with_fields(
             lower_bound_step_s=min(read.lower_bound_step_s, written.step_s),
@@ -339,3 +365,23 @@ def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | 
             lower_bound_covers=read.lower_bound_covers,
         )
     return Result(written.with_findings([*found, *written.findings]), played)
+
+
+def _differing(read: PlanDocument, written: PlanDocument) -> list[str]:
+    """Names of the figures in a file that its decisions do not have when they are replayed."""
+    return [
+        name
+        for name in _REPLAYED
+        if name in read.model_fields_set and not _same(getattr(read, name), getattr(written, name))
+    ]
+
+
+def _same(read: Any, replayed: Any) -> bool:
+    """Whether two figures, or texts, or lists of documents, agree as far as the engines do."""
+    if isinstance(read, BaseModel):
+        return all(_same(getattr(read, name), getattr(replayed, name)) for name in read.model_fields_set)
+    if isinstance(read, list):
+        return len(read) == len(replayed) and all(map(_same, read, replayed))
+    if isinstance(read, float) and isinstance(replayed, int | float):
+        return math.isclose(read, replayed, rel_tol=SAME, abs_tol=SAME)
+    return bool(read == replayed)

@@ -195,6 +195,7 @@ class PlanDocument(Document):
 
     schema_version: str = SCHEMA_VERSION
     package_version: str
+    digest: str = Field("", description="of all other keys but planning times, as written; may be missing")
     hwdb_hash: str = Field(description="digest of the database rows read")
     hwdb_rows: list[str] = Field([], description="rows of GPUs and links it rests on, like `gpus/T4`")
     model: dict[str, Any]

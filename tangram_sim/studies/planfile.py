@@ -1,12 +1,14 @@
 """Plans to documents and back: what `-o plan.json` writes and `tangram simulate` reads."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.datafiles import read_json
+from tangram_sim.digests import warn_of_change, with_digest
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.hwdb import Hwdb, cluster_from_dict
 from tangram_sim.hwdb.file_kinds import plan_version
@@ -168,11 +170,24 @@ def _pipeline(document: PipelineDocument, where: str) -> Pipeline:
     return Pipeline(document.microbatches, document.microbatch, tuple(stages))
 
 
+def plan_keys(document: PlanDocument, leave_out: Collection[str] = ()) -> dict[str, Any]:
+    """The JSON object of a plan, with the digest by which a later reader sees whether it was changed."""
+    return with_digest(document.model_dump(exclude={*leave_out}))
+
+
 def read_plan(path: Path) -> PlanDocument:
     """A plan file, checked against the schema.
 
-    Raises BadInputError for another major schema version, unknown keys or malformed values.
+    Issues a ChangedFileWarning where it was changed since it was written. Raises BadInputError for another
+    major schema version, unknown keys or malformed values.
     """
+    document, data = read_plan_keys(path)
+    warn_of_change(data, path)
+    return document
+
+
+def read_plan_keys(path: Path) -> tuple[PlanDocument, dict[str, Any]]:
+    """(a plan file checked against the schema, its JSON object), changed or not; raises as `read_plan`."""
     data = read_json(path)
     if not isinstance(data, dict) or "schema_version" not in data:
         raise BadInputError(
@@ -180,7 +195,7 @@ def read_plan(path: Path) -> PlanDocument:
         )
     version = plan_version(data, path)
     try:
-        return PlanDocument.model_validate(data)
+        return PlanDocument.model_validate(data), data
     except ValidationError as error:
         newer = (
             ""

@@ -3,12 +3,14 @@
 A repeated or interrupted sweep resumes: answers are written one by one, each file whole or not at all. The
 key of an answer is a digest of its content (model, cluster, job, wishes, all rows of the hwdb); the
 folder is that of this very package (version and digest of its source), so that neither a changed row nor a
-changed program ever meets an old answer.
+changed program ever meets an old answer. A digest over key, package and answer stands in each file: one that
+was damaged or edited is made anew, with a warning.
 """
 
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -19,6 +21,7 @@ from typing import Any, TypeVar
 
 from tangram_sim import __version__
 from tangram_sim.datafiles import parse_json, write_whole
+from tangram_sim.digests import ChangedFileWarning, content_key
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.planners.deadline import Deadline
 
@@ -39,12 +42,6 @@ def package_label() -> str:
     return f"{__version__}-{digest.hexdigest()[:8]}"
 
 
-def content_key(content: Any) -> str:
-    """Digest of anything that JSON can hold: 32 hex digits of a SHA-256 over its canonical text."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
 def default_folder() -> Path:
     """TANGRAM_CACHE, else `tangram-sim` in the user's cache folder (XDG_CACHE_HOME or ~/.cache)."""
     own = os.environ.get("TANGRAM_CACHE")
@@ -53,8 +50,13 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tangram-sim"
 
 
+def _digest(key: str, answer: Answer) -> str:
+    """Digest of an answer with what it is an answer to, by this very package: no other is believed."""
+    return content_key([package_label(), key, json.dumps(answer, allow_nan=False)])
+
+
 class Cache:
-    """Answers on disk. Never an error: what cannot be read or written is noted, and the sweep goes on."""
+    """Answers on disk. Never an error: what cannot be read or written is told, and the sweep goes on."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._own = folder, folder / package_label()
@@ -78,12 +80,13 @@ class Cache:
         path = self._path(key)
         try:
             kept = parse_json(path.read_text(encoding="utf-8"), path)
-            if kept["key"] != key or not isinstance(kept["answer"], dict):
-                raise ValueError("not what it says")
+            if not isinstance(kept["answer"], dict) or kept["digest"] != _digest(key, kept["answer"]):
+                raise ValueError("not what was written")
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, BadInputError, ValueError, KeyError, TypeError) as error:
-            self.notes.append(f"{path}: unreadable answer ignored ({type(error).__name__}); it is made anew")
+            words = f"{path}: damaged answer ignored ({type(error).__name__}); it is made anew"
+            warnings.warn(words, ChangedFileWarning, stacklevel=2)
             return None
         answer: Answer = kept["answer"]
         return answer
@@ -93,7 +96,8 @@ class Cache:
         if self._broken:
             return
         try:
-            write_whole(self._path(key), json.dumps({"key": key, "answer": answer}, allow_nan=False))
+            kept = {"digest": _digest(key, answer), "answer": answer}
+            write_whole(self._path(key), json.dumps(kept, allow_nan=False))
         except BadInputError as error:
             self._broken = True
             self.notes.append(
