@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 import typer
 
@@ -149,11 +149,18 @@ def _changed_files_told() -> Iterator[None]:
     with warnings.catch_warnings():
         others = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
             if issubclass(category, ChangedFileWarning):
                 sys.stderr.write(f"warning: {message}\n")
             else:
-                others(message, category, *place)
+                others(message, category, filename, lineno, file, line)
 
         warnings.simplefilter("once", ChangedFileWarning)
         warnings.showwarning = show

@@ -24,6 +24,7 @@ from tangram_sim.datafiles import parse_json, write_whole
 from tangram_sim.digests import ChangedFileWarning, content_key
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.planners.deadline import Deadline
+from tangram_sim.workers import ending_with_parent, worker_deaths
 
 Item = TypeVar("Item")
 Answer = dict[str, Any]  # what JSON can hold
@@ -216,17 +217,22 @@ class Sweep:
                 yield delayed(_one)(work, key, item, deadline.share(deadline.left_s() / turns))
 
         limited = deadline.left_s() < float("inf")
-        parallel = Parallel(
-            n_jobs=self.jobs,
-            return_as="generator_unordered",
-            pre_dispatch="n_jobs" if limited else "2*n_jobs",  # a share runs from when it is handed out
-            timeout=deadline.left_s() + LATE_S if limited else None,
-        )
-        answers = parallel(tasks())
+        missing = dict(waiting)
+        with ending_with_parent():
+            parallel = Parallel(
+                n_jobs=self.jobs,
+                return_as="generator_unordered",
+                pre_dispatch="n_jobs" if limited else "2*n_jobs",  # a share runs from when it is handed out
+                timeout=deadline.left_s() + LATE_S if limited else None,
+            )
+            answers = parallel(tasks())
         while True:
             try:
                 with deadline.waiting():
                     found = next(answers, None)
+            except worker_deaths():  # killed, for want of memory say: what it had not answered is made here
+                yield from _in_turn(work, missing, deadline)
+                return
             except NoAnswerInTime:  # joblib has ended the processes
                 found = None
             except KeyboardInterrupt:
@@ -236,6 +242,7 @@ class Sweep:
             if found is None:
                 deadline.over()
                 return
+            del missing[found[0]]
             yield found
             parallel.timeout = deadline.left_s() + LATE_S if limited else None
 

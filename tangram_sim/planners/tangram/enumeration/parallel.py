@@ -4,12 +4,12 @@ A piece is a function of a module with its arguments; a worker that dies loses n
 answered are run again here.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from tangram_sim.errors import BadInputError
+from tangram_sim.workers import ending_with_parent, worker_deaths
 
 Answer = TypeVar("Answer")
 
@@ -54,29 +54,20 @@ class Pieces:
 
         found: dict[int, Answer] = {}
         try:
-            parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", batch_size=1)
-            for number, answer in parallel(
-                delayed(_numbered)(work, number, question) for number, question in enumerate(questions)
-            ):
+            with ending_with_parent():
+                parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", batch_size=1)
+                answers = parallel(
+                    delayed(_numbered)(work, number, question) for number, question in enumerate(questions)
+                )
+            for number, answer in answers:
                 found[number] = answer
                 answered(len(found))
-        except _worker_deaths():  # what the dead had not answered is made here
+        except worker_deaths():  # what the dead had not answered is made here
             missing = [number for number in range(len(questions)) if number not in found]
             self.repeated += len(missing)
             for number in missing:
                 found[number] = work(*questions[number])
         return [found[number] for number in range(len(questions))]
-
-
-def _worker_deaths() -> tuple[type[Exception], ...]:
-    """What loky, and Dask where it is in use, raise when workers die (Dask: again and again)."""
-    from joblib.externals.loky.process_executor import BrokenProcessPool
-
-    if "distributed" not in sys.modules:
-        return (BrokenProcessPool,)
-    from distributed import KilledWorker
-
-    return BrokenProcessPool, KilledWorker
 
 
 def _numbered(work: Callable[..., Answer], number: int, question: tuple[Any, ...]) -> tuple[int, Answer]:
