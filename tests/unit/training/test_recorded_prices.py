@@ -116,7 +116,7 @@ def chain() -> dict[str, Any]:
     atoms = pricer.atoms[:3]
     graph = chain_graph(pricer.programs(atoms, "backward"), ["a", "b", "c"], 4)
     model = pricer.setting.model
-    slices = [Slice(model, *ends) for ends in ((0, 0), (0, 1), (0, 8), (3, 8), (2, 5))]
+    slices = [Slice(model, *ends) for ends in ((0, 0), (0, 1), (0, 8), (3, 8), (2, 5), (8, 8))]
     tied = replace(model, tied=True)
     return {
         "ops": [graph.op(index).label for index in range(len(graph))],
