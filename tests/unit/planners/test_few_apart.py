@@ -118,6 +118,7 @@ def steps_with_and_without_idle_groups(model: Model, where: Cluster, job: Job) -
     return found.document.step_s, without.document.step_s
 
 
+@pytest.mark.slow
 def test_no_question_without_idle_groups_has_a_faster_plan() -> None:
     """Copies of patterns over eight groups leave five idle; without these, single pipelines are searched."""
     step_s, without_s = steps_with_and_without_idle_groups(MODEL, cluster(MANY), JOB)

@@ -37,7 +37,8 @@ def _mixture() -> Model:
     return Model("mixture", "llama", 2560, 50000, 4 * (block(9216),) + 10 * (block(6912, 1024), mixture))
 
 
-@pytest.mark.parametrize("effort", ["quick", pytest.param("normal", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("effort", ["quick", "normal"])
 def test_leaving_out_an_idle_island_is_no_gain_under_zb_h1(effort: str) -> None:
     """Estimates of pipelines over the slow boxes are too low: they took the places of better ones (5 %)."""
     job = Job(96, 4096, "bf16", schedule="zb-h1")

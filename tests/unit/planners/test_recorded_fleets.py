@@ -104,7 +104,6 @@ def fleets() -> dict[str, Callable[[], dict[str, Any]]]:
             lambda a=seed, b=nodes: searched(random_instance(a, b, HWDB), wishes)  # type: ignore[misc]
         )
     for name, asked in {
-        "patterns, V100 and T4": ("p3.8xlarge", "g4dn.12xlarge", 18, 96),
         "patterns, A100 and V100": ("DGX-A100-80GB", "p3.8xlarge", 17, 250),
     }.items():
         cases[name] = lambda asked=asked: searched(large(*asked), wishes)  # type: ignore[misc]
