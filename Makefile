@@ -129,20 +129,20 @@ $(VENV)/.installed-calibrate: $(VENV)/.installed
 	@touch $@
 
 calibrate: $(VENV)/.installed-calibrate
-	$(BIN)/python -m tangram_sim.validation.calibration hwdb/efficiency
-	$(BIN)/python -m tangram_sim.validation.calibration.memory traces/published/training_runs.csv hwdb/efficiency/memory.csv
-	$(BIN)/python -m tangram_sim.validation.calibration.stacks traces/published/training_runs.csv hwdb/efficiency \
+	$(BIN)/python -m tangram_validate.calibration hwdb/efficiency
+	$(BIN)/python -m tangram_validate.calibration.memory traces/published/training_runs.csv hwdb/efficiency/memory.csv
+	$(BIN)/python -m tangram_validate.calibration.stacks traces/published/training_runs.csv hwdb/efficiency \
 	  --table benchmarks/results/accuracy.md --cache build/played
-	$(BIN)/python -m tangram_sim.validation.collectives hwdb/collectives
+	$(BIN)/python -m tangram_validate.collectives hwdb/collectives
 
 # The rows that take a minute to write again must come out as they are; those of stacks take four more (calibrate).
 # The same is tested in tests/unit: test_calibration.py, test_collective_rows.py, test_memory_peaks.py.
 REWRITTEN := build/hwdb-rewritten
 calibrate-check: $(VENV)/.installed-calibrate
 	@rm -rf $(REWRITTEN) && mkdir -p build && cp -r hwdb $(REWRITTEN)
-	$(BIN)/python -m tangram_sim.validation.calibration $(REWRITTEN)/efficiency --quiet
-	$(BIN)/python -m tangram_sim.validation.calibration.memory traces/published/training_runs.csv $(REWRITTEN)/efficiency/memory.csv >/dev/null
-	$(BIN)/python -m tangram_sim.validation.collectives $(REWRITTEN)/collectives >/dev/null
+	$(BIN)/python -m tangram_validate.calibration $(REWRITTEN)/efficiency --quiet
+	$(BIN)/python -m tangram_validate.calibration.memory traces/published/training_runs.csv $(REWRITTEN)/efficiency/memory.csv >/dev/null
+	$(BIN)/python -m tangram_validate.collectives $(REWRITTEN)/collectives >/dev/null
 	diff -r hwdb $(REWRITTEN)
 
 # After a change of the cost model: what README and docs show as printed.
@@ -151,7 +151,7 @@ readme: $(VENV)/.installed-test
 
 # Errors of a sample of published runs beside those recorded; the judge of what was left out is calibration.stacks.
 accuracy: $(VENV)/.installed
-	@$(BIN)/python -m tangram_sim.validation.calibration.shipped traces/published/training_runs.csv \
+	@$(BIN)/python -m tangram_validate.calibration.shipped traces/published/training_runs.csv \
 	  benchmarks/results/accuracy.csv
 
 bench: $(VENV)/.installed

@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from tangram_validate.mixed_runs.predict import predict_row
+from tangram_validate.published.table import Problem
 
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.validation.mixed_runs.predict import predict_row
-from tangram_sim.validation.published.table import Problem
 
 SOURCE, STACK, WIDTH = "amp_t4", "amp-pipe", 0.1
 SCALES, LAUNCHES, FACTORS = (1.2, 1.3, 1.4, 1.5), (0.6e-4, 0.8e-4, 1.0e-4, 1.2e-4), (1.0, 1.15, 1.3, 1.45)

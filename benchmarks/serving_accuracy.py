@@ -17,14 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from tangram_sim.hwdb import Hwdb
-from tangram_sim.serving.calibration import CalibrationTable
-from tangram_sim.validation.serving.left_out import FOLDS, left_out, novel_errors, novel_rows, widened
-from tangram_sim.validation.serving.null import with_null
-from tangram_sim.validation.serving.predict import PredictedRun, predict
-from tangram_sim.validation.serving.reading import read_tables
-from tangram_sim.validation.serving.runs import (
+from tangram_validate.serving.left_out import FOLDS, left_out, novel_errors, novel_rows, widened
+from tangram_validate.serving.null import with_null
+from tangram_validate.serving.predict import PredictedRun, predict
+from tangram_validate.serving.reading import read_tables
+from tangram_validate.serving.runs import (
     APART,
     BURST,
     CLOSED,
@@ -36,7 +33,10 @@ from tangram_sim.validation.serving.runs import (
     STATIC,
     ServedRun,
 )
-from tangram_sim.validation.serving.tables import calibration_csv, table_of
+from tangram_validate.serving.tables import calibration_csv, table_of
+
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.calibration import CalibrationTable
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = ROOT / "benchmarks/results/serving_accuracy.json"

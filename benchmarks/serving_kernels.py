@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tangram_validate.calibration.kinds import SYSTEMS
+from tangram_validate.calibration.tables import MILLISECOND, folder, frameworks
 
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.validation.calibration.kinds import SYSTEMS
-from tangram_sim.validation.calibration.tables import MILLISECOND, folder, frameworks
 
 # Types of tables -> (column of peaks, bytes of a weight).
 TYPES = {"bfloat16": ("bf16", 2.0), "fp8": ("fp8", 1.0), "fp8_block": ("fp8", 1.0), "nvfp4": ("fp4", 0.5625)}

@@ -17,6 +17,7 @@ from tangram_sim.errors import TangramError, unknown_name
 PARALLELIZERS = "tangram_sim.parallelizers"
 PLANNERS = "tangram_sim.planners"  # of whole clusters
 VERBS = "tangram_sim.verbs"  # names are GROUP.VERB, as in `calibrate.kernels`
+DOCUMENTS = "tangram_sim.documents"  # answers of other packages' verbs, for their JSON Schemas
 SCHEDULES = "tangram_sim.schedules"  # of pipelines, beside the built-in ones
 COLLECTIVES = "tangram_sim.collectives"  # algorithms beside the built-in ones; private so far
 
@@ -67,6 +68,16 @@ def verb(group: str, name: str) -> Any:
     Raises as `parallelizer` does.
     """
     return _load(VERBS, "verb", f"{group}.{name}")
+
+
+def document_names() -> tuple[str, ...]:
+    """Names of the documents that verbs of other packages answer with, sorted; nothing is imported."""
+    return tuple(sorted(_entries(DOCUMENTS)))
+
+
+def document(name: str) -> Any:
+    """The document (a class) registered as `name`. Raises as `parallelizer` does."""
+    return _load(DOCUMENTS, "document", name)
 
 
 def collective_names() -> tuple[str, ...]:

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from math import log
 from pathlib import Path
 
+from tangram_validate.calibration.shipped import sample
+
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.validation.calibration.shipped import sample
 
 RUNS = 24  # of a source at most
 WIDTH, LEFT, RIGHT, TOP, LINE = 860, 190, 20, 34, 17  # pixels; LINE: the height of one source

@@ -2,9 +2,7 @@
 
 import typer
 
-from tangram_sim.cli.calibrate_collectives import collectives
 from tangram_sim.cli.calibrate_failures import failures
-from tangram_sim.cli.calibrate_run import run
 from tangram_sim.cli.plugins import VerbGroup
 
 app = typer.Typer(
@@ -17,6 +15,4 @@ def group() -> None:
     """Shift and narrow predictions by what was measured."""
 
 
-app.command("collectives")(collectives)
 app.command("failures")(failures)
-app.command("run")(run)

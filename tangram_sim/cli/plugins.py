@@ -6,9 +6,10 @@ import typer
 from typer.core import TyperGroup
 
 from tangram_sim import registry
+from tangram_sim.cli import bounds, verbosity
 from tangram_sim.errors import TangramError
 
-# Verbs that need PyTorch live in the import package `tangram_validate`: (group, verb) -> what it does.
+# Verbs of the import package `tangram_validate` that need PyTorch: (group, verb) -> what it does.
 ELSEWHERE = {
     ("calibrate", "kernels"): "Time kernels on this machine with PyTorch and distil efficiency rows.",
     ("validate", "testbed"): "Run plans for real with torch.distributed and compare.",
@@ -48,6 +49,8 @@ class VerbGroup(TyperGroup):
 def as_command(plugin: Any, name: str) -> Any:
     """Turn a plug-in's object (a function with typer options, a typer app or a command) into a command.
 
+    A function gets what our own verbs have: checks of ranges, and the options that say how much is printed.
+
     Raises TangramError for any other object.
     """
     if isinstance(plugin, typer.Typer):
@@ -59,8 +62,10 @@ def as_command(plugin: Any, name: str) -> Any:
             f"verb {name!r}: {type(plugin).__name__} is registered; register a function, a typer app or a "
             "command"
         )
-    app = typer.Typer(add_completion=False)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name)(plugin)
+    bounds.hold(app)
+    verbosity.offer(app)
     return typer.main.get_command(app)
 
 

@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+from tangram_sim import registry
 from tangram_sim.datafiles import write_whole
 from tangram_sim.export.rankmap import RankMapDocument
 from tangram_sim.purchasing.day_documents import SharedPurchaseDocument, SharedWhatIfDocument
@@ -28,7 +29,6 @@ from tangram_sim.studies.serving_simulation import ServeSimulationDocument
 from tangram_sim.studies.serving_whatif import ServeWhatIfDocument
 from tangram_sim.studies.serving_workload import RatesDocument, WorkloadDocument
 from tangram_sim.studies.stragglers import StragglersDocument
-from tangram_sim.validation.serving.documents import ServeCalibrateDocument, ServeValidateDocument
 
 DOCUMENTS: dict[str, type[Document]] = {
     "plan": PlanDocument,
@@ -50,12 +50,11 @@ DOCUMENTS: dict[str, type[Document]] = {
     "serve-simulate": ServeSimulationDocument,
     "serve-purchase": ServePurchaseDocument,
     "serve-what-if": ServeWhatIfDocument,
-    "serve-validate": ServeValidateDocument,
-    "serve-calibrate": ServeCalibrateDocument,
     "serve-rates": RatesDocument,
     "serve-workload": WorkloadDocument,
     "stragglers": StragglersDocument,
     "replay-trace": ReplayDocument,
+    **{name: registry.document(name) for name in registry.document_names()},
 }
 
 

@@ -9,7 +9,7 @@ from importlinter.cli import lint_imports
 
 from tests.places import ROOT
 
-MODULES = sorted((ROOT / "tangram_sim").rglob("*.py"))
+MODULES = sorted(path for part in ("tangram_sim", "validate") for path in (ROOT / part).rglob("*.py"))
 HEAVY = {"torch", "pandas", "numba", "scipy"}
 
 
@@ -41,6 +41,8 @@ def test_no_module_of_tests_is_about_too_much():
         ("import tangram_sim", HEAVY | {"numpy", "pydantic", "yaml"}),
         # `tangram --help` imports this.
         ("import tangram_sim.cli.main", HEAVY | {"numpy", "pydantic", "yaml"}),
+        # Scoring published runs runs nothing: no torch.
+        ("from tangram_validate.published import predict, report", {"torch", "pandas"}),
     ],
 )
 def test_imports_are_light(statement, heavy):

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 import typer
+from typer.core import TyperGroup
 
 import tangram_sim as ts
 from tangram_sim.cli.main import app
@@ -15,7 +16,7 @@ from tangram_sim.cli.wording import as_options, option_of
 from tests.commands import tangram
 from tests.places import ROOT
 
-PACKAGE = ROOT / "tangram_sim"
+PACKAGES = (ROOT / "tangram_sim", ROOT / "validate/tangram_validate")
 FLAG = re.compile(r"(?<![\w-])--[a-z{]")
 # Commands of others and our own by name, in backticks, whatever their options.
 COMMANDS = re.compile(r"`[^`]*--[^`]*`")
@@ -27,7 +28,7 @@ OTHERS = {  # who writes or quotes options of other programs
     "export/torchtitan.py",
     "parallelizers/external.py",
     "reports/page.py",
-    "validation/serving/bench_json.py",
+    "serving/bench_json.py",
 }
 ARGUMENT = re.compile(r"`([a-z][a-z0-9_]*)=[^`\n]*`")
 # Arguments of Python that the command line has in another form.
@@ -64,17 +65,20 @@ def _texts(path: Path) -> list[str]:
     ]
 
 
-COMMAND_LINE = {"cli", "web"}  # the web page writes command lines
-MODULES = [
-    path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] not in COMMAND_LINE
-]
+COMMAND_LINE = {"cli", "web", "testbed"}  # the web page writes command lines; the testbed has no Python face
+MODULES = {
+    str(path.relative_to(package)): path
+    for package in PACKAGES
+    for path in sorted(package.rglob("*.py"))
+    if path.relative_to(package).parts[0] not in COMMAND_LINE
+}
 
 
 def test_no_message_of_the_library_says_an_option() -> None:
     said = {
-        f"{path.relative_to(PACKAGE)}: {text.strip()}"
-        for path in MODULES
-        if str(path.relative_to(PACKAGE)) not in OTHERS
+        f"{name}: {text.strip()}"
+        for name, path in MODULES.items()
+        if name not in OTHERS
         if FLAG.search(path.read_text(encoding="utf-8"))  # spares parsing
         for text in _texts(path)
         if FLAG.search(COMMANDS.sub("", text))
@@ -83,16 +87,18 @@ def test_no_message_of_the_library_says_an_option() -> None:
 
 
 def _options(command: click.Command) -> set[str]:
-    """Every option of a command and of those below it."""
+    """Every option of a command and of those below it, of verbs that come by entry point too."""
     found = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
-    for child in getattr(command, "commands", {}).values():
-        found |= _options(child)
+    if isinstance(command, TyperGroup):
+        asking = typer.Context(command)
+        for name in command.list_commands(asking):
+            found |= _options(command.get_command(asking, name))
     return found
 
 
 def test_every_argument_named_in_a_message_is_an_option() -> None:
     known = _options(typer.main.get_command(app)) | {option_of(name) for name in NO_OPTION}
-    said = (path for path in MODULES if ARGUMENT.search(path.read_text(encoding="utf-8")))
+    said = (path for path in MODULES.values() if ARGUMENT.search(path.read_text(encoding="utf-8")))
     named = {name for path in said for text in _texts(path) for name in ARGUMENT.findall(text) if name}
     assert len(named) > 40
     assert {name for name in named if option_of(name) not in known} == set()

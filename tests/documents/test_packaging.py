@@ -84,7 +84,7 @@ def test_the_wheel_registers_the_command_and_the_parallelizer(wheel):
     assert "tangram = tangram_sim.cli.main:main" in entries
     assert "[tangram_sim.parallelizers]" in entries
     assert "grid = tangram_sim.parallelizers.grid:Grid" in entries
-    assert "validate.testbed = tangram_validate.commands:testbed" in entries
+    assert "validate.testbed = tangram_validate.cli.testbed:testbed" in entries
 
 
 def test_installing_asks_for_nothing_that_planning_does_not_need(wheel):

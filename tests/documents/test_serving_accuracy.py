@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from tangram_validate.serving.predict import PredictedRun
 
 from benchmarks.serving_accuracy import BEGIN, END, FIGURES, LINES, PAGE, RATIOS, ratios, table
-from tangram_sim.validation.serving.predict import PredictedRun
 from tests.unit.validation.test_serving_bursts import read
 
 

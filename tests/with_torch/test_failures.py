@@ -1,7 +1,7 @@
 """Ranks killed for real: what each policy loses, and what its prediction is made of."""
 
 import pytest
-from tangram_validate.failures import FailingRun, FailureConstants, predict, run_failures
+from tangram_validate.testbed.failures import FailingRun, FailureConstants, predict, run_failures
 
 
 def test_predictions_are_the_rules_of_the_replay() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch", reason="real runs need the [validate] extra")
 
-from tangram_validate.errors import RankDiedError, TestbedError
-from tangram_validate.launch import Ranks, free_port
-from tangram_validate.runner import RunRequest, run_plan, single_process_losses
+from tangram_validate.testbed.errors import RankDiedError, TestbedError
+from tangram_validate.testbed.launch import Ranks, free_port
+from tangram_validate.testbed.runner import RunRequest, run_plan, single_process_losses
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb, cluster_from_dict

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch", reason="real runs need the [validate] extra")
 
-from tangram_validate.runner import RunRequest
-from tangram_validate.scenario import load_scenario
-from tangram_validate.stragglers import (
+from tangram_validate.testbed.runner import RunRequest
+from tangram_validate.testbed.scenario import load_scenario
+from tangram_validate.testbed.stragglers import (
     SCENARIO,
     SLOW_RANK,
     Case,

@@ -13,12 +13,12 @@ from tests.places import ROOT
 
 pytest.importorskip("torch", reason="real runs need the [validate] extra")
 
-from tangram_validate import network
-from tangram_validate.emulated import Device, Speed, work_of
-from tangram_validate.errors import TestbedError
-from tangram_validate.launch import Ranks
-from tangram_validate.network import IslandNet, Network
-from tangram_validate.scenario import load_scenario, scenario_names
+from tangram_validate.testbed import network
+from tangram_validate.testbed.emulated import Device, Speed, work_of
+from tangram_validate.testbed.errors import TestbedError
+from tangram_validate.testbed.launch import Ranks
+from tangram_validate.testbed.network import IslandNet, Network
+from tangram_validate.testbed.scenario import load_scenario, scenario_names
 
 WHY = network.missing_means()
 with_namespaces = pytest.mark.skipif(bool(WHY), reason=WHY or "namespaces can be made")
@@ -124,7 +124,7 @@ def test_leftovers_of_a_dead_owner_are_swept():
 @pytest.mark.parametrize("name", scenario_names())
 def test_scenarios_fit_together(name):
     """Every shipped file reads, its cluster names every rank, and its models can be run."""
-    from tangram_validate.transformer import require_supported
+    from tangram_validate.testbed.transformer import require_supported
 
     scenario = load_scenario(name)
     assert sum(node["gpus"] for node in scenario.cluster()["nodes"]) == len(scenario.kinds)
@@ -134,7 +134,7 @@ def test_scenarios_fit_together(name):
 
 def test_suites_hold_enough_plans_and_clusters():
     """The target: 30 emulated plans over 4 clusters of 2 to 8 ranks, 10 real ones."""
-    from tangram_validate.suite import SUITES
+    from tangram_validate.testbed.suite import SUITES
 
     found = [load_scenario(name) for name in SUITES["full"]]
     plans = {
@@ -152,7 +152,7 @@ def test_suites_hold_enough_plans_and_clusters():
 
 def test_overlays_reduce_round_rings_at_the_rates_that_were_measured(tmp_path):
     """gloo has no trees, and nothing of NCCL's rows for other links leaks into a calibrated testbed."""
-    from tangram_validate.calibration import Calibration, Line, write_overlay
+    from tangram_validate.testbed.calibration import Calibration, Line, write_overlay
 
     from tangram_sim.clusters import Link
     from tangram_sim.hwdb import Hwdb
@@ -173,8 +173,8 @@ def test_overlays_reduce_round_rings_at_the_rates_that_were_measured(tmp_path):
 
 def test_a_plan_under_two_names_runs_once(tmp_path):
     """Where a planner's plan is one of the written ones it is the same run."""
-    from tangram_validate.calibration import Calibration, Line
-    from tangram_validate.suite import distinct, predict
+    from tangram_validate.testbed.calibration import Calibration, Line
+    from tangram_validate.testbed.suite import distinct, predict
 
     scenario = load_scenario("pair")
     rates = {
@@ -224,8 +224,8 @@ def test_work_counts_products_and_no_parameter_twice():
 @pytest.mark.slow
 def test_predictions_rank_emulated_plans(tmp_path):
     """A minute of the testbed: generous bounds here, the targets are the suite's own."""
-    from tangram_validate.report import plan_row, runs_csv, score_of
-    from tangram_validate.suite import run_suite
+    from tangram_validate.testbed.report import plan_row, runs_csv, score_of
+    from tangram_validate.testbed.suite import run_suite
 
     made = run_suite("minute", tmp_path)
     assert len(made.outcomes) == 5
@@ -238,7 +238,7 @@ def test_predictions_rank_emulated_plans(tmp_path):
 
 def test_a_measured_attention_rate_has_its_exponentials_in_it():
     """Rows distilled from timings give the time that was measured, whatever the architecture's row says."""
-    from tangram_validate.kernels import Timing, distil
+    from tangram_validate.testbed.kernels import Timing, distil
 
     found = [
         Timing("gemm", "forward", "fp32", (64, 64, 64), 2e9, 1e6, (1e-3,)),
@@ -258,9 +258,9 @@ def test_a_measured_attention_rate_has_its_exponentials_in_it():
 
 def test_reductions_that_compute_hides_in_part(tmp_path):
     """All hidden: as predicted; nothing: behind the last backward; a share lies between, in proportion."""
-    from tangram_validate import overlap
-    from tangram_validate.calibration import Calibration, Line
-    from tangram_validate.suite import predict
+    from tangram_validate.testbed import overlap
+    from tangram_validate.testbed.calibration import Calibration, Line
+    from tangram_validate.testbed.suite import predict
 
     from tangram_sim.hwdb import Hwdb
 
@@ -284,7 +284,7 @@ def test_reductions_that_compute_hides_in_part(tmp_path):
 
 
 def test_ranks_measure_what_a_reduction_hides():
-    from tangram_validate.overlap import bench_hidden
+    from tangram_validate.testbed.overlap import bench_hidden
 
     with Ranks(2) as ranks:
         shares = ranks.run(bench_hidden, [0, 1], 1 << 20)
@@ -294,7 +294,7 @@ def test_ranks_measure_what_a_reduction_hides():
 def test_a_gpus_rows_come_from_a_tiny_and_a_large_pass(tmp_path, monkeypatch):
     """The road of `--device cuda` on the processor: the host's seconds per kernel, and a factor."""
     import torch
-    from tangram_validate import device, device_rows, kernels
+    from tangram_validate.testbed import device, device_rows, kernels
 
     monkeypatch.setattr(device_rows, "KERNEL_PASS", (2, 128))
     model = device.models("cpu")["dense"]
@@ -319,7 +319,7 @@ def test_the_device_suite_runs_here(tmp_path):
     """The code path that a GPU takes, on the processor."""
     import json
 
-    from tangram_validate.device import configurations, run_suite
+    from tangram_validate.testbed.device import configurations, run_suite
 
     every = list(configurations("cuda"))
     assert len(every) >= 40 and len(set(every)) == len(every)

@@ -1,5 +1,5 @@
-"""Plans executed for real: torch.distributed runs held against predictions. Needs torch.
+"""The laboratory: predictions held against measurements, and rows of `hwdb/` calibrated from them.
 
-Imports `tangram_sim`; the reverse never happens. Importing this package imports no torch: verbs say what to
-install where it is missing.
+It imports `tangram_sim`; the reverse never happens. `tangram` finds its verbs by entry point. Importing this
+package imports no torch: verbs that run plans for real (room `testbed`) say what to install without it.
 """

@@ -2,8 +2,8 @@
 
 import typer
 
+from tangram_sim.cli.plugins import VerbGroup
 from tangram_sim.cli.serving import (
-    calibrate,
     compare,
     estimate,
     export,
@@ -11,13 +11,14 @@ from tangram_sim.cli.serving import (
     purchase,
     replan,
     simulate,
-    validate,
     what_if,
     workload,
 )
 
 app = typer.Typer(
-    help="Serving: plan, simulate and validate inference on unequal GPUs.", no_args_is_help=True
+    cls=VerbGroup,
+    help="Serving: plan, simulate and validate inference on unequal GPUs.",
+    no_args_is_help=True,
 )
 app.command("plan")(plan.command)
 app.command("replan")(replan.command)
@@ -26,7 +27,5 @@ app.command("purchase")(purchase.command)
 app.command("export")(export.command)
 app.command("estimate")(estimate.command)
 app.command("simulate")(simulate.command)
-app.command("validate")(validate.command)
-app.command("calibrate")(calibrate.command)
 app.command("compare")(compare.command)
 app.add_typer(workload.app, name="workload")

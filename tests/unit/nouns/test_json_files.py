@@ -5,6 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tangram_validate.mixed_runs.hardware import cluster_of
+from tangram_validate.mixed_runs.seats import block_bounds, replicas_of
+from tangram_validate.published.cells import CellError, Cells
 
 from tangram_sim.datafiles import parse_json, read_json
 from tangram_sim.errors import BadInputError
@@ -12,9 +15,6 @@ from tangram_sim.export import deepspeed, rankmap
 from tangram_sim.export.service import router_weights
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.kubernetes_inventory import from_k8s
-from tangram_sim.validation.mixed_runs.hardware import cluster_of
-from tangram_sim.validation.mixed_runs.seats import block_bounds, replicas_of
-from tangram_sim.validation.published.cells import CellError, Cells
 from tests.places import ROOT
 
 HOSTILE = {

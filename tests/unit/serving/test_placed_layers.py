@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tangram_validate.serving.placed_runs import PlacedTables
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.serving.placed_layers import (
@@ -13,7 +14,6 @@ from tangram_sim.serving.placed_layers import (
     PlacedRequest,
     play_placed,
 )
-from tangram_sim.validation.serving.placed_runs import PlacedTables
 from tests.commands import tangram
 from tests.places import SHARED
 

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tangram_validate.calibration import memory
+from tangram_validate.published import report
+from tangram_validate.published.predict import predict_rows
 
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.layers.atoms import atoms_of
@@ -20,9 +23,6 @@ from tangram_sim.training.job import Job
 from tangram_sim.training.plan import UNLIMITED, StagePrice
 from tangram_sim.training.stage.pricing import Pricer
 from tangram_sim.training.stage.state import held
-from tangram_sim.validation.calibration import memory
-from tangram_sim.validation.published import report
-from tangram_sim.validation.published.predict import predict_rows
 from tests.commands import tangram
 from tests.places import ROOT
 from tests.unit.training.test_state_memory import BLOCK, GPT, HIDDEN, SEQ, setting

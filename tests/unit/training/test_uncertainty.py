@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tangram_validate.calibration import intervals
 
 from tangram_sim.hwdb import Hwdb, Row, load_cluster, load_model
 from tangram_sim.layers.chain import _join, chain_graph
@@ -24,7 +25,6 @@ from tangram_sim.training.stage.sharing import atoms_held
 from tangram_sim.training.step.factors import ClassShares
 from tangram_sim.training.step.intervals import Z90, compare, uncertainty
 from tangram_sim.training.step.lowered import Lowering
-from tangram_sim.validation.calibration import intervals
 from tests.commands import files, tangram
 from tests.neutral import neutral_hwdb
 

@@ -1,7 +1,8 @@
 """A published run as a row of the table."""
 
+from tangram_validate.published.predict import Prediction, predict_rows
+
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.validation.published.predict import Prediction, predict_rows
 
 HWDB = Hwdb.load()
 

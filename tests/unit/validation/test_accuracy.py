@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from tangram_validate.calibration import shipped
+
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.validation.calibration import shipped
 from tests.places import ROOT
 
 RUNS = ROOT / "traces" / "published" / "training_runs.csv"
@@ -17,7 +18,7 @@ def test_predictions_are_no_worse_than_recorded() -> None:
     TOLD.parent.mkdir(exist_ok=True)
     TOLD.write_text(shipped.compared(now, then))
     assert now.keys() == then.keys()
-    command = "python -m tangram_sim.validation.calibration.shipped traces/published/training_runs.csv"
+    command = "python -m tangram_validate.calibration.shipped traces/published/training_runs.csv"
     for figure, name in ((1, "median"), (2, "90th percentile of the")):
         before, after = then[shipped.EVERY][figure], now[shipped.EVERY][figure]
         assert after <= before + figure * WORSE, (

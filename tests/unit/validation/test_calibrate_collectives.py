@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tangram_validate.collectives import logs, ownfabric
 
 from tangram_sim.clusters import Island
 from tangram_sim.cost.collectives import all_gather_s, all_reduce_s, group
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.validation.collectives import logs, ownfabric
 from tests.places import ROOT
 
 HWDB = Hwdb.load()

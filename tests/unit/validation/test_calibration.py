@@ -8,6 +8,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tangram_validate.calibration import kinds, profiles, robust, rows, tables
+from tangram_validate.calibration.__main__ import main
+from tangram_validate.calibration.attention import (
+    CACHE_BYTES,
+    attention_seconds,
+    fit_attention,
+    training_like,
+)
+from tangram_validate.calibration.gemm import (
+    OPERANDS,
+    Device,
+    GemmParameters,
+    fit_gemm,
+    gemm_seconds,
+    transfer_errors,
+)
+from tangram_validate.calibration.tables import AttentionTable, GemmTable
 
 from tangram_sim.cost.device import Rates, device_rates
 from tangram_sim.cost.kernels import fused_attention_s, gemm_s
@@ -16,23 +33,6 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.efficiency import INHERITED
 from tangram_sim.precision import PRECISIONS
-from tangram_sim.validation.calibration import kinds, profiles, robust, rows, tables
-from tangram_sim.validation.calibration.__main__ import main
-from tangram_sim.validation.calibration.attention import (
-    CACHE_BYTES,
-    attention_seconds,
-    fit_attention,
-    training_like,
-)
-from tangram_sim.validation.calibration.gemm import (
-    OPERANDS,
-    Device,
-    GemmParameters,
-    fit_gemm,
-    gemm_seconds,
-    transfer_errors,
-)
-from tangram_sim.validation.calibration.tables import AttentionTable, GemmTable
 from tests.places import ROOT
 
 DEVICE = Device(1e15, 3e12)
@@ -283,7 +283,7 @@ class TestMeasuredTables:
         committed = shipped("hwdb") / "efficiency" / "kernels.csv"
         if not committed.exists():
             pytest.skip("no kernels.csv is shipped yet: make calibrate")
-        command = [sys.executable, "-m", "tangram_sim.validation.calibration", str(tmp_path), "--quiet"]
+        command = [sys.executable, "-m", "tangram_validate.calibration", str(tmp_path), "--quiet"]
         subprocess.run(command, check=True, cwd=ROOT)
         assert (tmp_path / "kernels.csv").read_bytes() == committed.read_bytes()
         with committed.open(newline="") as stream:

@@ -7,6 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tangram_validate.collectives import leftout, report, rows
+from tangram_validate.collectives.__main__ import main as write_rows
+from tangram_validate.collectives.__main__ import shipped_points
+from tangram_validate.collectives.points import Point, RefusedRow, read_points
+from tangram_validate.collectives.predict import predict
 
 from tangram_sim.cost.collectives import (
     all_reduce_s,
@@ -14,11 +19,6 @@ from tangram_sim.cost.collectives import (
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.collectives import PARAMETERS
-from tangram_sim.validation.collectives import leftout, report, rows
-from tangram_sim.validation.collectives.__main__ import main as write_rows
-from tangram_sim.validation.collectives.__main__ import shipped_points
-from tangram_sim.validation.collectives.points import Point, RefusedRow, read_points
-from tangram_sim.validation.collectives.predict import predict
 from tests.places import ROOT, SHARED
 from tests.unit.cost.collectives import HWDB, NVLINK4, island, over, seconds
 

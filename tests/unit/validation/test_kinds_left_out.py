@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tangram_validate.serving.fitting import FittedRow
+from tangram_validate.serving.left_out import NovelErrors, left_out, novel, widened
+from tangram_validate.serving.predict import PredictedRun, predict
+from tangram_validate.serving.reading import read_rows_as_runs
+from tangram_validate.serving.runs import BURST, CLOSED, ServedRun
+from tangram_validate.serving.tables import as_row, calibrate, table_of
 
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import CalibrationTable
-from tangram_sim.validation.serving.fitting import FittedRow
-from tangram_sim.validation.serving.left_out import NovelErrors, left_out, novel, widened
-from tangram_sim.validation.serving.predict import PredictedRun, predict
-from tangram_sim.validation.serving.reading import read_rows_as_runs
-from tangram_sim.validation.serving.runs import BURST, CLOSED, ServedRun
-from tangram_sim.validation.serving.tables import as_row, calibrate, table_of
 
 HWDB = Hwdb.load(())
 KINDS = ("A100-SXM4-80GB", "B200-HGX", "H100-SXM5-80GB")

@@ -1,12 +1,12 @@
 """Every shipped model, known by its shape alone, has the attention of its configuration."""
 
 import pytest
+from tangram_validate.published.known_shapes import known_model, shape_of
+from tangram_validate.published.shapes import model_of
 
 from tangram_sim.hwdb import load_model
 from tangram_sim.hwdb.models import model_names
 from tangram_sim.models import Experts, FeedForward, Model
-from tangram_sim.validation.published.known_shapes import known_model, shape_of
-from tangram_sim.validation.published.shapes import model_of
 
 GATED = [name for name in model_names() if load_model(name).blocks[-1].feed_forward.gated]
 

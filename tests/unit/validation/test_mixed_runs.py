@@ -8,19 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tangram_validate.mixed_runs.lockstep import lockstep_graph, pass_of
+from tangram_validate.mixed_runs.predict import MixedPrediction, predict_row
+from tangram_validate.mixed_runs.reading import MixedRun, read_run
+from tangram_validate.mixed_runs.report import kendall_tau, regret
+from tangram_validate.mixed_runs.seats import StageReplica, block_bounds, replicas_of
+from tangram_validate.published.cells import CellError
+from tangram_validate.published.table import Problem
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.sim import fast
 from tangram_sim.training.schedules import StageTimes
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan, price_plan
-from tangram_sim.validation.mixed_runs.lockstep import lockstep_graph, pass_of
-from tangram_sim.validation.mixed_runs.predict import MixedPrediction, predict_row
-from tangram_sim.validation.mixed_runs.reading import MixedRun, read_run
-from tangram_sim.validation.mixed_runs.report import kendall_tau, regret
-from tangram_sim.validation.mixed_runs.seats import StageReplica, block_bounds, replicas_of
-from tangram_sim.validation.published.cells import CellError
-from tangram_sim.validation.published.table import Problem
 from tests.commands import tangram
 from tests.places import ROOT, SHARED
 

@@ -5,13 +5,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tangram_validate.calibration.ownplan import calibrate_plan
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.planfile import read_plan
-from tangram_sim.validation.calibration.ownplan import calibrate_plan
 from tests.commands import files, tangram
 from tests.neutral import neutral_folder, neutral_hwdb
 

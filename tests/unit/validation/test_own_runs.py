@@ -11,13 +11,13 @@ import pytest
 import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tangram_validate.calibration import ownruns, shifts
+from tangram_validate.published.predict import Prediction, Predictor, predict_rows
 
 from tangram_sim import registry
 from tangram_sim.cli.plugins import as_command
 from tangram_sim.errors import TangramError
 from tangram_sim.studies.parameters import KERNEL_CAP, STACK_CAP, parameters
-from tangram_sim.validation.calibration import ownruns, shifts
-from tangram_sim.validation.published.predict import Prediction, Predictor, predict_rows
 from tests.commands import tangram
 from tests.neutral import neutral_folder, neutral_hwdb
 from tests.unit.validation.published_rows import ROW

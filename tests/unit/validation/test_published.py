@@ -1,13 +1,13 @@
 """Published runs: reading, defaults, prediction, scores, and the command around them."""
 
 import pytest
+from tangram_validate.published import defaults
+from tangram_validate.published.networks import network_gbps
+from tangram_validate.published.predict import predict_rows
+from tangram_validate.published.reading import Run, read_run, stage_layers
+from tangram_validate.published.table import Problem
 
 from tangram_sim.models import Experts
-from tangram_sim.validation.published import defaults
-from tangram_sim.validation.published.networks import network_gbps
-from tangram_sim.validation.published.predict import predict_rows
-from tangram_sim.validation.published.reading import Run, read_run, stage_layers
-from tangram_sim.validation.published.table import Problem
 from tests.unit.validation.published_rows import HWDB, ROW, predicted, row
 
 

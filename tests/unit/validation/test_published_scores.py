@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
+from tangram_validate.published import report
+from tangram_validate.published.predict import Prediction, predict_rows
+from tangram_validate.published.reading import read_table
+from tangram_validate.published.score import macro, score, spearman
 from typer.testing import CliRunner
 
 from tangram_sim.cli.main import app
 from tangram_sim.errors import BadInputError
-from tangram_sim.validation.published import report
-from tangram_sim.validation.published.predict import Prediction, predict_rows
-from tangram_sim.validation.published.reading import read_table
-from tangram_sim.validation.published.score import macro, score, spearman
 from tests.places import SHARED
 from tests.unit.validation.published_rows import HWDB, predicted, row
 

@@ -4,12 +4,12 @@ import csv
 from pathlib import Path
 
 import pytest
+from tangram_validate.serving import report
+from tangram_validate.serving.reading import read_runs
+from tangram_validate.serving.runs import LOG, RefusedRun, ServedRun
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import CalibrationTable
-from tangram_sim.validation.serving import report
-from tangram_sim.validation.serving.reading import read_runs
-from tangram_sim.validation.serving.runs import LOG, RefusedRun, ServedRun
 from tests.places import SHARED
 
 LOGS = SHARED / "data" / "serving" / "vllm_requests.csv"

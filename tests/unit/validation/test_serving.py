@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tangram_validate.serving import report
+from tangram_validate.serving.bench_json import read_bench_json
+from tangram_validate.serving.fitting import fit
+from tangram_validate.serving.observations import observe
+from tangram_validate.serving.own import calibrate_to
+from tangram_validate.serving.reading import read_rows_as_runs, read_runs
+from tangram_validate.serving.runs import RefusedRun, ServedRun
+from tangram_validate.serving.tables import table_of
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import PARAMETERS, CalibrationTable
-from tangram_sim.validation.serving import report
-from tangram_sim.validation.serving.bench_json import read_bench_json
-from tangram_sim.validation.serving.fitting import fit
-from tangram_sim.validation.serving.observations import observe
-from tangram_sim.validation.serving.own import calibrate_to
-from tangram_sim.validation.serving.reading import read_rows_as_runs, read_runs
-from tangram_sim.validation.serving.runs import RefusedRun, ServedRun
-from tangram_sim.validation.serving.tables import table_of
 from tests.commands import tangram as run
 from tests.places import SHARED
 

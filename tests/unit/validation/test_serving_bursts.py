@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from tangram_validate.serving.commands import BenchmarkCommand, launch_command
+from tangram_validate.serving.copies import COPIED
+from tangram_validate.serving.lengths import sharegpt_lengths, spread_lengths
+from tangram_validate.serving.reading import DRAFTED, read_rows_as_runs
+from tangram_validate.serving.runs import SHAREGPT, RefusedRun, ServedRun
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.build import precision_of
-from tangram_sim.validation.serving.commands import BenchmarkCommand, launch_command
-from tangram_sim.validation.serving.copies import COPIED
-from tangram_sim.validation.serving.lengths import sharegpt_lengths, spread_lengths
-from tangram_sim.validation.serving.reading import DRAFTED, read_rows_as_runs
-from tangram_sim.validation.serving.runs import SHAREGPT, RefusedRun, ServedRun
 
 HWDB = Hwdb.load()
 BURST_ROW = {

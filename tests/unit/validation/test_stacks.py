@@ -10,15 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from tangram_sim.hwdb import Hwdb
-from tangram_sim.opgraph import FloatArray
-from tangram_sim.training.stacks import STACKS
-from tangram_sim.validation.calibration import baselines, folds, kept, stackfit, stacks, surfaces
-from tangram_sim.validation.calibration.novelty import novelty
-from tangram_sim.validation.calibration.ranking import kendall, orders, ranking
-from tangram_sim.validation.calibration.stackfit import Fit, MeasuredRuns
-from tangram_sim.validation.calibration.surfaces import (
+from tangram_validate.calibration import baselines, folds, kept, stackfit, stacks, surfaces
+from tangram_validate.calibration.novelty import novelty
+from tangram_validate.calibration.ranking import kendall, orders, ranking
+from tangram_validate.calibration.stackfit import Fit, MeasuredRuns
+from tangram_validate.calibration.surfaces import (
     DISPATCH,
     EXPOSED,
     KNOTS,
@@ -26,10 +22,14 @@ from tangram_sim.validation.calibration.surfaces import (
     StackParameters,
     Surface,
 )
-from tangram_sim.validation.published.defaults import software
-from tangram_sim.validation.published.predict import Prediction, Predictor
-from tangram_sim.validation.published.reading import Run, read_run
-from tangram_sim.validation.published.stacks import LINEAGES, stack_of
+from tangram_validate.published.defaults import software
+from tangram_validate.published.predict import Prediction, Predictor
+from tangram_validate.published.reading import Run, read_run
+from tangram_validate.published.stacks import LINEAGES, stack_of
+
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.opgraph import FloatArray
+from tangram_sim.training.stacks import STACKS
 from tests.neutral import neutral_hwdb
 
 HWDB = neutral_hwdb()
@@ -340,7 +340,7 @@ def test_the_command_reports_a_wrong_file(tmp_path: Path) -> None:
         [
             sys.executable,
             "-m",
-            "tangram_sim.validation.calibration.stacks",
+            "tangram_validate.calibration.stacks",
             str(wrong),
             str(tmp_path / "o.csv"),
         ],

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tangram_validate.calibration.logs import find_steps, read_log
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.studies.planfile import read_plan
-from tangram_sim.validation.calibration.logs import find_steps, read_log
 from tests.commands import tangram
 from tests.unit.validation.test_own_plans import made_plan
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tangram_validate.boundary import Side, transfers
-from tangram_validate.passes import pass_cost
-from tangram_validate.scoring import Point, kendall_tau, regret, score
+from tangram_validate.testbed.boundary import Side, transfers
+from tangram_validate.testbed.passes import pass_cost
+from tangram_validate.testbed.scoring import Point, kendall_tau, regret, score
 
 from tests.places import ROOT
 
@@ -82,7 +82,7 @@ found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, package=None: None if name == "torch" else found(name, package)
 import typer
 from tangram_sim.errors import TangramError
-from tangram_validate import commands
+from tangram_validate.cli import testbed as commands
 for verb in (commands.testbed, commands.device, commands.kernels):
     try:
         verb()

@@ -3,21 +3,21 @@
 import json
 
 import pytest
-
-from tangram_sim.hwdb import Hwdb
-from tangram_sim.validation.mixed_runs.hardware import cluster_of
-from tangram_sim.validation.published import defaults, workload
-from tangram_sim.validation.published.cells import CellError, Cells
-from tangram_sim.validation.published.machines import intra_link, through_host
-from tangram_sim.validation.published.networks import NodeNetwork, network_of
-from tangram_sim.validation.published.reading import Run, read_run, read_table
-from tangram_sim.validation.published.table import Problem
-from tangram_sim.validation.published.vocabulary import (
+from tangram_validate.mixed_runs.hardware import cluster_of
+from tangram_validate.published import defaults, workload
+from tangram_validate.published.cells import CellError, Cells
+from tangram_validate.published.machines import intra_link, through_host
+from tangram_validate.published.networks import NodeNetwork, network_of
+from tangram_validate.published.reading import Run, read_run, read_table
+from tangram_validate.published.table import Problem
+from tangram_validate.published.vocabulary import (
     dtype_of,
     recompute_of,
     shard_group_of,
     zero_stage_of,
 )
+
+from tangram_sim.hwdb import Hwdb
 from tests.places import SHARED
 from tests.unit.validation.published_rows import row
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tangram_validate.calibration import intervals, widths
 
 from tangram_sim.training.step.intervals import Z90
-from tangram_sim.validation.calibration import intervals, widths
 
 
 def errors(sources: int, per_source: int, between: float, within: float, seed: int = 1) -> widths.Errors:

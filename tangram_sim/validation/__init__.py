@@ -1,1 +1,0 @@
-"""Predictions held against what was measured, and the rows calibrated from it."""

@@ -1,0 +1,134 @@
+"""Rows fitted to all but a part of a table, part by part, and how much wider errors are on what is new."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.hwdb import Hwdb
+from tangram_validate.serving.fitting import FittedRow
+from tangram_validate.serving.predict import PredictedRun, predict
+from tangram_validate.serving.runs import APART, BURST, ServedRun
+from tangram_validate.serving.tables import LEAST_RUNS, calibrate, table_of
+
+FOLDS: dict[str, Callable[[ServedRun], str]] = {
+    "gpu": lambda run: run.gpu,
+    "model": lambda run: run.model.name,
+    "source": lambda run: run.source,
+}
+NOVELTIES = {"gpu": "unseen", "model": "new_model"}  # how their rows of calibration are called
+NOVEL = ("tpot", "ttft", "e2e", "output_tok_s")  # metrics that kernels decide
+LEAST_TRAINING = 30  # runs: fewer fit nothing
+LEAST_OF_FOLD = LEAST_TRAINING  # errors: fewer tell nothing of how far off what is new may be
+Fold = tuple[list[ServedRun], list[ServedRun], list[FittedRow]]
+
+
+def left_out(
+    runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str, but: Collection[str] = ()
+) -> Iterator[Fold]:
+    """For each GPU, model or source (`leave_out`): its runs, the others, and the rows fitted to the others.
+
+    Those named in `but` are passed over.
+    Raises UnknownNameError for another word in `leave_out`, BadInputError where too few runs are left.
+    """
+    if leave_out not in FOLDS:
+        raise unknown_name("`leave_out=`", leave_out, FOLDS)
+    key = FOLDS[leave_out]
+    runs = [run for run in runs if run.placed is None]  # of these nothing is fitted
+    for fold in sorted({key(run) for run in runs} - set(but)):
+        rest = [run for run in runs if key(run) != fold]
+        if len(rest) < LEAST_TRAINING:
+            raise BadInputError(
+                f"`leave_out={leave_out}`: without {fold} {len(rest)} runs are left, too few to fit "
+                f"({LEAST_TRAINING} are wanted); give a larger table or leave the option out"
+            )
+        yield [run for run in runs if key(run) == fold], rest, calibrate(rest, hwdb)
+
+
+@dataclass(frozen=True)
+class NovelErrors:
+    """Errors on what was left out, in widths of intervals of what is known: by engine, metric and fold."""
+
+    widths: Mapping[tuple[str, str], Mapping[str, Sequence[float]]]
+
+    def factor(self, engine: str, metric: str, without: str = "") -> float | None:
+        """How many times wider intervals must be to hold nine of ten values on what is new.
+
+        What is new is as far from what is known as the folds are from each other, so each fold weighs the
+        same however many runs it has; `without` is left aside (cross-conformal prediction: Vovk, 2015). Of an
+        engine with a single fold that of all engines; None where there is none either. At least 1.
+        """
+        for name in (engine, "*"):
+            folds = {
+                fold: errors
+                for fold, errors in self.widths.get((name, metric), {}).items()
+                if fold != without and len(errors) >= LEAST_OF_FOLD
+            }
+            if len(folds) > (name != "*"):
+                return max(1.0, _quantile(list(folds.values())))
+        return None
+
+
+def _quantile(folds: Sequence[Sequence[float]]) -> float:
+    """The value that nine tenths of the weight are below, each fold weighing the same."""
+    values = np.concatenate([np.asarray(errors) for errors in folds])
+    weights = np.concatenate([np.full(len(errors), 1.0 / len(errors)) for errors in folds])
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) / len(folds)
+    return float(values[order][min(int(np.searchsorted(reached, 0.9)), len(values) - 1)])
+
+
+def novel_errors(found: Mapping[str, Sequence[PredictedRun]]) -> NovelErrors:
+    """The errors of folds' predictions, each fold predicted from the others."""
+    widths = defaultdict[tuple[str, str], dict[str, list[float]]](dict)
+    for fold, predicted in found.items():
+        for one in predicted:
+            if one.run.load in (BURST, APART) or one.run.doubt or one.metric not in NOVEL:
+                continue
+            error = float(abs(np.log(one.predicted / one.measured)) / np.log(one.high / one.predicted))
+            for engine in ("*", one.run.engine):
+                widths[engine, one.metric].setdefault(fold, []).append(error)
+    return NovelErrors(widths)
+
+
+def widened(one: PredictedRun, errors: NovelErrors, fold: str) -> PredictedRun:
+    """A prediction of a fold with the interval that the other folds' errors ask for.
+
+    Bursts, and prompts and outputs apart, are no part of those errors and keep their intervals.
+    """
+    if one.run.load in (BURST, APART):
+        return one
+    factor = errors.factor(one.run.engine, one.metric.removesuffix("_p99"), fold)
+    if factor is None:
+        return one
+    reach = (one.high / one.predicted) ** factor
+    return replace(one, low=one.predicted / reach, high=one.predicted * reach)
+
+
+def novel(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> list[FittedRow]:
+    """Rows of how much wider intervals are on kinds of GPU (`gpu`), or of models (`model`), never run.
+
+    Each is left out in turn. One factor for each engine and metric, and one for all engines together.
+    """
+    clear = [run for run in runs if not run.doubt and run.load not in (BURST, APART)]
+    found = {
+        FOLDS[leave_out](own[0]): predict(own, hwdb, table_of(rows))[0]
+        for own, _, rows in left_out(clear, hwdb, leave_out)
+    }
+    return novel_rows(found, leave_out)
+
+
+def novel_rows(found: Mapping[str, Sequence[PredictedRun]], leave_out: str) -> list[FittedRow]:
+    """The same of folds' predictions, each fold predicted from the others."""
+    errors = novel_errors(found)
+    rows = []
+    for (engine, metric), folds in sorted(errors.widths.items()):
+        factor = errors.factor(engine, metric)
+        count = sum(map(len, folds.values()))
+        telling = [one for one in errors.widths["*", metric].values() if len(one) >= LEAST_OF_FOLD]
+        if factor is not None and count >= LEAST_RUNS and len(telling) > 1:
+            name = f"{NOVELTIES[leave_out]}_{metric}"
+            rows.append(FittedRow(engine, "*", name, factor, 0.0, count))
+    return rows

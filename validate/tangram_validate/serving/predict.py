@@ -1,0 +1,186 @@
+"""Predictions of measured serving runs, each under its own load."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.errors import TangramError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.apart import ApartClients, apart_loop
+from tangram_sim.serving.calibration import CalibrationTable
+from tangram_sim.serving.closed_form import (
+    ClosedClients,
+    Load,
+    Steady,
+    closed_loop,
+    greatest_throughput,
+    open_loop,
+)
+from tangram_sim.serving.kv import kv_capacity
+from tangram_sim.serving.stepcost import KvCapacity
+from tangram_validate.serving.placed_runs import PlacedRun
+from tangram_validate.serving.replicas import DeploymentRuns, column, prompt_station, replicas
+from tangram_validate.serving.request_logs import bursts, replayed
+from tangram_validate.serving.runs import (
+    APART,
+    BURST,
+    CLOSED,
+    DECODE,
+    FIRST,
+    LOG,
+    METRICS,
+    OFFLINE,
+    OPEN,
+    START,
+    STATIC,
+    RefusedRun,
+    ServedRun,
+)
+
+Progress = Callable[[int, int, str], None]
+INTERVAL = 1.645  # standard deviations either side of 90 %
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedRun:
+    """One metric of one run: measured, predicted, and the interval that should hold it nine times of ten."""
+
+    run: ServedRun
+    metric: str
+    measured: float
+    predicted: float
+    low: float
+    high: float
+    null: float = 0.0  # what the null model says; 0.0 until it was fitted
+
+
+def predict(
+    runs: Iterable[ServedRun], hwdb: Hwdb, table: CalibrationTable, progress: Progress | None = None
+) -> tuple[list[PredictedRun], list[RefusedRun]]:
+    """Every measured metric of every run that can be predicted, and the refusals, in order of lines.
+
+    `progress(runs looked at, all runs, what)` is told how far it is.
+    """
+    found: list[PredictedRun] = []
+    refused: list[RefusedRun] = []
+    runs, done = list(runs), 0
+
+    def told(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress(done, len(runs), "runs predicted")
+
+    for run in runs:
+        if run.placed is not None:
+            found += _placed(run, run.placed, table)
+            told(1)
+    for replica in replicas((run for run in runs if run.placed is None), hwdb, table):
+        told(1 if isinstance(replica, RefusedRun) else len(replica.runs))
+        if isinstance(replica, RefusedRun):
+            refused.append(replica)
+            continue
+        for load in dict.fromkeys(run.load for run in replica.runs):
+            same = replace(replica, runs=tuple(run for run in replica.runs if run.load == load))
+            try:
+                values = _values(same, load, hwdb)
+            except TangramError as error:
+                refused += [RefusedRun(run.line, str(error), run.table) for run in same.runs]
+                continue
+            found += _rows(same, values)
+    found.sort(key=lambda one: (one.run.table, one.run.line, METRICS.index(one.metric)))
+    return found, sorted(refused, key=lambda one: (one.table, one.line))
+
+
+def _placed(run: ServedRun, placed: PlacedRun, table: CalibrationTable) -> list[PredictedRun]:
+    """What was measured of a run of placed layers beside the same run played."""
+    played = placed.played()
+    values = {"output_tok_s": played.tokens_per_s, "tpot": played.token_s, "ttft": played.prompt_s}
+    fit = table.fit(run.engine)
+    return [
+        _row(run, metric, measured, values[metric], fit.residuals[f"residual_{metric}"])
+        for metric, measured in run.measured
+        if np.isfinite(values[metric])
+    ]
+
+
+def residual_name(load: str, metric: str) -> str:
+    """The parameter that says how wide the errors of a metric are under a load."""
+    kind = {BURST: "burst_", APART: "apart_"}.get(load, "")
+    return f"residual_{kind}{metric.removesuffix('_p99')}"
+
+
+def _row(run: ServedRun, metric: str, measured: float, value: float, spread: float) -> PredictedRun:
+    reach = float(np.exp(INTERVAL * spread))
+    return PredictedRun(run, metric, measured, value, value / reach, value * reach)
+
+
+def _rows(replica: DeploymentRuns, values: dict[str, Floats]) -> list[PredictedRun]:
+    found = []
+    for place, run in enumerate(replica.runs):
+        for metric, measured in run.measured:
+            if metric not in values or not 0.0 < values[metric][place] < np.inf:
+                continue
+            spread = replica.fit.residuals[residual_name(run.load, metric)]
+            found.append(_row(run, metric, measured, float(values[metric][place]), spread))
+    return found
+
+
+def _values(replica: DeploymentRuns, load: str, hwdb: Hwdb) -> dict[str, Floats]:
+    """Predictions of runs that all have the same kind of load. Arrays over the runs."""
+    cost, deployment, runs = replica.cost, replica.deployment, replica.runs
+    if load == LOG:
+        return replayed(replica, hwdb)
+    if load == START:
+        capacity = kv_capacity(deployment, hwdb, replica.fit)
+        return {"kv_tokens": np.full(len(runs), float(capacity.tokens))}
+    capacity, lengths = replica.capacity(hwdb), replica.load
+    habits = ClosedClients.of(replica.fit)
+    if load == APART:
+        station = prompt_station(replica, hwdb)
+        clients = ApartClients(replica.fit["client_s"], replica.fit["wave_apart"])
+        workers = runs[0].workers
+        return _times(apart_loop(cost, workers, station, lengths, column(runs, "clients"), clients))
+    if load == BURST:
+        return bursts(replica, hwdb)
+    if load == DECODE:
+        running = column(runs, "clients")
+        step = cost.step_s(0.0, 0.0, running, running * lengths.context)
+        return {"tpot": step, "output_tok_s": running / step}
+    if load == FIRST:
+        alone = cost.step_s(lengths.rows, lengths.scores, 0.0, 0.0)
+        return {"ttft": alone}
+    if load == OPEN:
+        steady = open_loop(cost, deployment, capacity, lengths, column(runs, "rate"))
+        return _times(steady)
+    if load == CLOSED:
+        capacity = _that_held(runs, capacity)
+        steady = closed_loop(cost, deployment, capacity, lengths, column(runs, "clients"), habits)
+        return _times(steady)
+    if load == OFFLINE:
+        return {"output_tok_s": _rate(greatest_throughput(cost, deployment, capacity, lengths), lengths)}
+    if load == STATIC:
+        steady = closed_loop(cost, deployment, capacity, lengths, column(runs, "clients"))
+        return {"output_tok_s": steady.running / steady.tpot_s, "tpot": steady.tpot_s}
+    raise ValueError(f"no closed form for load {load!r}")
+
+
+def _that_held(runs: Sequence[ServedRun], counted: KvCapacity) -> KvCapacity:
+    """KV memory, raised to what all clients need where rows leave out the engine's share of the card.
+
+    Benchmarks of closed loops are laid out so that nobody waits for memory.
+    """
+    if any(run.memory_fraction for run in runs):
+        return counted
+    wanted = max(run.clients * (run.isl + run.osl) for run in runs)
+    return KvCapacity(max(counted.blocks, int(wanted // counted.block_tokens) + 1), counted.block_tokens)
+
+
+def _times(steady: Steady) -> dict[str, Floats]:
+    return {"tpot": steady.tpot_s, "ttft": steady.ttft_s, "e2e": steady.e2e_s}
+
+
+def _rate(steady: Steady, lengths: Load) -> Floats:
+    return steady.request_rate * lengths.osl

@@ -1,0 +1,1 @@
+"""Plans executed for real: torch.distributed runs held against predictions. Needs torch."""
