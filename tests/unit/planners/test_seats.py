@@ -89,6 +89,25 @@ def test_hops_over_a_stated_graph_are_those_over_the_derived_one(name: str) -> N
     assert found[~np.diag(alone)] == pytest.approx(expected[~np.diag(alone)], rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    "name", ["dgx-a100-h100", "h100x8-nodes4", "azure-c3-t4x4-a100x4-v100x8", "GB200x4:3+A100-PCIe-80GBx4:2"]
+)
+def test_a_hop_takes_what_the_road_between_two_nodes_does_for_more_bytes(name: str) -> None:
+    """Seconds a byte: of neighbours in a rack over its links, of others over NICs and what groups allow."""
+    cluster = load_cluster(name, HWDB)
+    islands, placement = find_islands(cluster, "fp16", hwdb=HWDB), Placement(cluster, HWDB)
+    some, more = (hop_seconds(islands, cluster, HWDB, size, ()) for size in (1e9, 3e9))
+    first = placement.first_rank
+    for a, source in enumerate(islands):
+        for b, target in enumerate(islands):
+            ends = source.node_indices[0], target.node_indices[-1]
+            if ends[0] == ends[1]:
+                continue
+            near, far = (tuple(range(first[node], first[node + 1])) for node in ends)
+            rate, _ = placement.road(near, far)
+            assert more[a, b] - some[a, b] == pytest.approx(2e9 / rate, rel=1e-9), (a, b)
+
+
 @pytest.mark.parametrize("sequences", [(3, 5), (0, 0)])
 def test_a_joint_stage_takes_the_next_nodes_of_each_island(sequences: tuple[int, int]) -> None:
     """As parts beside each other where each has its sequences, else as ranks of one stage."""

@@ -49,6 +49,25 @@ def test_arrivals_keep_their_rate_and_twice_the_rate_halves_every_gap() -> None:
     assert (np.diff(once) >= 0).all()
 
 
+def test_gaps_spread_as_asked_from_even_to_bursts() -> None:
+    """Mean 1 / rate and coefficient of variation of the gaps; what is no number of either is refused."""
+    even = arrivals(50, 4.0, 1, 0.0)
+    np.testing.assert_allclose(even, np.arange(50) / 4.0)
+    for cv in (0.5, 1.0, 2.0):
+        gaps = np.diff(arrivals(40_000, 4.0, 1, cv))
+        assert gaps.mean() == pytest.approx(0.25, rel=0.05)
+        assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.05)
+    for wrong in (
+        (0, 1.0, 1.0),
+        (5, 0.0, 1.0),
+        (5, float("inf"), 1.0),
+        (5, 1.0, -0.1),
+        (5, 1.0, float("inf")),
+    ):
+        with pytest.raises(BadInputError):
+            arrivals(wrong[0], wrong[1], 1, wrong[2])
+
+
 @pytest.mark.parametrize("gpu", ["H100-SXM5-80GB", "A100-SXM4-80GB", "T4"])
 def test_defaults_are_those_of_the_newest_row_up_to_the_version_asked_for(gpu: str) -> None:
     """A version is told as asked; without one it is the row's own."""
