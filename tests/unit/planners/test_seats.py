@@ -90,7 +90,13 @@ def test_hops_over_a_stated_graph_are_those_over_the_derived_one(name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["dgx-a100-h100", "h100x8-nodes4", "azure-c3-t4x4-a100x4-v100x8", "GB200x4:3+A100-PCIe-80GBx4:2"]
+    "name",
+    [
+        "dgx-a100-h100",
+        "h100x8-nodes4",
+        "azure-c3-t4x4-a100x4-v100x8",
+        "ND128isr_GB200_v6:3+A100-PCIe-80GBx4:2",
+    ],
 )
 def test_a_hop_takes_what_the_road_between_two_nodes_does_for_more_bytes(name: str) -> None:
     """Seconds a byte: of neighbours in a rack over its links, of others over NICs and what groups allow."""
