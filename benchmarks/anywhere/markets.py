@@ -361,21 +361,16 @@ def _fronts(seed: int, hwdb: Hwdb, *, growth: bool) -> Iterator[Told]:
     law = f"purchases, {' and '.join(name for name, *_ in offers)}"
     narrow = Limits(nodes=2, deadline=_TODAY + timedelta(days=rng.choice([10, 60])))
     base = front(narrow)
-    wider = {
-        "one node more": replace(narrow, nodes=3),
-        "a later deadline": replace(narrow, deadline=_TODAY + timedelta(days=365)),
-    }
-    for name, amount in (
-        ("power_w", 3000.0),
-        ("rack_units", 5.0),
-        ("budget_usd_per_hour", 8.0),
-        ("budget_usd", 1e5),
-    ):
-        wider[f"no limit on {name}"] = narrow
-        strict = front(replace(narrow, **{name: amount}))
-        yield _covers(law, f"{name} of {amount:g}, then no limit", strict, base)
-    for what in ("one node more", "a later deadline"):
-        yield _covers(law, what, base, front(wider[what]))
+    for name, strict in {
+        "little power": replace(narrow, power_w=3000.0),
+        "few racks": replace(narrow, rack_units=5.0),
+        "little an hour": replace(narrow, budget_usd_per_hour=8.0),
+        "a small outlay": replace(narrow, budget_usd=1e5),
+    }.items():
+        yield _covers(law, f"{name}, then no limit", front(strict), base)
+    later = replace(narrow, deadline=_TODAY + timedelta(days=365))
+    yield _covers(law, "one node more", base, front(replace(narrow, nodes=3)))
+    yield _covers(law, "a later deadline", base, front(later))
     yield _covers(law, "a second kind on offer", front(narrow, without=1), base)
     twice = front(narrow, times=2.0)
     held = [(one.tokens_per_s, 2 * one.cost) for one in base] == [

@@ -101,6 +101,18 @@ def test_only_equal_atoms_repeat() -> None:
     assert repeating(*short).tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("odd", [20, 45, 60])
+def test_of_two_runs_of_equal_atoms_the_longer_one_repeats(odd: int) -> None:
+    """One atom among eighty is another one: all of the longer side of it is alike, and nothing beyond."""
+    graph, source, group, marks = chain(4, 80)
+    other = source.copy()
+    other[marks[odd - 1] + 1 : marks[odd] + 1] = source.max() + 1
+    first, last, period = repeating(graph, other, group, marks).tolist()
+    assert period == 1
+    assert last == (odd - 1 if odd > 40 else 78)
+    assert first >= (0 if odd > 40 else odd) and last - first > 30
+
+
 @pytest.mark.parametrize("kinds", [1, 9, 100, MANY_PLAYS])
 def test_equal_rows_end_as_each_would_alone(kinds: int) -> None:
     """Many layouts of few durations, in any order, beside ones that differ in the last digit only."""
