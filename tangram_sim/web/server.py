@@ -16,6 +16,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.web.app import web_app
 from tangram_sim.web.choices import choices
+from tangram_sim.web.connections import WHOLE_REQUEST_S, PromptConnection
 from tangram_sim.web.documents import VerbRequest
 from tangram_sim.web.doorway import doorway
 from tangram_sim.web.guard import Guard
@@ -62,7 +63,8 @@ def serve(
                 ws="none",
                 server_header=False,
                 limit_concurrency=64,
-                timeout_keep_alive=30,
+                http=PromptConnection,
+                timeout_keep_alive=WHOLE_REQUEST_S,
                 timeout_graceful_shutdown=1,
             )
             _Server(settings, runs).run(sockets=[listening])
