@@ -1,11 +1,12 @@
 """Files: finding the shipped data, reading text with errors that name file and line, writing whole."""
 
 import csv
+import errno
 import json
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -173,28 +174,56 @@ def _written_out(node: Any, known: dict[int, float]) -> float:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file completely or leave what was there untouched (a temporary sibling, then a rename).
+    """Write a file completely or leave what was there untouched; as `write_all`."""
+    write_all({path: text})
 
+
+def write_all(files: Mapping[Path, str]) -> None:
+    """Write several files, or none where one cannot be written: what was there before stays untouched.
+
+    All are written beside their places and then renamed, so a disk that fills up half-way changes nothing.
     Devices and pipes (`/dev/stdout`) are written to, never replaced; a symbolic link keeps its place.
+    Raises BadInputError that names the file.
     """
+    written: list[tuple[Path, Path]] = []
+    made: list[Path] = []
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            with path.open("w", encoding="utf-8") as stream:
-                stream.write(text)
-            return
-        target = path.resolve()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            umask = os.umask(0)
-            os.umask(umask)
-            Path(temporary).chmod(0o666 & ~umask)
-            Path(temporary).replace(target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        for path, text in files.items():
+            with _naming_unwritable(path):
+                if path.exists() and not path.is_file() and not path.is_dir():
+                    with path.open("w", encoding="utf-8") as stream:
+                        stream.write(text)
+                    continue
+                target = path.resolve()
+                if target.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                made += [folder for folder in (target.parent, *target.parent.parents) if not folder.exists()]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+                written.append((Path(temporary), target))
+                with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                    stream.write(text)
+                    stream.flush()
+                    os.fsync(handle)
+                umask = os.umask(0)
+                os.umask(umask)
+                Path(temporary).chmod(0o666 & ~umask)
+        for temporary_path, target in written:
+            with _naming_unwritable(target):
+                temporary_path.replace(target)
+    except BaseException:
+        for temporary_path, _ in written:
+            temporary_path.unlink(missing_ok=True)
+        for folder in made:
+            with suppress(OSError):  # something else lies in it by now
+                folder.rmdir()
+        raise
+
+
+@contextmanager
+def _naming_unwritable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except BrokenPipeError:
         raise  # a reader that has left is no error of the file
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of symbolic links

@@ -71,7 +71,7 @@ def add_gpu(
     from datetime import date
 
     from tangram_sim.cli.writing import require_writable
-    from tangram_sim.datafiles import write_whole
+    from tangram_sim.datafiles import write_all
     from tangram_sim.errors import BadInputError
     from tangram_sim.hwdb import own_gpu
 
@@ -108,8 +108,7 @@ def add_gpu(
         files[place] = own_gpu.efficiency_table(made.row.name, efficiency)
     require_writable(**{f"output {number}": path for number, path in enumerate(files)})
     reached = _reached(made, _as_it_will_be(output, files, folders))
-    for path, text in files.items():
-        write_whole(path, text)
+    write_all(files)
     if as_json:
         print_json(
             {

@@ -12,6 +12,8 @@ from tangram_sim.cli.option_groups import grouped
 from tangram_sim.errors import InfeasibleError, TangramError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tangram_sim.studies.comparison import PlannerAnswer
 
 Planners = Annotated[
@@ -59,7 +61,7 @@ def command(
 
     from tangram_sim.cli import buying, writing
     from tangram_sim.cli.console import print_json, print_line
-    from tangram_sim.datafiles import write_whole
+    from tangram_sim.datafiles import write_all, write_whole
     from tangram_sim.hwdb import load_cluster, load_model
     from tangram_sim.studies import comparison
 
@@ -83,25 +85,26 @@ def command(
         raise InfeasibleError(f"no planner has a plan of {model} on {cluster}\n{reasons}")
     if plot is not None:
         write_whole(plot, plot_html(answers, f"{model} on {cluster}"))
-    written = [] if output is None else [_write(output, one) for one in answers if one.result is not None]
+    plans = {} if output is None else _plan_files(output, answers)
+    write_all(plans)
     if as_json:
         print_json(comparison.comparison(answers).model_dump())
         return
     print_line(f"{model} on {cluster}: {trained.words}")
     print_answers(answers)
-    for path in written:
+    for path in plans:
         print_line(f"plan written to {path}")
 
 
-def _write(folder: Path, answer: "PlannerAnswer") -> Path:
-    """Write the plan of a planner that has one; where it lies."""
+def _plan_files(folder: Path, answers: "Sequence[PlannerAnswer]") -> dict[Path, str]:
+    """The plan files of all planners that have a plan, by path."""
     from tangram_sim.cli import writing
-    from tangram_sim.datafiles import write_whole
 
-    assert answer.result is not None
-    path = folder / f"{answer.planner}.json"
-    write_whole(path, writing.plan_text(answer.result.document))
-    return path
+    return {
+        folder / f"{each.planner}.json": writing.plan_text(each.result.document)
+        for each in answers
+        if each.result is not None
+    }
 
 
 def print_answers(answers: "list[PlannerAnswer]") -> None:

@@ -50,11 +50,10 @@ def show_files(found: "Exported", to: str, output: Path | None, as_json: bool) -
     """Write the files into a folder or print them, with what a person should know of them."""
     import sys
 
-    from tangram_sim.datafiles import write_whole
+    from tangram_sim.datafiles import write_all
 
     if output is not None:
-        for name, text in found.files.items():
-            write_whole(output / name, text)
+        write_all({output / name: text for name, text in found.files.items()})
     if as_json:
         print_json({"to": to, "files": found.files, "notes": list(found.notes)})
         return

@@ -3,7 +3,6 @@
 import atexit
 import errno
 import gc
-import os
 import sys
 import time
 import warnings
@@ -40,6 +39,7 @@ from tangram_sim.cli import (
 from tangram_sim.cli.printable import LONGEST, PrintableStream
 from tangram_sim.cli.progress import Listener, listening
 from tangram_sim.cli.serving import app as serving
+from tangram_sim.cli.streams import open_closed_streams, point_at_nothing, say_error
 from tangram_sim.cli.wording import as_options
 from tangram_sim.digests import ChangedFileWarning
 from tangram_sim.errors import TangramError
@@ -97,6 +97,7 @@ _COMMAND = typer.main.get_command(app)
 
 def main() -> None:
     """Run a command. Exit 2 with one message for requests that cannot be met; `| head` ends quietly."""
+    open_closed_streams()
     # Nothing is left to save: the interpreter's last looks for garbage among all that a search has made take
     # half a CPU second.
     atexit.register(gc.freeze)
@@ -113,9 +114,9 @@ def main() -> None:
         except OSError as error:
             code = 2
             if error.filename is not None:  # a path of the user's that the system refuses, like one too long
-                sys.stderr.write(f"error: {error.filename}: {error.strerror}\n")
+                say_error(f"{error.filename}: {error.strerror}")
             else:  # standard output is a full disk
-                sys.stderr.write(f"error: standard output cannot be written: {error.strerror}\n")
+                say_error(f"standard output cannot be written: {error.strerror}")
                 _reader_left()
     sys.exit(code)
 
@@ -132,7 +133,7 @@ def _run(words: Sequence[str] | None = None) -> int:
         with _changed_files_told():
             _COMMAND(args=words, prog_name="tangram")
     except TangramError as error:
-        sys.stderr.write(f"error: {as_options(str(error))}\n")
+        say_error(as_options(str(error)))
         return 2
     except SystemExit as leave:
         # Typer ends a command whose reader has left with exit code 1; for us that is a good end.
@@ -168,11 +169,8 @@ def _changed_files_told() -> Iterator[None]:
 
 
 def _reader_left() -> int:
-    """Point standard output at the null device after its reader closed the pipe. Returns exit code 0.
-
-    Otherwise the interpreter would print an error when it flushes standard output at exit.
-    """
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    """Point standard output at the null device after its reader closed the pipe. Returns exit code 0."""
+    point_at_nothing(sys.__stdout__.fileno() if sys.__stdout__ else 1)
     return 0
 
 

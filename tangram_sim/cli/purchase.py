@@ -20,6 +20,8 @@ from tangram_sim.cli.served_fleets import one_model, purchase_serving_fleets, se
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.units import percent
 
+_FRONT = "front.json"  # in the folder of an answer: the best trade-offs
+
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
     from tangram_sim.purchasing.pricefile import Preemption
@@ -120,6 +122,7 @@ def command(
     """
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
+    from tangram_sim.datafiles import write_whole
     from tangram_sim.hwdb import load_cluster, load_model
     from tangram_sim.purchasing.catalogue import Limits, load_catalogue
     from tangram_sim.purchasing.documents import purchase_document
@@ -192,7 +195,7 @@ def command(
             front = [(one.name, one.cost, one.tokens_per_s) for one in done]
             progress.say("; ".join(f"{name} {rate:,.0f} tokens/s" for name, _, rate in front), front)
             if output is not None and not writing.is_report(output):
-                _write_front(told(study), output)
+                write_whole(output / _FRONT, _front_text(told(study)))
 
         sweep = look.sweep(progress)
         study = purchase(
@@ -285,24 +288,22 @@ def _write(
 ) -> str:
     """Write the report, or the best trade-offs and their plans. Returns a sentence on what was written."""
     from tangram_sim.cli import writing
-    from tangram_sim.datafiles import write_whole
+    from tangram_sim.datafiles import write_all
 
     if output is None:
         return ""
     if writing.is_report(output):
         writing.write_report(output, report())
         return f"report written to {output}"
-    for point in study.points:
-        for path, planned in point.plan_files(output / "plans"):
-            write_whole(path, writing.plan_text(planned))
-    _write_front(found, output)
+    plans = [pair for point in study.points for pair in point.plan_files(output / "plans")]
+    files = {path: writing.plan_text(planned) for path, planned in plans}
+    write_all(files | {output / _FRONT: _front_text(found)})
     return f"front and plans written to {output} (`tangram simulate` replays a plan)"
 
 
-def _write_front(found: dict[str, Any], folder: Path) -> None:
-    from tangram_sim.datafiles import write_whole
-
-    write_whole(folder / "front.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
+def _front_text(found: dict[str, Any]) -> str:
+    """The text of the file of best trade-offs."""
+    return json.dumps(found, indent=1, allow_nan=False) + "\n"
 
 
 def _preemption(spot: float | None, return_s: float, policy: str, acquire: str) -> "Preemption | None":

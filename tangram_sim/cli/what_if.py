@@ -175,7 +175,7 @@ def _write(
 ) -> list[str]:
     """Write the report or the plans. Returns sentences on what was written."""
     from tangram_sim.cli import writing
-    from tangram_sim.datafiles import write_whole
+    from tangram_sim.datafiles import write_all
     from tangram_sim.purchasing.whatif import plan_path
 
     if output is None:
@@ -185,10 +185,10 @@ def _write(
 
         writing.write_report(output, what_if_report(study, hangs_on, database))
         return [f"report written to {output}"]
-    written = []
-    for row in study.rows:
-        if row.document is not None:
-            path = plan_path(output, row.name)
-            write_whole(path, writing.plan_text(row.document))
-            written.append(f"plan written to {path}")
-    return written
+    plans = {
+        plan_path(output, row.name): writing.plan_text(row.document)
+        for row in study.rows
+        if row.document is not None
+    }
+    write_all(plans)
+    return [f"plan written to {path}" for path in plans]

@@ -20,7 +20,7 @@ from typing import Any
 from tests.commands import Finished, files, tangram
 
 JOB = ("--global-batch", "8", "--seq", "1024")
-OF_PLANS = (
+OF_PLANS: tuple[tuple[str, ...], ...] = (
     ("simulate", "PLAN", "--json"),
     ("explain", "PLAN", "--json"),
     ("explain", "PLAN", "--lost", "n0", "--json"),
@@ -29,7 +29,7 @@ OF_PLANS = (
     ("estimate", "PLAN", "PLAN", "--pp", "2", "--dp", "2", *JOB, "--json"),
     ("compare", "PLAN", "PLAN", "--planners", "uniform", *JOB, "--json"),
 )
-OF_CACHES = (
+OF_CACHES: tuple[tuple[str, ...], ...] = (
     ("what-if", "MODEL", "CLUSTER", *JOB, "--add", "p4d.24xlarge:1", "--jobs", "1", "--json"),
     (
         "purchase",
