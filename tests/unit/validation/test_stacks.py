@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tangram_validate.calibration import baselines, folds, kept, stackfit, stacks, surfaces
+from tangram_validate.calibration import baselines, folds, stackfit, stacks, surfaces, tables_cache
 from tangram_validate.calibration.novelty import novelty
 from tangram_validate.calibration.ranking import kendall, orders, ranking
 from tangram_validate.calibration.stackfit import Fit, MeasuredRuns
@@ -27,6 +27,7 @@ from tangram_validate.published.predict import Prediction, Predictor
 from tangram_validate.published.reading import Run, read_run
 from tangram_validate.published.stacks import LINEAGES, stack_of
 
+from tangram_sim.digests import ChangedFileWarning
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.training.stacks import STACKS
@@ -278,16 +279,54 @@ def test_pairs_nearer_than_the_scatter_of_measurements_do_not_count_as_order() -
     assert orders(measured[:2], predicted[:2], np.array(["a"] * 2), np.zeros(2, np.int64)) == {}
 
 
-def test_what_was_played_is_kept_under_its_key(tmp_path: Path) -> None:
+def test_the_key_of_tables_is_of_all_they_come_from(tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     table.write_text("a,b\n1,2\n")
-    before = kept.fingerprint(table, [], 80)
-    assert before == kept.fingerprint(table, [], 80) != kept.fingerprint(table, [], 81)
+    before = tables_cache.fingerprint(table, [], 80)
+    assert before == tables_cache.fingerprint(table, [], 80) != tables_cache.fingerprint(table, [], 81)
     table.write_text("a,b\n1,3\n")
-    assert kept.fingerprint(table, [], 80) != before
-    answers = iter((1, 2))
-    assert [kept.kept(tmp_path / "k", "key", lambda: next(answers)) for _ in range(2)] == [1, 1]
-    assert kept.kept(None, "key", lambda: next(answers)) == 2
+    assert tables_cache.fingerprint(table, [], 80) != before
+
+
+def same(one: Mixtures, other: Mixtures) -> bool:
+    """Whether two tables agree to the last bit."""
+    pairs = [(one.owner, other.owner), (one.weight, other.weight)]
+    pairs += [(getattr(one.surface, name), getattr(other.surface, name)) for name in Surface.__slots__]
+    return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("runs", [0, 5])
+def test_tables_are_read_from_the_cache_to_the_last_bit(runs: int, tmp_path: Path) -> None:
+    first, second = (Mixtures.single(synthetic(runs, seed)) for seed in (1, 2))
+    answers = iter((first, second))
+    found = [tables_cache.cached(tmp_path / "k", "key", lambda: next(answers)) for _ in range(2)]
+    assert same(found[0], first) and same(found[1], first)
+    assert tables_cache.cached(None, "key", lambda: next(answers)) is second
+
+
+def damages(text: str) -> dict[str, str]:
+    digit = text.index('"values": [') + 13
+    return {
+        "a digit": text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :],
+        "a name": text.replace('"tensor"', '"sensor"'),
+        "cut off": text[: len(text) // 2],
+        "empty": "",
+        "no object": "[1, 2]",
+        "nan": text.replace('"values": [', '"values": [NaN, ', 1),
+        "deep": "[" * 100_000,
+    }
+
+
+@pytest.mark.parametrize("damage", ["a digit", "a name", "cut off", "empty", "no object", "nan", "deep"])
+def test_damaged_tables_are_said_and_made_anew(damage: str, tmp_path: Path) -> None:
+    made = Mixtures.single(synthetic(5, 1))
+    tables_cache.cached(tmp_path, "key", lambda: made)
+    (file,) = tmp_path.iterdir()
+    written = file.read_text()
+    file.write_text(damages(written)[damage])
+    with pytest.warns(ChangedFileWarning, match="simulated again"):
+        assert same(tables_cache.cached(tmp_path, "key", lambda: made), made)
+    assert file.read_text() == written
 
 
 def test_configurations_do_not_depend_on_names() -> None:

@@ -21,7 +21,7 @@ from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.efficiency import INHERITED
 from tangram_sim.training.stacks import STACKS
-from tangram_validate.calibration import fewrows, intervals, judge, kept, memory, stackfit, widths
+from tangram_validate.calibration import fewrows, intervals, judge, memory, stackfit, tables_cache, widths
 from tangram_validate.calibration.folds import FOLDS, configuration, setting
 from tangram_validate.calibration.stackfit import Fit, MeasuredRuns
 from tangram_validate.calibration.surfaces import (
@@ -60,16 +60,14 @@ def sample(runs: Sequence[Run], most: int = MOST_ROWS) -> list[Run]:
     return found
 
 
-def played(runs: Sequence[Run], overlays: Sequence[Path]) -> tuple[list[Prediction], Mixtures]:
-    """The runs that can be predicted, and how their steps answer to the parameters of stacks.
+def predicted(runs: Sequence[Run], overlays: Sequence[Path]) -> list[Prediction]:
+    """Predictions of the runs that have one.
 
-    Of the predictions only what no stack's parameters change is used: memory, and errors of kernels and
-    links.
+    Used of them is only what no stack's parameters change: memory, and errors of kernels and links.
     """
     predictor = Predictor(with_stacks(overlays, STACKS, TYPICAL))
     both = predictor.beside_each_other([predictor.predict(run) for run in runs])
-    found = [one for one in both if isinstance(one, Prediction)]
-    return found, mixtures(found, overlays)
+    return [one for one in both if isinstance(one, Prediction)]
 
 
 def played_without(
@@ -261,12 +259,13 @@ def main(arguments: Sequence[str]) -> int:
         hwdb = Hwdb.load(given.hwdb)
         read = [read_run(row, hwdb, number) for number, row in enumerate(table, 1)]
         runs = sample([one for one in read if isinstance(one, Run)], given.rows)
-        key = kept.fingerprint(given.runs, given.hwdb, given.rows)
-        picked, answers = kept.kept(given.cache, key, lambda: played(runs, given.hwdb))
+        picked = predicted(runs, given.hwdb)
         if not picked:
             raise BadInputError(f"{given.runs}: no row that can be predicted has a measured step time")
-        key = kept.fingerprint(given.runs, [*given.hwdb, given.without], given.rows)
-        alone = kept.kept(
+        key = tables_cache.fingerprint(given.runs, given.hwdb, given.rows)
+        answers = tables_cache.cached(given.cache, key, lambda: mixtures(picked, given.hwdb))
+        key = tables_cache.fingerprint(given.runs, [*given.hwdb, given.without], given.rows)
+        alone = tables_cache.cached(
             given.cache, key, lambda: played_without(picked, answers, given.hwdb, given.without)
         )
         found, held = cases(picked, answers), cases(picked, alone)
