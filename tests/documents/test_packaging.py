@@ -85,6 +85,7 @@ def test_the_wheel_registers_the_command_and_the_parallelizer(wheel):
     assert "[tangram_sim.parallelizers]" in entries
     assert "grid = tangram_sim.parallelizers.grid:Grid" in entries
     assert "validate.testbed = tangram_validate.cli.testbed:testbed" in entries
+    assert "validate.published = tangram_validate.cli.validate:published" in entries
 
 
 def test_installing_asks_for_nothing_that_planning_does_not_need(wheel):
@@ -124,6 +125,14 @@ def _tangram(installed: Path, cwd: Path, *arguments: str) -> str:
 def test_the_command_is_installed(installed):
     (script,) = (path for path in (installed / "bin", installed / "Scripts") if path.is_dir())
     assert [path.stem for path in script.iterdir()] == ["tangram"]
+
+
+@pytest.mark.parametrize(
+    "verb", [("validate", "published"), ("calibrate", "run"), ("serve", "validate"), ("serve", "calibrate")]
+)
+def test_the_installed_wheel_has_the_laboratorys_verbs(installed, tmp_path, verb):
+    """They are found by entry point, which a wheel with one of its two packages would not have."""
+    assert " ".join(("Usage: tangram", *verb)) in _tangram(installed, tmp_path, *verb, "--help")
 
 
 @pytest.mark.slow
