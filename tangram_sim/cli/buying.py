@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from tangram_sim.studies.sweep import Sweep
 
 FOR_SENSITIVITY = 0.25  # of a time limit
-# Planned as `plan` does, after all were compared with whole islands: candidates of a what-if beside the fleet
-# (the best and its rival), and mixes of a front. A fleet of three kinds takes 5 to 10 CPU seconds each.
-BEST_CANDIDATES, BEST_MIXES = 2, 8
 
 
 def _tokens(given: str | float) -> float:
@@ -64,7 +61,7 @@ SubIslands: TypeAlias = Annotated[
     bool | None,
     typer.Option(
         "--sub-islands/--whole-islands",
-        help="Plans may split islands: finer, and slower.  [default: whole to compare, then the best split]",
+        help="Plans may split islands: finer, and slower.  [default: they may; but of fleets that serve]",
     ),
 ]
 CacheFolder: TypeAlias = Annotated[
@@ -139,11 +136,7 @@ class LookOptions:
     @property
     def wishes_of_many(self) -> "SearchOptions":
         """As `wishes`, for questions of many plans that are only compared: whole islands by default."""
-        return replace(self.wishes, sub_islands=self.sub_islands is True)
-
-    def fine(self, most: int) -> int:
-        """How many of the best, `most` by default, are planned finely after all were with whole islands."""
-        return most if self.sub_islands is None else 0
+        return replace(self.wishes, sub_islands=self.sub_islands is True, beside=False)
 
     def deadline(self) -> "Deadline":
         """The deadline of --time-limit, from the command's start. Raises BadInputError for a negative one."""

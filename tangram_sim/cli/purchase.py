@@ -59,13 +59,6 @@ Ordered = Annotated[
 Cost = Annotated[
     str, typer.Option("--cost", help="What the front trades: hourly (USD/h of training) or outlay (USD).")
 ]
-Growth = Annotated[
-    bool,
-    typer.Option(
-        "--growth-bound/--no-growth-bound",
-        help="Assume that a fleet is worth no more than one that contains it.",
-    ),
-]
 Spot = Annotated[
     float | None,
     typer.Option(
@@ -104,7 +97,6 @@ def command(
     order_date: Ordered = None,
     weights: Weights = None,
     cost: Cost = "hourly",
-    growth_bound: Growth = True,
     spot: Spot = None,
     spot_return_s: SpotReturn = 600.0,
     spot_policy: SpotPolicy = "restart",
@@ -181,7 +173,7 @@ def command(
     basis = "usd_per_hour" if cost == "hourly" else "outlay_usd"
 
     def told(study: "PurchaseStudy", hangs_on: "Sensitivity | None" = None) -> dict[str, Any]:
-        found = purchase_document(study, hangs_on, unused, cost=basis, growth=growth_bound)
+        found = purchase_document(study, hangs_on, unused, cost=basis)
         return found.model_dump(mode="json")
 
     asked = billing.sensitivity or (writing.is_report(output) and len(works) == 1)
@@ -210,11 +202,9 @@ def command(
             wishes=wishes,
             hwdb=database,
             sweep=sweep,
-            growth=growth_bound,
             by_outlay=cost == "outlay",
             deadline=buying.before_sensitivity(time_left) if asked else time_left,
             tell=tell,
-            fine=look.fine(buying.BEST_MIXES),
         )
         hangs_on = None
         if asked:
@@ -237,6 +227,7 @@ def command(
             unit,
             "tokens/s",
             "gap",
+            "to next",
             "time",
             "GPUs used, and busy",
             "kW",
@@ -249,20 +240,22 @@ def command(
                 money(point.simulated.cost),
                 f"{point.simulated.tokens_per_s:,.0f}",
                 percent(point.simulated.gap),
+                "proven" if front.is_proven(at) else "open",
                 ", ".join(days(row.days_to_train) for row in point.rows),
                 "; ".join(uses(row) for row in point.rows),
                 f"{max(row.power_w for row in point.rows) / 1000:.1f}",
                 ", ".join(per_million(row) for row in point.rows),
                 ", ".join(count_of(row.marginal_tokens_per_usd) for row in point.rows),
             )
-            for point in study.points
+            for at, point in enumerate(study.points)
         ],
-        right=(1, 2, 3, 4, 6, 7, 8),
-        leaves=(5, 3, 6, 8, 4),
+        right=(1, 2, 3, 5, 7, 8, 9),
+        leaves=(6, 3, 7, 9, 5),
     )
     print_line(
         f"the front of {front.mixes:,} mixes within the limits: the fastest for the cost. `gap`: "
-        "its best plan is at most so much faster than the one found"
+        "its best plan is at most so much faster than the one found. `to next`: whether all mixes are "
+        "planned that could be faster than a row for less than the next one costs"
     )
     print_line(tokens_per_s_means(study.failures))
     if hangs_on is not None and billing.sensitivity:

@@ -117,7 +117,6 @@ def command(
             hwdb=database,
             sweep=sweep,
             deadline=buying.before_sensitivity(deadline) if asked else deadline,
-            fine=look.fine(buying.BEST_CANDIDATES),
         )
         hangs_on = find_sensitivity(study, database, deadline) if asked else None
     document = what_if_document(study, hangs_on, unused)
@@ -136,7 +135,7 @@ def command(
         ),
         [
             (
-                row.name + (" *" if row.coarse else ""),
+                row.name,
                 rate(row),
                 percent(row.document.mfu, 1),
                 days(row.days_to_train),
@@ -155,8 +154,6 @@ def command(
         leaves=(4, 2, 5, 7, 6, 3),
     )
     print_line(tokens_per_s_means(study.failures))
-    if any(row.coarse for row in study.rows):
-        print_line("*: planned with whole islands only, and compared with the fleet planned so")
     if hangs_on is not None and billing.sensitivity:
         buying.print_sensitivity(hangs_on)
     islands = (

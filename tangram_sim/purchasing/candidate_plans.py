@@ -1,7 +1,7 @@
 """Plans of all candidates of a what-if: the fleet first, whose plan is one of every candidate's."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tangram_sim.findings import Severity, declare
 from tangram_sim.hwdb import Hwdb, ReadSet
@@ -20,17 +20,11 @@ from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 
 PLAN_OF_SMALLER_FLEET = declare("plan-of-smaller-fleet", Severity.NOTE, "the {whose}: {why}")
-# GPUs of all candidates together up to which all are planned finely: some .05 CPU seconds each. Of islands
-# of a few GPUs whole ones say least: a fleet of 27 GPUs was a fifth faster when planned finely.
-SMALL_GPUS = 600
 
 
 @dataclass
 class CandidatePlans:
-    """Fleets by name, of which the first `standing` buy nothing; the last of these is in every candidate.
-
-    `most` is how many plans are to be made in all, for the progress; `made` counts those that were.
-    """
+    """Fleets by name, of which the first `standing` buy nothing; the last of these is in every candidate."""
 
     model: Model
     job: Job
@@ -38,48 +32,32 @@ class CandidatePlans:
     standing: int
     hwdb: Hwdb
     sweep: Sweep
-    most: int
-    made: int = field(default=0, init=False)
 
-    def planned(
-        self,
-        chosen: Sequence[int],
-        wishes: SearchOptions,
-        deadline: Deadline,
-        before: Mapping[int, PlanDocument],
-    ) -> dict[int, PlanOutcome]:
-        """Outcomes of the candidates `chosen`, each with an even share of the time that is left.
+    def planned(self, wishes: SearchOptions, deadline: Deadline) -> dict[int, PlanOutcome]:
+        """Outcomes of all candidates, each with an even share of the time that is left.
 
-        Searches start from the candidate's plan in `before`, from the fastest of those in `before` that it
-        contains, and from that of the fleet that all contain.
-        A candidate whose turn did not come before the `deadline` has none, but for that fleet: where nothing
-        is known of it, it has the plan that is found when a search is out of time.
+        Searches start from the plan of the fleet that all contain.
+        A candidate whose turn did not come before the `deadline` has none, but for that fleet: it has the
+        plan that is found when a search is out of time.
         """
         found: dict[int, PlanOutcome] = {}
-        if deadline.over() and self.standing - 1 in before:
-            return found
-        bare = [number for number in chosen if number < self.standing]
-        bought = [number for number in chosen if number >= self.standing]
-        for some, left in ((bare, len(chosen)), (bought, len(bought))):
+        last, every = self.standing - 1, range(len(self.candidates))
+        for some in (every[: self.standing], every[self.standing :]):
             if not some:
                 continue
-            share = deadline.share(deadline.left_s() * len(some) / left)
-            own, told = found.get(self.standing - 1), dict(before)
-            if own and own.document:
-                told[self.standing - 1] = own.document
-            cases = [self._case(number, wishes, told) for number in some]
+            share = deadline.share(deadline.left_s() * len(some) / (len(every) - len(found)))
+            own = found[last].document if last in found else None
+            cases = [self._case(number, wishes, {last: own} if own else {}) for number in some]
             keys = [case.key(self.hwdb) for case in cases]
             answers = self.sweep.run(
-                simulate_case, cases, keys, "candidate", before=self.made, of=self.most, deadline=share
+                simulate_case, cases, keys, "candidate", before=some.start, of=len(every), deadline=share
             )
-            self.made += len(some)
             found |= {
                 number: outcome(answer)
                 for number, answer in zip(some, answers, strict=True)
                 if answer is not None
             }
-            last = self.standing - 1
-            if last in some and last not in found and last not in before:
+            if last in some and last not in found:
                 found[last] = outcome(simulate_case(cases[some.index(last)], share))
         return found
 
@@ -87,15 +65,6 @@ class CandidatePlans:
         """Which of the other candidates with a plan in `told` that candidate `number` contains is fastest."""
         inside = [one for one in told if one != number and self._groups(one, number) is not None]
         return min(inside, key=lambda one: (told[one].step_s, one), default=None)
-
-    def slower_than_less(self, told: Mapping[int, PlanDocument]) -> list[int]:
-        """Candidates whose plan in `told` is slower than one of fewer nodes, the furthest behind first."""
-        behind = []
-        for number in range(self.standing, len(self.candidates)):
-            inside = self.fastest_inside(number, told)
-            if number in told and inside is not None and is_slower(told[number], told[inside]):
-                behind.append((told[inside].step_s / told[number].step_s, number))
-        return [number for _, number in sorted(behind)]
 
     def floor(self, number: int, inside: int, found: PlanDocument, why: str) -> PlanOutcome:
         """The plan `found` for candidate `inside` as that of a larger one, whose other nodes idle.
@@ -126,13 +95,7 @@ class CandidatePlans:
 
     def _case(self, number: int, wishes: SearchOptions, told: Mapping[int, PlanDocument]) -> Case:
         cluster = self.candidates[number][1].cluster
-        last = self.standing - 1
-        known = [number, *([last, self.fastest_inside(number, told)] if number > last else [])]
-        moved = tuple(
-            self._moved(one, number, told[one])
-            for one in dict.fromkeys(known)
-            if one is not None and one in told
-        )
+        moved = tuple(self._moved(one, number, told[one]) for one in told)
         return Case(self.model, cluster, self.job, wishes, overlays_of(self.hwdb), moved)
 
 

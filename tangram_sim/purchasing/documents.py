@@ -43,7 +43,6 @@ class CandidateDocument(Document):
     feasible: bool
     reason: str | None = None
     cut_short: bool = Field(False, description="time was over before the search was")
-    coarse: bool = Field(False, description="planned with whole islands; the best are planned as `plan` does")
     tokens_per_s: float | None = Field(None, description="as simulated, times goodput where that is known")
     tokens_per_s_low: float | None = Field(None, description="90 % interval")
     tokens_per_s_high: float | None = None
@@ -134,6 +133,8 @@ class PointDocument(Document):
     tokens_per_s: float
     bound_tokens_per_s: float = Field(description="no plan is faster")
     gap: float | None = Field(description="bound over found, less one")
+    planned_in_full: bool = Field(True, description="as `plan` plans it; else time was over before")
+    proven_to_next: bool = Field(True, description="no mix that costs less than the next point is as good")
     plans: list[str] = Field(description="files in plans/ beside front.json")
     rows: list[CandidateDocument]
 
@@ -159,7 +160,6 @@ class PurchaseDocument(Document):
     mixes: int = Field(description="within the limits")
     bounded_away: int
     not_looked_at: int = Field(0, description="for lack of time; each may reach the front")
-    growth_breach: float | None
     front: list[PointDocument]
     simulated: list[MixDocument]
     sensitivity: SensitivityDocument | None
@@ -177,7 +177,6 @@ def candidate_document(row: WhatIfRow) -> CandidateDocument:
         name=row.name,
         feasible=True,
         cut_short=row.cut_short,
-        coarse=row.coarse,
         tokens_per_s=row.throughput.tokens_per_s,
         tokens_per_s_low=row.throughput.low,
         tokens_per_s_high=row.throughput.high,
@@ -272,7 +271,7 @@ def what_if_document(study: WhatIf, found: Sensitivity | None, notes: tuple[str,
 
 
 def purchase_document(
-    study: PurchaseStudy, found: Sensitivity | None, notes: tuple[str, ...], *, cost: str, growth: bool
+    study: PurchaseStudy, found: Sensitivity | None, notes: tuple[str, ...], *, cost: str
 ) -> PurchaseDocument:
     """A purchase study as a document; the notes given are put before the study's own."""
     front = study.front
@@ -282,7 +281,6 @@ def purchase_document(
         mixes=front.mixes,
         bounded_away=front.left_out,
         not_looked_at=front.waiting,
-        growth_breach=front.growth_breach if growth else None,
         front=[
             PointDocument(
                 mix={
@@ -292,10 +290,12 @@ def purchase_document(
                 tokens_per_s=point.simulated.tokens_per_s,
                 bound_tokens_per_s=point.simulated.bound_tokens_per_s,
                 gap=_finite(point.simulated.gap),
+                planned_in_full=not point.simulated.cut_short,
+                proven_to_next=front.is_proven(at),
                 plans=[str(path.name) for path, _ in point.plan_files(Path())],
                 rows=[candidate_document(row) for row in point.rows],
             )
-            for point in study.points
+            for at, point in enumerate(study.points)
         ],
         simulated=[
             MixDocument(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from tangram_sim.studies.documents import PlanDocument
 
@@ -18,7 +19,6 @@ class Simulated:
     documents: tuple[PlanDocument, ...]  # one per model
     reason: str = ""
     cut_short: bool = False  # time was over before a search was: more may find a faster plan
-    fine: bool = True  # planned as `plan` does, not only with whole islands
 
     @property
     def gap(self) -> float:
@@ -37,8 +37,18 @@ class Front:
     simulated: list[Simulated]
     mixes: int  # within the limits
     left_out: int  # not simulated: bounded away
-    growth_breach: float  # worst breach of the growth bound among simulated pairs, relative
     waiting: int = 0  # not simulated, and not bounded away
+    # (cost, most tokens/s) of mixes not planned in full: not at all, or cut short.
+    may_reach: tuple[tuple[float, float], ...] = ()
+
+    def is_proven(self, at: int) -> bool:
+        """Whether no mix that costs less than the point after `at` can be faster than that at `at`.
+
+        All that could were planned in full; bounds exclude the others.
+        """
+        end = self.points[at + 1].cost if at + 1 < len(self.points) else inf
+        low = self.points[at]
+        return not any(low.cost <= cost < end and most > low.tokens_per_s for cost, most in self.may_reach)
 
 
 def front_of(simulated: Sequence[Simulated]) -> list[Simulated]:

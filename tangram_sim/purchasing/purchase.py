@@ -21,7 +21,6 @@ from tangram_sim.purchasing.search import MixSearch, ModelToTrain
 from tangram_sim.purchasing.whatif import WhatIf, assumed, plan_path
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.sweep import Sweep
-from tangram_sim.units import percent
 
 
 @dataclass(frozen=True)
@@ -72,18 +71,16 @@ def purchase(
     wishes: SearchOptions | None = None,
     hwdb: Hwdb | None = None,
     sweep: Sweep | None = None,
-    growth: bool = True,
     by_outlay: bool = False,
     deadline: Deadline | None = None,
     tell: Callable[[PurchaseStudy], None] | None = None,
-    fine: int = 0,
 ) -> PurchaseStudy:
     """The Pareto front of throughput against cost over all mixes of a catalogue within the limits.
 
-    `ordered` is the day deliveries count from. Cost is USD per hour of training of what is bought, or its
-    outlay. With `fine` mixes are planned with whole islands, and so many of the front then as `wishes` say.
-    When the `deadline` is over the front so far is the answer; `tell` hears of every front as it
-    comes. Raises BadInputError for missing figures, InfeasibleError when nothing fits.
+    Every mix is planned by itself, as `wishes` say. `ordered` is the day deliveries count from. Cost is USD
+    per hour of training of what is bought, or its outlay. When the `deadline` is over the front so far is the
+    answer; `tell` hears of every front as it comes. Raises BadInputError for missing figures, InfeasibleError
+    when nothing fits.
     """
     deadline = deadline or Deadline()
     hwdb, terms, sweep = hwdb or Hwdb.load(), terms or Terms(), sweep or Sweep(jobs=1)
@@ -97,8 +94,6 @@ def purchase(
     mixes = offered.mixes(offers, limits)
     if len(mixes) == 1:
         raise InfeasibleError(_nothing_fits(offers, limits))
-    wishes = wishes or SearchOptions(sub_islands=fine > 0)
-    coarse = fine > 0
     everything = offered.bought(fleet, offers, [1] * len(offers)).members
     failures = not failure_lacks(everything, prices)
 
@@ -112,8 +107,6 @@ def purchase(
             *_unfinished(front, deadline),
             *notes,
             *notes_of(rows, prices),
-            *_planned_how(front, wishes, coarse=coarse),
-            *_assuming(front, growth),
         ]
         return PurchaseStudy(
             tuple(works),
@@ -136,13 +129,11 @@ def purchase(
         hwdb,
         sweep,
         prices,
-        wishes=wishes,
+        wishes=wishes or SearchOptions(),
         failures=failures,
-        growth=growth,
         by_outlay=by_outlay,
         deadline=deadline,
         tell=None if tell is None else lambda front: tell(study(front)),
-        fine=fine,
     )
     return study(search.run())
 
@@ -161,33 +152,6 @@ def _unfinished(front: Front, deadline: Deadline) -> list[str]:
     found = f"{why}{len(front.simulated)} of {front.mixes:,} mixes simulated"
     found += f", {cut} of them cut short" if cut else ""
     return [found + f"; {front.waiting} were not looked at, each of which may reach the front"]
-
-
-def _planned_how(front: Front, wishes: SearchOptions, *, coarse: bool) -> list[str]:
-    """A note on mixes that were planned with whole islands only."""
-    finer = "`sub_islands=True` searches finer and takes longer"
-    if not coarse:
-        return [] if wishes.sub_islands else [f"islands were planned whole; {finer}"]
-    if all(one.fine for one in front.simulated):
-        return []
-    rest = [one.name for one in front.points if not one.fine]
-    told = f"; of the front these have whole islands only: {', '.join(rest)}" if rest else ""
-    return [f"mixes were compared with whole islands, then the front planned as `plan` does{told}; {finer}"]
-
-
-def _assuming(front: Front, growth: bool) -> list[str]:
-    """Notes on assumptions behind the answer."""
-    notes = []
-    if growth:
-        notes.append(
-            "assumed: a fleet is worth no more than one that contains it"
-            + (
-                f"; answers broke this by up to {percent(front.growth_breach, 1)}, and the bound was widened"
-                if front.growth_breach
-                else "; no simulated pair breaks it"
-            )
-        )
-    return notes
 
 
 def as_what_if(study: PurchaseStudy, tokens: float) -> WhatIf:

@@ -54,8 +54,7 @@ NO_BILL = Bill((), None, ())
 class WhatIfRow:
     """One candidate. If it has no plan, `document` is None and `reason` says why.
 
-    `cut_short`: its search ran out of time; more time may find a faster plan. Differences of a `coarse` row
-    are to the fleet planned as coarsely, but where it shows the fleet's own plan, which is to be beaten.
+    `cut_short`: its search ran out of time; more time may find a faster plan.
     """
 
     name: str
@@ -72,7 +71,6 @@ class WhatIfRow:
     usd_per_million_tokens: float | None = None
     marginal_tokens_per_usd: float | None = None
     cut_short: bool = False
-    coarse: bool = False  # planned with whole islands, where the best rows are planned as `plan` does
 
 
 def row_of(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from tangram_sim.errors import InfeasibleError
@@ -11,7 +10,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing.billing import Terms, failure_lacks
-from tangram_sim.purchasing.candidate_plans import SMALL_GPUS, CandidatePlans, is_slower
+from tangram_sim.purchasing.candidate_plans import CandidatePlans, is_slower
 from tangram_sim.purchasing.cases import PlanOutcome
 from tangram_sim.purchasing.fleets import Fleet, Purchase
 from tangram_sim.purchasing.notes import notes_of
@@ -57,16 +56,12 @@ def what_if(
     hwdb: Hwdb | None = None,
     sweep: Sweep | None = None,
     deadline: Deadline | None = None,
-    fine: int = 0,
 ) -> WhatIf:
     """Every purchase added to the fleet (from which `retired` nodes are taken), planned, simulated, billed.
 
     The first row is the fleet as it stands; with `retired`, the second is what is left of it. Each has an
     even share of the time that the `deadline` leaves; rows that it cuts short say so, and those whose turn
-    does not come show the fleet's plan. With `fine` all are planned with whole islands first, then the fleet
-    and so many of the best, by `rank_key`, as `wishes` say, and as many of those that are slower then than
-    one with fewer nodes; unless all together are few enough to be planned so at once. Raises
-    InfeasibleError when no row has a plan.
+    does not come show the fleet's plan. Raises InfeasibleError when no row has a plan.
     """
     deadline = deadline or Deadline()
     hwdb, sweep, prices, terms = (
@@ -78,41 +73,14 @@ def what_if(
     candidates = candidates_of(fleet, purchases, retired or {})
     wishes, every = wishes or SearchOptions(), range(len(candidates))
     standing = len(candidates) - len(purchases)
-    if sum(member.cluster.gpus for _, member in candidates) <= SMALL_GPUS:
-        fine = 0
-    again = min(fine, len(purchases)) + standing if fine else 0
-    plans = CandidatePlans(
-        model, job or Job(), candidates, standing, hwdb, sweep, most=len(candidates) + again
-    )
+    plans = CandidatePlans(model, job or Job(), candidates, standing, hwdb, sweep)
     failures = not any(failure_lacks(one.members, prices) for _, one in candidates)
-    make_rows = partial(
-        _rows, candidates, tokens=tokens, prices=prices, terms=terms, failures=failures, why=deadline.why
-    )
-    first = replace(wishes, sub_islands=False) if fine else wishes
-    share = deadline.share(deadline.left_s() * _COARSE) if fine else deadline
-    outcomes = plans.planned(every, first, share, {})
+    outcomes = plans.planned(wishes, deadline)
     outcomes |= _unseen(plans, every[standing:], outcomes, outcomes.get(standing - 1), deadline)
-    done = set(every)
-    coarse: list[WhatIfRow] = []
-    if fine:
-        coarse, before = make_rows(outcomes), _documents(outcomes)
-        best = sorted(every[standing:], key=lambda number: rank_key(coarse[number], coarse))[:fine]
-        finer = plans.planned([*every[:standing], *best], wishes, deadline, before)
-        done = {number for number, one in finer.items() if one.document or number not in before}
-        outcomes |= {number: finer[number] for number in done}
-        behind = [number for number in plans.slower_than_less(_documents(outcomes)) if number not in done]
-        if behind and not deadline.over():
-            plans.most += len(behind[:fine])
-            finer = plans.planned(behind[:fine], wishes, deadline, _documents(outcomes))
-            found = {number: one for number, one in finer.items() if one.document}
-            done |= found.keys()
-            outcomes |= found
-    floors = _floors(plans, outcomes, deadline)
-    outcomes |= floors
-    rows = [
-        row if number in done else replace(row if number in floors else coarse[number], coarse=True)
-        for number, row in enumerate(make_rows(outcomes))
-    ]
+    outcomes |= _floors(plans, outcomes, deadline)
+    rows = _rows(
+        candidates, outcomes, tokens=tokens, prices=prices, terms=terms, failures=failures, why=deadline.why
+    )
     if all(row.document is None for row in rows):
         raise InfeasibleError("no candidate has a plan: " + rows[0].reason)
     return WhatIf(
@@ -121,13 +89,12 @@ def what_if(
         tuple(rows),
         prices,
         terms,
-        (*_cut_short(rows, deadline), *_coarse_rows(rows), *notes_of(rows, prices)),
+        (*_cut_short(rows, deadline), *notes_of(rows, prices)),
         assumed(prices, rows),
         failures,
     )
 
 
-_COARSE = 0.4  # of a time limit, where the best are planned again
 _LATE_S = 0.4  # beyond a limit, for rows that nothing was searched for
 _UNSEEN = "no other was looked for"
 
@@ -249,23 +216,6 @@ def _cut_short(rows: Sequence[WhatIfRow], deadline: Deadline) -> list[str]:
     if unseen:
         found.append(f"{deadline.why()}: no plan was found, or looked for, of {', '.join(unseen)}")
     return found
-
-
-def _coarse_rows(rows: Sequence[WhatIfRow]) -> list[str]:
-    """A note on the rows that are not planned as `plan` does."""
-    if not any(row.coarse for row in rows):
-        return []
-    fine = [row.name for row in rows if not row.coarse]
-    if not fine:
-        return [
-            "every row was planned with whole islands only, or shows a faster plan of fewer nodes; planned "
-            "finely, as `plan` does, it may be faster than shown: `sub_islands=True` plans all so"
-        ]
-    return [
-        f"planned as `plan` does: {', '.join(fine)}; the others with whole islands, compared with the fleet "
-        "planned so, or shown with a faster plan of fewer nodes; planned finely they may be faster than "
-        "shown: `sub_islands=True` plans all so"
-    ]
 
 
 def _less(retired: dict[str, int]) -> str:

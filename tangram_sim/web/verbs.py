@@ -71,7 +71,7 @@ OFFERED: Mapping[str, OfferedVerb] = {
         2,
         (
             *("catalogue", "budget", "budget-per-hour", "power-kw", "max-nodes", "rack-units", "deadline"),
-            *("cost", "growth-bound", *_SERVED, *_MONEY),
+            *("cost", *_SERVED, *_MONEY),
         ),
         ("--json", "--no-cache", "--jobs=1"),
     ),

@@ -8,10 +8,8 @@ import pytest
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.parallelizers.grid import Grid
-from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import budget
-from tangram_sim.purchasing.billing import Terms
-from tangram_sim.purchasing.catalogue import Limits, bought, load_catalogue, mixes, priced_offers
+from tangram_sim.purchasing.catalogue import Limits, load_catalogue
 from tangram_sim.purchasing.fleets import Fleet, parse_purchases
 from tangram_sim.purchasing.pricefile import load_prices
 from tangram_sim.purchasing.purchase import purchase
@@ -25,7 +23,7 @@ from tests.unit.purchasing.shop import HWDB, JOB, NODES, PRICES, TODAY, TWO, fle
 
 
 class TestPurchase:
-    def ask(self, shop: Path, kept: Path, *, growth: bool, limits: Limits = TWO, **more):
+    def ask(self, shop: Path, kept: Path, *, limits: Limits = TWO, **more):
         return purchase(
             [ModelToTrain(load_model(str(shop / "tiny.yaml")), JOB)],
             fleet_of(shop),
@@ -35,51 +33,19 @@ class TestPurchase:
             ordered=TODAY,
             hwdb=HWDB,
             sweep=Sweep(Cache(kept), jobs=1),
-            growth=growth,
             **more,
         )
 
     @pytest.mark.slow
-    def test_the_front_is_that_of_full_enumeration(self, shop, kept):
-        """Both bounds leave mixes out; neither may lose a point."""
-        catalogue, prices = (
-            load_catalogue(shop / "catalogue.yaml", HWDB),
-            load_prices(shop / "prices.yaml", HWDB),
-        )
-        offers, _ = priced_offers(catalogue, prices, Terms(), TWO, TODAY)
-        every, model, fleet = [], load_model(str(shop / "tiny.yaml")), fleet_of(shop)
-        for mix in mixes(offers, TWO):
-            found = api.plan(
-                model,
-                bought(fleet, offers, mix).cluster,
-                JOB,
-                wishes=SearchOptions(sub_islands=False),
-                hwdb=HWDB,
-            )
-            cost = sum(count * offer.usd_per_hour for count, offer in zip(mix, offers, strict=True))
-            every.append((cost, JOB.tokens / found.document.step_s))
-        wanted = sorted(
-            (cost, rate)
-            for cost, rate in every
-            if not any(c <= cost and r >= rate and (c, r) != (cost, rate) for c, r in every)
-        )
-        for growth in (False, True):
-            study = self.ask(shop, kept, growth=growth)
-            points = [(point.simulated.cost, point.simulated.tokens_per_s) for point in study.points]
-            assert points == [pytest.approx(one) for one in wanted]
-            assert study.front.mixes == len(every) == len(study.front.simulated) + study.front.left_out
-        assert study.front.left_out > 0, "the example must have something to leave out"
-
-    @pytest.mark.slow
     def test_no_answer_beats_its_bound_and_every_gap_is_stated(self, shop, kept):
-        study = self.ask(shop, kept, growth=False)
+        study = self.ask(shop, kept)
         for one in study.front.simulated:
             assert 0 < one.tokens_per_s <= one.bound_tokens_per_s
             assert one.gap == pytest.approx(one.bound_tokens_per_s / one.tokens_per_s - 1)
 
     @pytest.mark.slow
     def test_plans_of_the_front_replay_to_their_numbers(self, shop, kept, tmp_path):
-        study = self.ask(shop, kept, growth=True)
+        study = self.ask(shop, kept)
         for point in study.points:
             for path, document in point.plan_files(tmp_path / "plans"):
                 path.parent.mkdir(exist_ok=True)
@@ -155,7 +121,7 @@ class TestPurchase:
     @pytest.mark.slow
     def test_several_models_share_a_fleet(self, shop, kept):
         model = load_model(str(shop / "tiny.yaml"))
-        alone = self.ask(shop, kept, growth=True, limits=Limits(nodes=1))
+        alone = self.ask(shop, kept, limits=Limits(nodes=1))
         both = purchase(
             [ModelToTrain(model, JOB, 3.0), ModelToTrain(model, Job(8, 512), 1.0)],
             fleet_of(shop),
@@ -174,7 +140,7 @@ class TestPurchase:
 
     def test_a_budget_that_buys_nothing_says_what_one_node_takes(self, shop, kept):
         with pytest.raises(InfeasibleError) as caught:
-            self.ask(shop, kept, growth=True, limits=Limits(budget_usd_per_hour=1.0))
+            self.ask(shop, kept, limits=Limits(budget_usd_per_hour=1.0))
         assert "one T4x4: rate 1.5 of 1 USD/h" in str(caught.value)
 
     def test_tokens_per_s_mean_the_same_as_in_a_what_if(self, shop, kept):
@@ -182,12 +148,12 @@ class TestPurchase:
         text = PRICES.replace("pue: 1.3,", "pue: 1.3, checkpoint_s: 60, restart_s: 300, mtbf_hours: 50,")
         for whole in (True, False):
             (shop / "prices.yaml").write_text(text if whole else text.replace("restart_s: 300, ", ""))
-            study = self.ask(shop, kept, growth=True, limits=Limits(nodes=1))
+            study = self.ask(shop, kept, limits=Limits(nodes=1))
             compared = what_if(
                 load_model(str(shop / "tiny.yaml")), fleet_of(shop),
                 [parse_purchases(f"{shop}/{name}.yaml:1", HWDB) for name in NODES],
                 job=JOB, prices=load_prices(shop / "prices.yaml", HWDB), hwdb=HWDB,
-                sweep=Sweep(Cache(kept), jobs=1), wishes=SearchOptions(sub_islands=False),
+                sweep=Sweep(Cache(kept), jobs=1),
             )  # fmt: skip
             assert study.failures == compared.failures == whole
             rates = {row.name.removeprefix("+ "): row for row in compared.rows}
@@ -201,7 +167,7 @@ class TestPurchase:
                 assert point.simulated.gap >= 0
 
     def test_outlay_can_be_the_cost(self, shop, kept):
-        study = self.ask(shop, kept, growth=True, limits=Limits(nodes=1), by_outlay=True)
+        study = self.ask(shop, kept, limits=Limits(nodes=1), by_outlay=True)
         assert {point.simulated.cost for point in study.points} <= {0.0, 90_000.0}
 
 
