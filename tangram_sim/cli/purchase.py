@@ -254,9 +254,9 @@ def command(
     )
     print_line(
         f"the front of {front.mixes:,} mixes within the limits: the fastest for the cost. `gap`: "
-        "its best plan is at most so much faster than the one found. `to next`: whether all mixes are "
-        "planned that could be faster than a row for less than the next one costs"
+        "its best plan is at most so much faster than the one found"
     )
+    print_line("`to next`: proven where no mix that costs less than the next row can be faster than this one")
     print_line(tokens_per_s_means(study.failures))
     if hangs_on is not None and billing.sensitivity:
         buying.print_sensitivity(hangs_on)

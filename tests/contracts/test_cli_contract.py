@@ -26,7 +26,7 @@ VERBS = {
     "what-if": "--add --remove --tokens --prices --acquire --fleet --sensitivity --global-batch --seq "
     "--dtype --optimizer --schedule --sub-islands --cache --no-cache --jobs --dask -o --json --hwdb",
     "purchase": "--catalogue --budget --budget-per-hour --power-kw --max-nodes --rack-units --deadline "
-    "--order-date --weights --cost --growth-bound --tokens --prices --acquire --fleet --sensitivity --cache "
+    "--order-date --weights --cost --tokens --prices --acquire --fleet --sensitivity --cache "
     "--no-cache --jobs --dask -o --json --hwdb",
     "export": "--to -o --json --hwdb",
     "hw list": "--json --hwdb",
