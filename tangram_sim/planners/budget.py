@@ -120,6 +120,8 @@ class LaunchBudget:
     stages: int = 64  # the deepest pipeline
     microbatch: int = 16  # sequences per rank of the largest
     chunks: tuple[int, ...] = (2, 4)  # per stage that holds several
+    chains: int = 8000  # layouts over any sequence of groups that are estimated
+    wave: int = 500  # of these at a time
     used: float = 0.6  # of the GPUs of a set of groups, at least: smaller shares are sets of their own
     together: int = 64  # batches estimated at once, at most: they share what is priced, not what is found
     passed_over: int = 4  # one in so many estimated may be a layout that others like it speak against
@@ -127,7 +129,9 @@ class LaunchBudget:
     # best one came after at most 400 in a row that were not.
     vain: int = 10
     unfit: float = 2.0  # over its bound: what is taken for layouts of which none was seen to fit
-    refined: int = 2  # best layouts whose layers are moved over boundaries
+    refined: int = 12  # best layouts on a set of node groups whose layers are moved over boundaries
+    near: float = 1.05  # of these, how much slower than the best one they are estimated to be, at most
+    alike: int = 6  # of these, of the same degrees on the same groups
     rounds: int = 3  # passes over these
 
 
@@ -198,7 +202,7 @@ class SearchBudget:
     played: int = 16
     rough_played: int = 48
     shared: int = 32  # kinds of finalists played with shared links
-    refined: int = 10  # of these, atoms moved over their boundaries
+    refined: int = 16  # of these, atoms moved over their boundaries
     rough_refined: int = 32  # and where composition only estimates: the best was seen behind ten others
     ops: int = 400_000  # of all steps played with shared links: an event loop takes microseconds for each
     # Those of the islands that the best pipeline uses once more: not where the bound on pipelines is so much

@@ -15,7 +15,7 @@ from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model, has_experts
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.uniform.layouts import Uniform, rank_order, settle
+from tangram_sim.planners.uniform.layouts import Uniform, rank_order, settle, stage_ranks
 from tangram_sim.studies.layout_batches import BatchStage, LayoutBatch, priced_stages
 from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import StageTimes, in_flight, schedule_named, step_template
@@ -120,12 +120,10 @@ class Estimator:
                 available = self._ranks(wanted.order)
                 settled = settle(self.model, self.cluster, job, wanted, len(available))
                 share = settled.layout.gpus
-                key = (job, wanted.pp, wanted.vpp, share, wanted.order, settled.bounds)
+                where = wanted.order, wanted.stage_groups
+                key = (job, wanted.pp, wanted.vpp, share, where, settled.bounds)
                 if key not in batches:
-                    stages = [
-                        tuple(available[stage * share : (stage + 1) * share]) for stage in range(wanted.pp)
-                    ]
-                    batches[key] = LayoutBatch(job, stages)
+                    batches[key] = LayoutBatch(job, stage_ranks(self.cluster, wanted, share))
                 batch = batches[key]
                 batch.wanted.append(wanted)
                 batch.settled.append(settled)

@@ -4,6 +4,7 @@ Uniform layouts over groups of the cluster, as the rules of a framework allow th
 the order of a bound on their steps; the best are refined layer by layer and played with shared links.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice, takewhile
@@ -21,6 +22,7 @@ from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, Framework, launc
 from tangram_sim.planners.uniform.layouts import uniform_plan
 from tangram_sim.studies.batch_estimates import Estimator
 from tangram_sim.studies.forecast import Forecast, forecast
+from tangram_sim.studies.launchable_chains import Chains
 from tangram_sim.studies.launchable_layouts import LaunchBatch, LaunchCandidate, LaunchLayouts
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
@@ -95,6 +97,16 @@ class _Look:
             for some, end in zip(wave, ends, strict=True)
         ]
 
+    def over_chains(self, chains: Chains) -> None:
+        """Estimate chains, the least bounds first, as far as these leave hope and the budget allows."""
+        left = self.spend.chains
+        for candidates in (chains.first(), None):
+            waiting = chains.below(self.best_s) if candidates is None else candidates
+            while waiting and left > 0 and waiting[0].least_s < self.best_s and not self.deadline.over():
+                wave, waiting = waiting[: self.spend.wave], waiting[self.spend.wave :]
+                self._estimate([wave])
+                left -= len(wave)
+
     def hopeful_s(self, over: float) -> float:
         """The bound below which a layout is the fastest if it exceeds that half as much as its like did."""
         return self.best_s / (1.0 + (min(over, self.spend.unfit) - 1.0) / 2)
@@ -144,6 +156,7 @@ def nearest(
     # Bounds know no network between replicas and stages. So a few layouts of a batch say first by how much
     # those like them exceed their bounds; layouts of one batch stay in the order of their bounds.
     batches = layouts.batches()
+    look.over_chains(Chains(layouts))
     ahead = look.over_bounds(look.hopeful(batches), look.few_of, most)
     look.over_bounds(
         sorted(ahead, key=lambda batch: ahead[batch] * batch.least_s[0]),
@@ -154,15 +167,35 @@ def nearest(
     look.over_bounds(
         look.not_worse(batches), lambda batch: look.below(batch, look.best_s), most // spend.passed_over
     )
-    different: dict[object, LaunchCandidate] = {}  # others of a batch would refine to its best
-    for _, one in sorted(look.found, key=lambda pair: pair[0]):
-        different.setdefault(one.batch, one)
-    best = list(different.values())[: spend.refined]
+    best = _finalists(look.found, spend)
     plans = [_refined(model, cluster, one, hwdb, known, spend.rounds, deadline) for one in best]
     told = [(plan, names) for plan in plans if (names := _names(plan, frameworks))]
     whole = hwdb.filled_to(1.0)
     played = [Launchable(forecast(plan, whole), names) for plan, names in dict(told).items()]
     return min(played, key=lambda one: one.forecast.step_s, default=None)
+
+
+def _finalists(found: Iterable[tuple[float, LaunchCandidate]], spend: LaunchBudget) -> list[LaunchCandidate]:
+    """Of candidates with their steps the fastest that differ on every set of node groups.
+
+    Others of a batch with the same degrees would refine to its best; of the same degrees on the same groups
+    there are a few only.
+    """
+    ordered = sorted(found, key=lambda pair: pair[0])
+    seen, alike, of_groups = set[object](), Counter[object](), Counter[object]()
+    best: list[LaunchCandidate] = []
+    for step_s, one in ordered:
+        if step_s > spend.near * ordered[0][0]:
+            break
+        layout = one.layout
+        degrees, groups = (layout.tp, layout.cp, layout.dp, layout.ep), frozenset(layout.stage_groups)
+        wanted = of_groups[groups] < spend.refined
+        if wanted and (one.batch, degrees) not in seen and alike[degrees, groups] < spend.alike:
+            seen.add((one.batch, degrees))
+            alike[degrees, groups] += 1
+            of_groups[groups] += 1
+            best.append(one)
+    return best
 
 
 def _names(plan: Plan, frameworks: Collection[str]) -> tuple[str, ...]:
@@ -189,8 +222,8 @@ def _refined(
     seats = []
     for stage in pipeline.stages:
         part = stage.parts[0]
-        start = 0 if stage.embedding else stage.chunks[0][0] + 1
-        stop = model.layers + 2 if stage.head else stage.chunks[-1][1] + 1
+        start = 0 if stage.embedding else (stage.chunks[0][0] if stage.chunks else model.layers) + 1
+        stop = model.layers + 2 if stage.head else (stage.chunks[-1][1] if stage.chunks else 0) + 1
         seats.append(StageAssignment(part.island, part.ranks, part.layouts[0].layout, start, stop))
     try:
         moved = evaluator.refine(tuple(seats), pipeline.microbatch, rounds)

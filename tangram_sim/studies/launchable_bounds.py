@@ -56,7 +56,7 @@ class StepBound(NamedTuple):
     state_bytes: Floats
 
 
-class _Blocks(NamedTuple):
+class Blocks(NamedTuple):
     """What the blocks in front of each boundary take and keep for a microbatch, by degrees.
 
     Arrays [rows, blocks + 1], a row for tensor- and context-parallel degrees, recomputation and size.
@@ -70,10 +70,10 @@ class _Blocks(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class PricedGroup:
     """A node group: its blocks by degrees, and what of a GPU's memory there is for them."""
 
-    blocks: _Blocks
+    blocks: Blocks
     first_row: dict[tuple[int, int], int]  # by tensor- and context-parallel degree
     usable_bytes: float
     fragmentation: float
@@ -89,7 +89,7 @@ class StepBounds:
     hwdb: Hwdb
     sizes: tuple[int, ...]
     recompute: Sequence[str]
-    _groups: dict[str, _Group] = field(default_factory=dict)
+    _groups: dict[str, PricedGroup] = field(default_factory=dict)
     _found: OrderedDict[tuple[str, tuple[Degrees, ...]], tuple[NDArray[np.int64], Floats]] = field(
         default_factory=OrderedDict
     )  # rows and shares by group, of degrees asked about last
@@ -121,7 +121,7 @@ class StepBounds:
             first, last = (ends[kind - 1] if kind else 0) // wide, min(-(-ends[kind] // wide), alike.pp)
             if first >= last:
                 continue
-            known, rows, share = self._rows(group, degrees)
+            known, rows, share = self.rows(group, degrees)
             blocks, near = known.blocks, bounds[first : last + 1]
             taken = np.diff(share[:, None] * blocks.seconds[rows[:, None], near], axis=1)
             if first == 0:
@@ -142,8 +142,10 @@ class StepBounds:
             passed[:] = 0.0
         return StepBound(SURE * (passes[:, None] * work + passed).max(axis=1), room)
 
-    def _rows(self, group: NodeGroup, degrees: Sequence[Degrees]) -> tuple[_Group, NDArray[np.int64], Floats]:
-        """The blocks of a group, the row of each layout, and by what to multiply it."""
+    def rows(
+        self, group: NodeGroup, degrees: Sequence[Degrees]
+    ) -> tuple[PricedGroup, NDArray[np.int64], Floats]:
+        """The blocks of a group, the row of each layout's degrees, and by what to multiply its figures."""
         if group.name not in self._groups:
             self._groups[group.name] = self._priced(group)
         known, key = self._groups[group.name], (group.name, tuple(degrees))
@@ -153,7 +155,7 @@ class StepBounds:
                 self._found.popitem(last=False)
         return known, *self._found[key]
 
-    def _rows_of(self, known: _Group, degrees: Sequence[Degrees]) -> tuple[NDArray[np.int64], Floats]:
+    def _rows_of(self, known: PricedGroup, degrees: Sequence[Degrees]) -> tuple[NDArray[np.int64], Floats]:
         rows, share = list[int](), list[float]()
         for one in degrees:
             fewer = one.cp
@@ -164,7 +166,7 @@ class StepBounds:
             rows.append(known.first_row[one.tp, fewer] + told)
         return np.array(rows), np.array(share)
 
-    def _priced(self, group: NodeGroup) -> _Group:
+    def _priced(self, group: NodeGroup) -> PricedGroup:
         """All degrees that a group has GPUs for, mixtures under the best of their expert degrees."""
         model, job, count = self.model, self.job, len(self.sizes) * len(self.recompute)
         groups = [one.name for one in self.cluster.groups]
@@ -193,15 +195,15 @@ class StepBounds:
             beside[:, places] = (held.transient + held.scratch)[:, None]
         seconds, kept = np.cumsum(seconds, axis=1), np.cumsum(kept, axis=1)
         least, ends_s = beside[:, 1:].min(axis=1), [pricer.added_s(atom) for atom in (embedding, head)]
-        found: dict[tuple[int, int], _Blocks] = {}
+        found: dict[tuple[int, int], Blocks] = {}
         for number, key in enumerate(keys):
             rows = slice(number * count, (number + 1) * count)
-            some = _Blocks(seconds[rows], kept[rows], least[rows], ends_s[0][rows], ends_s[1][rows])
+            some = Blocks(seconds[rows], kept[rows], least[rows], ends_s[0][rows], ends_s[1][rows])
             best = found.get(key, some)
-            found[key] = _Blocks(*(np.minimum(one, other) for one, other in zip(some, best, strict=True)))
+            found[key] = Blocks(*(np.minimum(one, other) for one, other in zip(some, best, strict=True)))
         first_row = {key: number * count for number, key in enumerate(found)}
-        every = _Blocks(*(np.concatenate(columns) for columns in zip(*found.values(), strict=True)))
-        return _Group(every, first_row, setting.rates.usable_memory_bytes, setting.rates.fragmentation)
+        every = Blocks(*(np.concatenate(columns) for columns in zip(*found.values(), strict=True)))
+        return PricedGroup(every, first_row, setting.rates.usable_memory_bytes, setting.rates.fragmentation)
 
 
 def _held(job: Job, behind: int, alike: Uniform, passes: NDArray[np.int64]) -> Floats:

@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from heapq import heapify, heapreplace
 from itertools import accumulate
 from math import gcd, prod
@@ -42,7 +43,8 @@ class LaunchCandidate:
     def batch(self) -> object:
         """What layouts share that are estimated together."""
         one = self.layout
-        return self.job.schedule, one.order, one.pp, one.vpp, one.tp * one.cp * one.dp, one.layers
+        where = one.order, one.stage_groups
+        return self.job.schedule, where, one.pp, one.vpp, one.tp * one.cp * one.dp, one.layers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +61,7 @@ class LaunchBatch(Sequence[LaunchCandidate]):
     @property
     def kind(self) -> object:
         """What layouts share that exceed their bounds by about as much: groups, stages' GPUs, chunks."""
-        return frozenset(self.alike.order), self.width, self.alike.vpp
+        return frozenset(self.alike.order or self.alike.stage_groups), self.width, self.alike.vpp
 
     def __len__(self) -> int:
         return len(self.degrees)
@@ -102,21 +104,31 @@ class LaunchLayouts:
     _permitted: dict[tuple[object, ...], bool] = field(default_factory=dict, repr=False, compare=False)
 
     @property
-    def _budget(self) -> LaunchBudget:
+    def budget(self) -> LaunchBudget:
+        """What looking for them may spend."""
         return budget(self.options.effort).launchable
 
-    def batches(self) -> list[LaunchBatch]:
-        """All candidates, those estimated together side by side, the least bounds first."""
-        if not any(takes(framework, self.job) for framework in self.frameworks):
-            return []
-        bounds = StepBounds(
+    @cached_property
+    def bounds(self) -> StepBounds:
+        """Bounds for all sizes of microbatches that are looked at."""
+        return StepBounds(
             self.model,
             self.cluster,
             self.job,
             self.hwdb,
-            tuple(one for one in divisors(self.job.global_batch) if one <= self._budget.microbatch),
+            tuple(one for one in divisors(self.job.global_batch) if one <= self.budget.microbatch),
             self.options.constraints.recompute,
         )
+
+    def takes(self, *, staged: bool = False) -> bool:
+        """Whether some framework has what the job asks for in any layout; `staged`: its schedule, too."""
+        return any(takes(framework, self.job, staged=staged) for framework in self.frameworks)
+
+    def batches(self) -> list[LaunchBatch]:
+        """All candidates, those estimated together side by side, the least bounds first."""
+        if not self.takes():
+            return []
+        bounds = self.bounds
         found = [
             batch
             for order in orders(self.cluster, self.job, self.options)
@@ -131,24 +143,28 @@ class LaunchLayouts:
         members = self._members(order)
         gpus = sum(group.count * group.node.gpus for group in members)
         inside = gcd(*(group.node.gpus for group in members))
-        heads = gcd(*head_counts(model))
-        any_context = any(framework.context for framework in self.frameworks)
-        context = [cp for cp in CONTEXT if job.seq % cp == 0 and (cp == 1 or any_context)]
+        heads, context = gcd(*head_counts(model)), self.context_degrees()
         replicas, found = divisors(job.global_batch), dict[tuple[int, int], list[tuple[int, int, int]]]()
         for tp in divisors(gcd(inside, heads)):
             for cp in context:
-                for pp in range(1, min(model.layers, gpus // (tp * cp), self._budget.stages) + 1):
+                for pp in range(1, min(model.layers, gpus // (tp * cp), self.budget.stages) + 1):
                     dp = replicas[bisect_right(replicas, gpus // (tp * cp * pp)) - 1]
                     width = tp * cp * dp
-                    if width * pp >= self._budget.used * gpus and self._allowed(tp, dp, cp):
+                    if width * pp >= self.budget.used * gpus and self.allowed(tp, dp, cp):
                         found.setdefault((pp, width), []).append((tp, cp, dp))
         return found
+
+    def context_degrees(self) -> list[int]:
+        """Context-parallel degrees that the sequence and one of the frameworks allow."""
+        any_context = any(framework.context for framework in self.frameworks)
+        return [cp for cp in CONTEXT if self.job.seq % cp == 0 and (cp == 1 or any_context)]
 
     def _members(self, order: tuple[str, ...]) -> list[NodeGroup]:
         groups = {group.name: group for group in self.cluster.groups}
         return [groups[name] for name in order]
 
-    def _allowed(self, tp: int, dp: int, cp: int) -> bool:
+    def allowed(self, tp: int, dp: int, cp: int) -> bool:
+        """Whether degrees are those that were asked for, where some were."""
         fixed = dict(self.options.constraints.fixed)
         return all(fixed.get(name, value) == value for name, value in (("tp", tp), ("dp", dp), ("cp", cp)))
 
@@ -165,14 +181,14 @@ class LaunchLayouts:
                     Degrees(*some, size, recompute)
                     for some in degrees
                     for recompute in bounds.recompute
-                    for size in self._sizes(some[-1], pp, vpp, bounds.sizes)
+                    for size in self.sizes(some[-1], pp, vpp, bounds.sizes)
                 ]
             rows = rows_of[vpp > 1]
             if not rows:
                 continue
             alike = Uniform(pp=pp, vpp=vpp, layers=cut, order=order)
             least_s, state_bytes = bounds.of(job, alike, rows)
-            needed = {some: self._state_bytes(job, *some) for some in degrees}
+            needed = {some: self.state_bytes(job, *some) for some in degrees}
             fits = np.flatnonzero(state_bytes >= [needed[row[:3]] for row in rows])
             if len(fits):
                 best = fits[np.argsort(least_s[fits], kind="stable")]
@@ -191,16 +207,16 @@ class LaunchLayouts:
             interleaves = job.schedule in ("1f1b", "interleaved") and any(
                 one.chunks for one in self.frameworks
             )
-            for vpp in self._budget.chunks if pp > 1 and interleaves else ():
+            for vpp in self.budget.chunks if pp > 1 and interleaves else ():
                 if all(blocks % vpp == 0 for blocks in cut):
                     yield replace(job, schedule="interleaved"), vpp, cut
 
-    def _sizes(self, dp: int, pp: int, vpp: int, sizes: Sequence[int]) -> list[int]:
+    def sizes(self, dp: int, pp: int, vpp: int, sizes: Sequence[int]) -> list[int]:
         """Sequences per rank and microbatch that `dp` replicas can share out."""
         each = self.job.global_batch // dp
         return [size for size in sizes if each % size == 0 and not (vpp > 1 and each // size % pp)]
 
-    def _state_bytes(self, job: Job, tp: int, cp: int, dp: int) -> float:
+    def state_bytes(self, job: Job, tp: int, cp: int, dp: int) -> float:
         """What state of the whole model takes at least, spread as far as these degrees allow."""
         replicas = dp * cp
         ep, zero = expert_degrees(self.model, replicas)[-1], 3 if replicas > 1 else 0
@@ -208,23 +224,28 @@ class LaunchLayouts:
 
     def savers(self, one: LaunchCandidate) -> Iterator[LaunchCandidate]:
         """Expert degrees and ZeRO stages for given degrees, as far as a framework has them and state fits."""
-        wanted, constraints = one.layout, self.options.constraints
-        replicas, shards = wanted.dp * wanted.cp, wanted.sequence_parallel
-        for ep in expert_degrees(self.model, replicas):
-            for zero in (0, 1, 2, 3) if replicas > 1 else (0,):
-                layout = Layout(wanted.tp, wanted.dp, wanted.cp, ep, 1, zero, wanted.recompute, shards)
-                if not constraints.allows(layout, wanted.micro_batch * wanted.dp):
-                    continue
-                if least_bytes(self.model, one.job, layout, 1) > one.state_bytes:
-                    continue
-                saved = replace(one, layout=replace(wanted, ep=ep, zero_stage=zero))
-                if self._is_permitted(saved, layout):
-                    yield saved
-
-    def _is_permitted(self, one: LaunchCandidate, layout: Layout) -> bool:
-        """Whether one of the frameworks can be told a candidate, whose stages have this `layout`."""
         wanted = one.layout
-        key = one.job, wanted.pp, wanted.vpp, wanted.layers, layout
+        degrees = Degrees(wanted.tp, wanted.cp, wanted.dp, wanted.micro_batch, wanted.recompute)
+        for layout in self.shardings(degrees):
+            if least_bytes(self.model, one.job, layout, 1) > one.state_bytes:
+                continue
+            saved = replace(one, layout=replace(wanted, ep=layout.ep, zero_stage=layout.zero_stage))
+            if self.permits(saved):
+                yield saved
+
+    def shardings(self, degrees: Degrees) -> Iterator[Layout]:
+        """Layouts of stages with every expert degree and ZeRO stage, as far as the options allow them."""
+        tp, cp, dp, size, recompute = degrees
+        for ep in expert_degrees(self.model, dp * cp):
+            for zero in (0, 1, 2, 3) if dp * cp > 1 else (0,):
+                layout = Layout(tp, dp, cp, ep, 1, zero, recompute, tp > 1)
+                if self.options.constraints.allows(layout, size * dp):
+                    yield layout
+
+    def permits(self, one: LaunchCandidate) -> bool:
+        """Whether one of the frameworks can be told a candidate."""
+        wanted = one.layout
+        key = one.job, replace(wanted, order=(), stage_groups=())
         if key not in self._permitted:
             bounds, schedule = chunk_bounds(self.model, wanted), schedule_named(one.job.schedule)
             places = tuple(stage_places(bounds, wanted.pp, wanted.vpp, schedule))
@@ -242,6 +263,15 @@ class LaunchLayouts:
         return self._permitted[key]
 
 
+def usable_groups(cluster: Cluster, job: Job, options: SearchOptions) -> list[NodeGroup]:
+    """Node groups that are not excluded and whose GPUs have units for the job's number format."""
+    dtype = job.precision.compute
+    out = {part for name in options.exclude for part in name.split("+")}
+    return [
+        group for group in cluster.groups if group.node.gpu.peak_flop_per_s(dtype) and group.name not in out
+    ]
+
+
 def orders(cluster: Cluster, job: Job, options: SearchOptions) -> list[tuple[str, ...]]:
     """Which groups hold the model, front to back: all, without the slowest ones, or one alone.
 
@@ -250,10 +280,7 @@ def orders(cluster: Cluster, job: Job, options: SearchOptions) -> list[tuple[str
     collective library spans. An order asked for is the only one.
     """
     dtype = job.precision.compute
-    out = {part for name in options.exclude for part in name.split("+")}
-    usable = [
-        group for group in cluster.groups if group.node.gpu.peak_flop_per_s(dtype) and group.name not in out
-    ]
+    usable = usable_groups(cluster, job, options)
     names = {group.name for group in usable}
     if options.order:
         asked = tuple(part for name in options.order for part in name.split("+"))

@@ -7,7 +7,7 @@ dp, pp; a stage that spans GPU kinds runs at its slowest member.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tangram_sim.clusters import Cluster
+from tangram_sim.clusters import Cluster, NodeGroup
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
@@ -36,6 +36,8 @@ class Uniform:
     sequence_parallel: bool = False
     layers: tuple[int, ...] = ()  # blocks per stage (or per chunk, round by round); () = even
     order: tuple[str, ...] = ()  # node groups; ranks are numbered in this order
+    # The node group of every stage, front to back, in place of `order`: any sequence, groups again and again.
+    stage_groups: tuple[str, ...] = ()
 
 
 def settle_chunks(job: Job, wanted: Uniform) -> tuple[Job, Uniform]:
@@ -63,6 +65,50 @@ def rank_order(cluster: Cluster, order: Sequence[str]) -> list[int]:
         begins[group.name] = ranks, ranks + group.count * group.node.gpus
         ranks = begins[group.name][1]
     return [rank for name in (order or names) for rank in range(*begins[name])]
+
+
+def places_in(group: NodeGroup, first: int, width: int) -> list[tuple[int, ...]]:
+    """Ranks of every stage of `width` GPUs that a node group, whose ranks begin at `first`, can hold.
+
+    A stage stands on whole nodes, or on a part of one node.
+    """
+    gpus = group.node.gpus
+    if width % gpus == 0:
+        starts = [first + width * place for place in range(group.count * gpus // width)]
+    elif width < gpus:
+        pieces = gpus // width
+        starts = [first + gpus * node + width * one for node in range(group.count) for one in range(pieces)]
+    else:
+        starts = []
+    return [tuple(range(start, start + width)) for start in starts]
+
+
+def stage_ranks(cluster: Cluster, wanted: Uniform, width: int) -> list[tuple[int, ...]]:
+    """The ranks of every stage of `width` GPUs, front to back.
+
+    Raises UnknownNameError for groups that are not there, InfeasibleError where they have too few GPUs.
+    """
+    if not wanted.stage_groups:
+        ranks = rank_order(cluster, wanted.order)
+        return [tuple(ranks[stage * width : (stage + 1) * width]) for stage in range(wanted.pp)]
+    rank_order(cluster, tuple(dict.fromkeys(wanted.stage_groups)))  # raises for unknown names
+    if len(wanted.stage_groups) != wanted.pp:
+        raise BadInputError(
+            f"{len(wanted.stage_groups)} stage groups are named for {wanted.pp} stages; name one each"
+        )
+    places, first = dict[str, list[tuple[int, ...]]](), 0
+    for group in cluster.groups:
+        places[group.name] = places_in(group, first, width)[::-1]
+        first += group.count * group.node.gpus
+    found = []
+    for name in wanted.stage_groups:
+        if not places[name]:
+            raise InfeasibleError(
+                f"stage groups: {name} has no room for {wanted.stage_groups.count(name)} stages of "
+                f"{width} GPUs"
+            )
+        found.append(places[name].pop())
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +179,13 @@ def uniform_plan(model: Model, cluster: Cluster, job: Job, wanted: Uniform) -> P
     """
     available = rank_order(cluster, wanted.order)
     settled = settle(model, cluster, job, wanted, len(available))
-    share = settled.layout.gpus
+    seats = stage_ranks(cluster, wanted, settled.layout.gpus)
     group_of = _group_of(cluster)
     stages = []
     schedule = schedule_named(job.schedule)
     ends = schedule.place(0, 0, wanted.pp), wanted.pp * wanted.vpp - 1
     for stage, kept in enumerate(stage_places(settled.bounds, wanted.pp, wanted.vpp, schedule)):
-        ranks = tuple(available[stage * share : (stage + 1) * share])
+        ranks = seats[stage]
         island = "+".join(dict.fromkeys(group_of[rank] for rank in ranks))
         places = [schedule.place(stage, chunk, wanted.pp) for chunk in range(wanted.vpp)]
         first, last = settled.bounds[places[0]], settled.bounds[places[-1]]

@@ -32,7 +32,7 @@ def test_exactly_what_a_framework_can_launch_is_offered(
     made = layouts_of(job)
     offered = {one for batch in made.batches() for place in batch for one in made.savers(place)}
     monkeypatch.setattr(launchable_layouts, "takes", lambda *_, **__: True)
-    monkeypatch.setattr(LaunchLayouts, "_is_permitted", lambda *_: True)
+    monkeypatch.setattr(LaunchLayouts, "permits", lambda *_: True)
     made = layouts_of(job)
     every = {one for batch in made.batches() for place in batch for one in made.savers(place)}
     assert every
