@@ -97,9 +97,9 @@ def _in_words(problem: Any) -> str:
 def priced_offers(
     catalogue: Sequence[tuple[Purchase, int]], prices: Prices, terms: Terms, limits: Limits, ordered: date
 ) -> tuple[list[Offer], list[str]]:
-    """Offers with their costs, and notes on those left out for their delivery.
+    """Offers with their costs, and notes on those left out for their delivery or for want of figures.
 
-    Raises BadInputError naming every figure that is missing.
+    Raises BadInputError naming every figure that is missing where no offer can be priced.
     """
     offers: list[Offer] = []
     notes: list[str] = []
@@ -107,14 +107,17 @@ def priced_offers(
     for purchase, most in catalogue:
         member = Member(f"+{purchase.name}", purchase.name, 1, bought=True, node=purchase.node)
         charged, facts = bill([member], [1], prices, terms), prices.of(purchase.name)
-        missing |= dict.fromkeys(charged.missing)
+        lacks = [*charged.missing]
         if limits.rack_units < float("inf") and facts.rack_units is None:
-            missing[f"nodes.{purchase.name}.rack_units"] = None
+            lacks.append(f"nodes.{purchase.name}.rack_units")
+        if limits.deadline is not None and facts.delivery_days is None:
+            lacks.append(f"nodes.{purchase.name}.delivery_days")
+        if lacks:
+            missing |= dict.fromkeys(lacks)
+            notes.append(f"{purchase.name} is not in the front, for want of {', '.join(lacks)}")
+            continue
         arrives = None
-        if limits.deadline is not None:
-            if facts.delivery_days is None:
-                missing[f"nodes.{purchase.name}.delivery_days"] = None
-                continue
+        if limits.deadline is not None and facts.delivery_days is not None:
             arrives = ordered + timedelta(days=facts.delivery_days.value)
             if arrives > limits.deadline:
                 notes.append(f"{purchase.name} left out: it comes on {arrives}, after {limits.deadline}")
@@ -132,7 +135,7 @@ def priced_offers(
                 arrives,
             )
         )
-    if missing:
+    if missing and not offers:
         raise BadInputError(
             f"the catalogue cannot be priced without {', '.join(missing)}. Complete this and give it with "
             f"`prices=` FILE (docs/how-to/buy-gpus.md):\n{price_file(missing)}"

@@ -1,6 +1,7 @@
 """Fleets and mixes of a catalogue, before anything is simulated."""
 
 import itertools
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -129,6 +130,16 @@ class TestMixes:
             assert name in str(caught.value)
         with pytest.raises(BadInputError, match=r"economics\.amortisation_years"):
             priced_offers(catalogue, load_prices(None, HWDB), Terms(acquire="buy"), Limits(), TODAY)
+
+    def test_an_offer_without_a_price_is_named_and_the_others_stay(self, shop):
+        catalogue = load_catalogue(shop / "catalogue.yaml", HWDB)
+        prices = load_prices(shop / "prices.yaml", HWDB)
+        lacking = replace(prices, nodes={name: one for name, one in prices.nodes.items() if name != "T4x4"})
+        offers, notes = priced_offers(catalogue, lacking, Terms(), Limits(), TODAY)
+        whole, nothing = priced_offers(catalogue, prices, Terms(), Limits(), TODAY)
+        assert offers == [one for one in whole if one.name != "T4x4"] and not nothing
+        wanted = "nodes.T4x4.rent_usd_per_hour or nodes.T4x4.capital_usd"
+        assert notes == [f"T4x4 is not in the front, for want of {wanted}"]
 
     @pytest.mark.parametrize("acquire", ["auto", "buy", "rent"])
     def test_the_file_an_error_asks_for_is_enough_once_completed(self, shop, acquire):
