@@ -72,6 +72,20 @@ HARD = {
     "groups-1000": ("llama3-8b", many_groups(1000)),
 }
 VERBS = ("plan", "compare", "what-if", "purchase")
+OFFERS = """\
+gpus:
+  H100-SXM5-80GB: {price_per_hour: 2.99, available: 8}
+  A100-SXM4-80GB: {price_per_hour: 1.75, available: 16}
+  L40S: {price_per_hour: 0.9, available: 16}
+"""
+_MIX = "--workload 2455:510:0.3,824:253:0.3,496:18:0.4"
+_SERVED = f"llama3-70b --fleet {{folder}}/offers.yaml {_MIX} --requests 300 --slo ttft=2,tpot=0.08"
+SERVING = {  # every verb of serving that has a limit and plans, by name: its one question
+    "serve plan": f"llama3-70b --fleet {{folder}}/offers.yaml {_MIX} --requests 3000 --budget 30",
+    "serve compare": f"llama3-70b --fleet {{folder}}/offers.yaml {_MIX} --requests 3000 --budget 15",
+    "serve what-if": f"{_SERVED} --rate 4 --add L40S:8 --add H100-SXM5-80GB:2+L40S:4",
+    "serve purchase": f"{_SERVED} --rate 4 --budgets 4,15,30",
+}
 WARM_UP_S = 300.0  # of the question that is asked for the sake of what it compiles
 LATEST_S = 120.0  # past the limit: a process that still runs is killed
 
@@ -107,6 +121,8 @@ def command(verb: str, question: str, folder: Path) -> list[str]:
         "--budget-per-hour 150 --no-cache --jobs 1",
     }
     given = question.split()
+    if verb in SERVING:
+        return [sys.executable, "-m", "tangram_sim.cli.main", *verb.split(), *given]
     if verb in bought:  # these know no schedule
         given = [word for word in given if word != "--schedule" and word not in ("1f1b", "gpipe", "zb-h1")]
     return [sys.executable, "-m", "tangram_sim.cli.main", verb, *given, *bought.get(verb, "").split()]
@@ -173,7 +189,7 @@ def main(given: Sequence[str]) -> None:
     parser.add_argument(
         "--seeds", type=int, nargs="*", default=[0, 2, 3, 5, 7, 9], help="worlds (0 2 3 5 7 9)"
     )
-    parser.add_argument("--verbs", nargs="+", default=VERBS, choices=VERBS)
+    parser.add_argument("--verbs", nargs="+", default=(*VERBS, *SERVING), choices=(*VERBS, *SERVING))
     parser.add_argument(
         "--interrupt-s", type=float, default=2.0, help="Ctrl-C after so many seconds; 0: never"
     )
@@ -185,11 +201,17 @@ def main(given: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         purchase.write_inputs(folder)
+        (folder / "offers.yaml").write_text(OFFERS, encoding="utf-8")
         compiled = folder / "compiled"
         for verb in asked.verbs:
+            of_verb = (
+                [("offers", SERVING[verb].format(folder=folder))]
+                if verb in SERVING
+                else questions(folder, asked.seeds)
+            )
             chosen = [
                 (what, question)
-                for what, question in questions(folder, asked.seeds)
+                for what, question in of_verb
                 if (not asked.only or what in asked.only) and not (asked.no_hard and what in HARD)
             ]
             for _, question in chosen[:1]:

@@ -67,6 +67,11 @@ def deadline(limit_s: float) -> "Deadline":
     return Deadline(limit_s, used_s + early_s(limit_s, used_s, cpu_s))
 
 
+def left_s(limit_s: float | None) -> float | None:
+    """Seconds that are left of a limit that counts from when the command began; None where none was given."""
+    return None if limit_s is None else deadline(limit_s).left_s()
+
+
 def early_s(limit_s: float, used_s: float, cpu_s: float) -> float:
     """Seconds before a limit at which a search has to end, after `used_s` in which `cpu_s` were computed.
 

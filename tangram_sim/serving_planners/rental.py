@@ -11,6 +11,8 @@ from tangram_sim.serving_planners.rivals import Lever, SingleKind, single_kinds,
 
 _SMALL, _SMALL_S, _LARGE_S = 3000, 3.5, 18.0  # configurations x types; CPU seconds for the proof
 _BUSIEST = 8.0  # wall seconds for one CPU second on a busy machine, at most
+_RIVALS_SHARE = 0.4  # of a limit that was asked for, for all comparisons
+LEAST_S = 0.3  # for a plan, though time is over: late is better than nothing
 _RIVAL_SHARE = 0.05  # of that time, for each program of a rival
 
 
@@ -37,17 +39,36 @@ def rent(problem: RentalProblem, time_limit_s: float | None = None, *, beside: b
     These are the best plans of single kinds and without single levers (see `rivals`); unless `beside`, they
     are not computed.
 
-    `time_limit_s` is for the main program, in seconds of clock time. Without it the limit is in CPU seconds:
-    the solver only knows the clock, so that on a busy machine it is given as much more time as it needs.
+    `time_limit_s` is for all of it, in seconds of clock time: the plan comes first, then comparisons for as
+    long as there is time. Without it the limit is for the main program and in CPU seconds: the solver only
+    knows the clock, so that on a busy machine it is given as much more time as it needs.
     """
-    limit_s = time_limit_of(problem) if time_limit_s is None else time_limit_s
+    if time_limit_s is not None:
+        return _rent_within(problem, time_limit_s, beside=beside)
+    limit_s = time_limit_of(problem)
     clock, cpu = time.perf_counter(), time.process_time()
     rivals = single_kinds(problem, _RIVAL_SHARE * limit_s) if beside else []
     levers = without_levers(problem, rivals, _RIVAL_SHARE * limit_s) if beside else []
-    if time_limit_s is None:
-        slower = (time.perf_counter() - clock) / max(1e-3, time.process_time() - cpu)
-        limit_s *= min(max(1.0, slower), _BUSIEST)
-    answer = solve(problem, time_limit_s=limit_s)
+    slower = (time.perf_counter() - clock) / max(1e-3, time.process_time() - cpu)
+    limit_s *= min(max(1.0, slower), _BUSIEST)
+    return _compared(problem, solve(problem, time_limit_s=limit_s), rivals, levers)
+
+
+def _rent_within(problem: RentalProblem, time_limit_s: float, *, beside: bool) -> RentalAnswer:
+    """The plan, and comparisons while time is left; for the plan itself there is always a little."""
+    until = time.perf_counter() + time_limit_s
+    share = (1.0 - _RIVALS_SHARE) if beside else 1.0
+    answer = solve(problem, time_limit_s=max(share * time_limit_s, LEAST_S))
+    each_s = _RIVAL_SHARE * time_limit_s
+    rivals = single_kinds(problem, each_s, until) if beside else []
+    done = not beside or time.perf_counter() > until
+    return _compared(problem, answer, rivals, [] if done else without_levers(problem, rivals, each_s))
+
+
+def _compared(
+    problem: RentalProblem, answer: Rental | Unanswered, rivals: list[SingleKind], levers: list[Lever]
+) -> RentalAnswer:
+    """The answer, or a plan that it is compared with where that is better."""
     others = [rival.answer for rival in rivals if rival.capped] + [lever.answer for lever in levers]
     other = min(others, key=value_of, default=answer)
     if isinstance(other, Rental) and other.value < value_of(answer):

@@ -5,6 +5,7 @@ every replica (without it: replicas all of one number of GPUs), the share of eac
 replica gets (without it: the same mix of types for all).
 """
 
+import time
 from dataclasses import dataclass
 from math import inf
 
@@ -38,15 +39,21 @@ class Lever:
     answer: Rental | Unanswered
 
 
-def single_kinds(problem: RentalProblem, time_limit_s: float) -> list[SingleKind]:
-    """Every kind alone, capped and uncapped, in the order of the problem; at most `time_limit_s` for each."""
+def single_kinds(problem: RentalProblem, time_limit_s: float, until: float = inf) -> list[SingleKind]:
+    """Every kind alone, capped and uncapped, in the order of the problem; at most `time_limit_s` for each.
+
+    Those whose turn comes after `until`, by `time.perf_counter`, have no answer.
+    """
     found = []
     for n, gpu in enumerate(problem.gpus):
         alone = frozenset(c for c, one in enumerate(problem.configurations) if one.kinds() == {n})
         for capped in (True, False):
             limited = problem.budget_usd_per_hour < inf or (capped and gpu.available < inf)
-            answer: Rental | Unanswered = Unanswered(proven=True)
-            if alone and (limited or problem.objective == COST):
+            late = time.perf_counter() > until
+            answer: Rental | Unanswered = Unanswered(proven=not late)
+            if late:
+                pass
+            elif alone and (limited or problem.objective == COST):
                 answer = solve(problem, allowed=alone, capped=capped, time_limit_s=time_limit_s)
             found.append(SingleKind(gpu.name, capped, answer))
     return found

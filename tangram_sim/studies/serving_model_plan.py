@@ -32,6 +32,7 @@ from tangram_sim.studies.serving_question import (
     ServiceQuestion,
 )
 from tangram_sim.studies.serving_scenarios import with_scenario_replays
+from tangram_sim.studies.time_limit import TimeLimit
 from tangram_sim.units import percent
 
 _Z90 = 1.6449  # of a 90 % interval
@@ -56,17 +57,18 @@ def plan_service(
     `models` by the names that the fleet of the answer calls them; of several, requests name theirs or are
     dealt to all in turn. `planner` is one of `planner_names`. Throughputs keep the objective on latency on
     average; of a rate the plan is derated until 99 % of the replayed requests keep it.
+    `time_limit_s` is for all of it: of what comes late there is the plan, played, and no comparisons.
     Configurations `priced` already, on offers that have no less of any kind, are not priced again.
     Raises InfeasibleError.
     """
-    begun = time.process_time()
+    begun, limit = time.process_time(), TimeLimit(time_limit_s)
     question = ServiceQuestion.of(models, offers, workload, goal)
     configurations, refused = priced or question.priced(planner, hwdb)
     goal = question.goal
     if goal.objective == MAKESPAN:
-        found = _batch(question, configurations, hwdb, time_limit_s)
+        found = _batch(question, configurations, hwdb, limit.left_s())
     else:
-        found = _best_played(question, configurations, hwdb, time_limit_s)
+        found = _best_played(question, configurations, hwdb, limit)
     if found.status != "infeasible":
         found = with_scenario_replays(found, question, configurations, hwdb)
         factor = exp(_Z90 * _spread(found, models, goal, CalibrationTable.load(hwdb)))
@@ -125,7 +127,7 @@ def _best_played(
     question: ServiceQuestion,
     priced: Sequence[PricedConfiguration],
     hwdb: Hwdb,
-    time_limit_s: float | None,
+    limit: TimeLimit,
 ) -> ServePlanDocument:
     """Of the plans that several starts lead to, the one that does best in the simulator, with comparisons.
 
@@ -141,18 +143,20 @@ def _best_played(
     tried: list[Sequence[PricedConfiguration]] = []  # with the throughputs that each start was kept with
     of_best = 0
     for start, attempts in zip(starts, _ATTEMPTS[len(starts)], strict=True):
-        told, rates = _replayed_until_kept(question, start, attempts, hwdb, time_limit_s)
+        told, rates = _replayed_until_kept(question, start, attempts, hwdb, limit)
         tried.append(rates)
         if told is not None and (best is None or _preferred(told, best, question.goal)):
             best, of_best = told, len(tried) - 1
-    beside = _planned(question, tried[of_best], time_limit_s, beside=True)
+        if best is not None and limit.over():
+            return best
+    beside = _planned(question, tried[of_best], limit.left_s(), beside=True)
     apart = len(whole) < len(priced)
     if best is None:
-        return _planned(question, tried[-1], time_limit_s, beside=True) if apart else beside
+        return _planned(question, tried[-1], limit.left_s(), beside=True) if apart else beside
     best = best.with_fields(rivals=beside.rivals, levers=beside.levers)
     if apart:
         other = tried[0] if of_best == len(starts) - 1 else tried[-1]
-        best = _compared_also(best, _planned(question, other, time_limit_s, beside=True), question.goal)
+        best = _compared_also(best, _planned(question, other, limit.left_s(), beside=True), question.goal)
         how = {"prefill and decode": "apart" if other is tried[0] else "together"}
         best = best.with_fields(assumptions=best.assumptions | how)
     return best
@@ -185,7 +189,7 @@ def _replayed_until_kept(
     rates: Sequence[PricedConfiguration],
     attempts: int,
     hwdb: Hwdb,
-    time_limit_s: float | None,
+    limit: TimeLimit,
 ) -> tuple[ServePlanDocument | None, Sequence[PricedConfiguration]]:
     """(the plan with its replay, None where there is none; the throughputs that it was planned with).
 
@@ -195,7 +199,7 @@ def _replayed_until_kept(
     best: ServePlanDocument | None = None
     best_rates, slo = rates, question.goal.slo
     for attempt in range(attempts):
-        found = _planned(question, rates, time_limit_s)
+        found = _planned(question, rates, limit.left_s())
         if found.status == "infeasible":
             break
         found = replayed(found.with_fields(fleet=fleet_document(found, rates, question)), question, hwdb)
@@ -204,7 +208,7 @@ def _replayed_until_kept(
             found = found.with_fields(assumptions=found.assumptions | how)
         if best is None or _better(found.replay, best.replay, slo):
             best, best_rates = found, rates
-        if _keeps(found.replay, slo):
+        if _keeps(found.replay, slo) or limit.over():
             break
         rates = [replace(one, rps=tuple(rps * _DERATED for rps in one.rps)) for one in rates]
     if best is None:

@@ -15,7 +15,14 @@ from tangram_sim.studies.documents import SCHEMA_VERSION, Document
 from tangram_sim.studies.serving_model_plan import plan_service
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_question import GOODPUT, ServiceGoal
-from tangram_sim.studies.serving_whatif import ServiceCandidateDocument, candidate, cheapest_tokens, good_rps
+from tangram_sim.studies.serving_whatif import (
+    NO_TIME,
+    ServiceCandidateDocument,
+    candidate,
+    cheapest_tokens,
+    good_rps,
+)
+from tangram_sim.studies.time_limit import TimeLimit
 
 
 class BudgetDocument(ServiceCandidateDocument):
@@ -54,8 +61,13 @@ def purchase_serving(
     begun, front = time.process_time(), list[BudgetDocument]()
     best: ServePlanDocument | None = None
     last: ServiceCandidateDocument | None = None
+    limit = TimeLimit(time_limit_s)
     for budget in sorted(set(budgets)):
         name = f"{budget:g} USD/h"
+        if front and limit.over():
+            told = ServiceCandidateDocument(name=name, status="stopped", reason=NO_TIME, usd_per_hour=0.0)
+            front.append(BudgetDocument(**told.model_dump(), budget_usd_per_hour=budget))
+            continue
         try:
             plan = plan_service(
                 models,
@@ -63,7 +75,7 @@ def purchase_serving(
                 workload,
                 hwdb,
                 replace(goal, objective=GOODPUT, budget_usd_per_hour=budget),
-                time_limit_s=time_limit_s,
+                time_limit_s=limit.left_s(len(set(budgets)) - len(front)),
             )
         except InfeasibleError as error:
             told = ServiceCandidateDocument(

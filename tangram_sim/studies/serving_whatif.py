@@ -17,10 +17,12 @@ from tangram_sim.studies.documents import SCHEMA_VERSION, Document
 from tangram_sim.studies.serving_model_plan import plan_service
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_question import GOODPUT, ServiceGoal
+from tangram_sim.studies.time_limit import TimeLimit
 from tangram_sim.units import HOUR_S, MEGA
 
 Candidate = TypeVar("Candidate", bound="ServiceCandidateDocument")
 _NOW = "the fleet as it is"
+NO_TIME = "not planned: the time limit was over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,19 @@ def what_if_serving(
     begun, found = time.process_time(), list[ServiceCandidateDocument]()
     now: ServePlanDocument | None = None
     whole = replace(goal, objective=GOODPUT, budget_usd_per_hour=None)
+    limit = TimeLimit(time_limit_s)
     for name, bought in {_NOW: (), **purchases}.items():
         fleet = with_purchase(offers, bought)
         paid = sum(gpu.usd_per_hour * gpu.available for gpu in fleet.gpus)
         usd = None if fleet.unpriced else paid
+        if found and limit.over():
+            found.append(
+                ServiceCandidateDocument(name=name, status="stopped", reason=NO_TIME, usd_per_hour=usd)
+            )
+            continue
+        left_s = limit.left_s(1 + len(purchases) - len(found))
         try:
-            plan = plan_service(models, fleet, workload, hwdb, whole, time_limit_s=time_limit_s)
+            plan = plan_service(models, fleet, workload, hwdb, whole, time_limit_s=left_s)
         except InfeasibleError as error:
             found.append(
                 ServiceCandidateDocument(name=name, status="infeasible", reason=str(error), usd_per_hour=usd)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.option_groups import grouped
 from tangram_sim.cli.serving import plan as single
@@ -50,6 +51,7 @@ def command(
     from tangram_sim.serving_planners.peers import planner_names
     from tangram_sim.serving_planners.problem import RentalProblem
     from tangram_sim.studies.serving_comparison import compare_problem, compare_services
+    from tangram_sim.studies.time_limit import TimeLimit
 
     chosen = tuple(name.strip() for name in planners.split(",")) if planners else ()
     objective = goal.objective
@@ -59,7 +61,7 @@ def command(
             raise BadInputError(
                 f"{question}: planners of replicas are compared; `serve plan` shows a flow beside its rivals"
             )
-        found = compare_problem(given, chosen, time_limit_s, ignored)
+        found = compare_problem(given, chosen, begun.left_s(time_limit_s), ignored)
         objective = given.objective
     else:
         offers, database = fleet, shared.load_hwdb(hwdb)
@@ -67,8 +69,11 @@ def command(
         for name in chosen:
             if name not in known:
                 raise unknown_name("planner", name, known)
+        limit, turns = TimeLimit(begun.left_s(time_limit_s)), iter(range(len(chosen or known), 0, -1))
         found = compare_services(
-            lambda planner: plan_of_models(question, offers, requests, goal, time_limit_s, database, planner),
+            lambda planner: plan_of_models(
+                question, offers, requests, goal, limit.left_s(next(turns)), database, planner
+            ),
             chosen or known,
             objective,
         )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.option_groups import grouped
 from tangram_sim.cli.serving.given_problem import given_problem
@@ -76,9 +77,10 @@ def command(
         from tangram_sim.studies.serving_plan import plan_problem
 
         given, ignored = given_problem(question, identity, requests, goal)
-        found = plan_problem(given, time_limit_s, ignored)
+        found = plan_problem(given, begun.left_s(time_limit_s), ignored)
     else:
-        found = plan_of_models(question, fleet, requests, goal, time_limit_s, shared.load_hwdb(hwdb))
+        database = shared.load_hwdb(hwdb)
+        found = plan_of_models(question, fleet, requests, goal, begun.left_s(time_limit_s), database)
     if found.status == "infeasible":
         if as_json:  # an answer with its reason: scripts read `status`
             print_json(found.model_dump())

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.option_groups import grouped
 from tangram_sim.cli.serving import plan as single
@@ -56,7 +57,7 @@ def command(
         requests.made("goodput"),
         database,
         goal.goal(database),
-        limit_s,
+        begun.left_s(limit_s),
     )
 
     def page() -> str:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
 from tangram_sim.errors import BadInputError
 
@@ -59,7 +60,7 @@ def command(
             f"{problem}: a flow over placements is not replanned; give a problem of kind cost"
         )
     market = read_market(trace, given, until)
-    found = follow_market(given, market, Switching(load, drain, lost), limit_s)
+    found = follow_market(given, market, Switching(load, drain, lost), begun.left_s(limit_s))
     if as_json:
         print_json(found.model_dump())
         return

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.option_groups import grouped
 from tangram_sim.cli.serving import plan as single
@@ -64,7 +65,7 @@ def command(
         requests.made("goodput"),
         database,
         goal.goal(database),
-        limit_s,
+        begun.left_s(limit_s),
     )
 
     def page() -> str:

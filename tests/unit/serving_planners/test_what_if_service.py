@@ -128,3 +128,10 @@ def test_a_price_is_asked_for_only_where_the_objective_needs_it(tmp_path: Path) 
 def test_bad_purchases_are_named(asked: tuple[object, ...], options: tuple[object, ...], words: str) -> None:
     shown = tangram(*asked, *options)
     assert (shown.code, words in shown.err) == (2, True), shown.err
+
+
+def test_with_no_time_the_fleet_is_planned_and_others_are_named(asked: tuple[object, ...]) -> None:
+    told = tangram(*asked, "--requests", 100, "--add", "L40S:1", "--time-limit", 0, "--json").json
+    now, twice = told["candidates"]
+    assert now["good_rps"] > 0
+    assert (twice["status"], twice["reason"]) == ("stopped", serving_whatif.NO_TIME)
