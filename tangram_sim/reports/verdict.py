@@ -45,7 +45,12 @@ def answer(question: PurchaseFigures, row: WhatIfRow, why: str, cited: CitedFigu
     speed = page.figure_of(with_interval(found.tokens_per_s, found.low, found.high), rate)
     cost = ""
     if row.usd_to_train is not None and row.bill.known and row.usd_to_train > 0:
-        cost = f" for {page.figure_of(dollars(row.usd_to_train), cited.total(row))} in all"
+        cost = f" for {page.figure_of(dollars(row.usd_to_train), cited.total(row))}"
+        if row.bill.outlay_usd:
+            outlay = page.figure_of(dollars(row.bill.outlay_usd), cited.bill(row))
+            cost += f" (capital written off, energy and rent of that time; the outlay is {outlay})"
+        else:
+            cost += " in all"
     reason = f" {_WHY.get(why, 'is the fastest')}:" if len(question.rows) > 1 else ":"
     return (
         f"<strong>{page.name(row.name)}</strong>{reason} {tokens} tokens in "

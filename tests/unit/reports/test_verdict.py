@@ -74,7 +74,8 @@ class TestVerdict:
         text = verdict_of(study, hangs_on)
         row = next(row for row in study.rows if text.startswith(row.name))
         assert "10 billion tokens in" in text and "e+" not in text
-        assert f"{dollars(row.usd_to_train)} in all" in text
+        assert f"for {dollars(row.usd_to_train)} (capital written off, energy and rent of that time; " in text
+        assert f"the outlay is {dollars(row.bill.outlay_usd)})" in text
         assert re.search(r"hours \([\d.,]+ to [\d.,]+\)", text), "the interval goes with the time"
 
     def test_a_purchase_that_gains_nothing_is_no_answer(self, study, hangs_on):
