@@ -202,7 +202,7 @@ class SearchBudget:
     played: int = 16
     rough_played: int = 48
     shared: int = 32  # kinds of finalists played with shared links
-    refined: int = 16  # of these, atoms moved over their boundaries
+    refined: int = 10  # of these, atoms moved over their boundaries
     rough_refined: int = 32  # and where composition only estimates: the best was seen behind ten others
     ops: int = 400_000  # of all steps played with shared links: an event loop takes microseconds for each
     # Those of the islands that the best pipeline uses once more: not where the bound on pipelines is so much

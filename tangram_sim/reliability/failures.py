@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from tangram_sim.datafiles import read_yaml_mapping, shipped
 from tangram_sim.errors import BadInputError, UnknownNameError, unknown_name
-from tangram_sim.file_parts import FilePart, Name
+from tangram_sim.file_parts import FilePart
 from tangram_sim.units import DAY_S, HOUR_S
 
 Takes = Literal["none", "process", "node", "leaf", "all"]
@@ -55,17 +55,17 @@ class FailureModel:
 
 
 class _Class(FilePart):
-    name: Name
+    name: str
     per_1000_node_days: float | None = Field(None, ge=0)
     per_1000_job_days: float | None = Field(None, ge=0)
     takes: Takes = "node"
     detect_s: float | None = Field(None, ge=0)
     repair_h: float = Field(0.0, ge=0)
-    gpu: Name = ""
+    gpu: str = ""
 
 
 class _FailureFile(FilePart):
-    name: Name = ""
+    name: str = ""
     source: str = ""
     classes: list[_Class] = Field(min_length=1)
 

@@ -324,9 +324,12 @@ def test_a_hybrid_plan_is_written_and_read_back():
     layouts = seat.layouts(32)
     assert [run.layers for run in layouts] == [(0, partial.runs[0].stop - 1), (partial.runs[0].stop - 1, 32)]
     document = ts.plan(load_model("llama2-7b"), one_island(), Job(256, 2048, "bf16"), hwdb=HWDB).document
-    (stage,) = document.pipelines[0].stages
+    (pipeline,) = document.pipelines
+    (stage,) = pipeline.stages
     before = document.step_s
-    stage.parts[0].layouts = [_layout_document(run) for run in layouts]
+    part = stage.parts[0].with_fields(layouts=[_layout_document(run) for run in layouts])
+    stage = stage.with_fields(parts=[part])
+    document = document.with_fields(pipelines=[pipeline.with_fields(stages=[stage])])
     again = PlanDocument.model_validate_json(document.model_dump_json())
     plan = plan_from_document(again, HWDB, "here")
     assert plan.pipelines[0].stages[0].parts[0].layouts == layouts
