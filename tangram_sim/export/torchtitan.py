@@ -1,4 +1,4 @@
-"""TorchTitan: sections of its configuration as TOML (`torchtitan.config`, 0.2 and 0.3 have the same keys).
+"""TorchTitan: sections of its configuration as TOML, as 0.2 reads it (`torchtitan/config/job_config.py`).
 
 Ranks count tp, cp, dp, pp from fastest to slowest (torchtitan.distributed.parallel_dims: mesh pp, batch, cp,
 tp), as plans do. Cuts are `module_fqns_per_model_part`: the modules of every place, all first chunks first.
@@ -19,7 +19,7 @@ SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 # Activation checkpointing from 0.3 on (torchtitan.distributed.activation_checkpoint).
 _RECOMPUTED = {"none": "None", "selective": "`SelectiveAC.Config()`", "full": "`FullAC.Config()`"}
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
-_EMBEDDING, _NORM, _HEAD = "tok_embeddings", "norm", "lm_head"
+_EMBEDDING, _NORM, _HEAD = "tok_embeddings", "norm", "output"
 
 
 def sections(plan: UniformPlan) -> dict[str, dict[str, Any]]:
@@ -34,7 +34,6 @@ def sections(plan: UniformPlan) -> dict[str, dict[str, Any]]:
         "data_parallel_shard_degree": shape.dp if sharded else 1,
         "fsdp_reshard_after_forward": {2: "never", 3: "always"}.get(plan.zero_stage, "default"),
         "tensor_parallel_degree": shape.tp,
-        "enable_sequence_parallel": plan.sequence_parallel,
         "context_parallel_degree": shape.cp,
         "expert_parallel_degree": shape.ep,
         "pipeline_parallel_degree": shape.pp,
@@ -75,8 +74,9 @@ def write(plan: UniformPlan) -> tuple[str, list[str]]:
         lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         lines.append("")
     notes = [
-        "up to 0.2: `--job.config_file torchtitan.toml`; from 0.3: put `training` and `parallelism` into the "
-        f"config of your recipe, whose activation checkpointing is then {_RECOMPUTED[plan.recompute]}"
+        "0.2: `--job.config_file torchtitan.toml`, with your `[model]` name and flavor; 0.3 reads no TOML: "
+        "put `training` and `parallelism` into the config of your recipe, where the head is called lm_head "
+        f"and activation checkpointing is {_RECOMPUTED[plan.recompute]}"
     ]
     return "\n".join(lines), notes
 

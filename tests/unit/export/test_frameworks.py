@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from tangram_sim.export import megatron
 from tangram_sim.export.formats import FORMATS, export
-from tangram_sim.export.uniform import uniform_of
+from tangram_sim.export.uniform import CannotExportError, uniform_of
 from tangram_sim.layouts import Layout
 from tangram_sim.training.plan import Share, pipeline_of_shares
 from tests.commands import files, tangram
@@ -29,6 +29,41 @@ MEGATRON_TRAINING = {
 }
 
 
+# Fields of torchtitan/config/job_config.py in the wheel of TorchTitan 0.2.2, of those that are written.
+TORCHTITAN_0_2_2 = {
+    "training": {"local_batch_size", "global_batch_size", "seq_len", "mixed_precision_param"},
+    "parallelism": {
+        "data_parallel_replicate_degree",
+        "data_parallel_shard_degree",
+        "fsdp_reshard_after_forward",
+        "tensor_parallel_degree",
+        "context_parallel_degree",
+        "expert_parallel_degree",
+        "pipeline_parallel_degree",
+        "pipeline_parallel_schedule",
+        "pipeline_parallel_microbatch_size",
+        "module_fqns_per_model_part",
+    },
+    "activation_checkpoint": {"mode"},
+}
+
+
+@settings(max_examples=20, deadline=None)
+@given(uniform_plans())
+def test_torchtitan_0_2_knows_every_key_and_names_its_head_as_the_file_does(plan):
+    """It refuses a file with a key of another version; a stage without its head trains another model."""
+    try:
+        text = export(plan, "torchtitan").files["torchtitan.toml"]
+    except CannotExportError:
+        return
+    found = tomllib.loads(text)
+    assert {name: set(keys) - TORCHTITAN_0_2_2[name] for name, keys in found.items()} == {
+        name: set() for name in found
+    }
+    parts = found["parallelism"].get("module_fqns_per_model_part", [["output"]])
+    assert parts[-1][-1] == "output"
+
+
 class TestAgainstTheFrameworks:
     def test_torchtitans_own_classes_take_the_sections(self):
         configs = pytest.importorskip(
@@ -38,7 +73,7 @@ class TestAgainstTheFrameworks:
         found = tomllib.loads(export(plan, "torchtitan").files["torchtitan.toml"])
         parallelism = configs.ParallelismConfig(**found["parallelism"])
         assert parallelism.module_fqns_per_model_part == [
-            ["tok_embeddings", "layers.0"], ["layers.1", "layers.2", "layers.3", "norm", "lm_head"],
+            ["tok_embeddings", "layers.0"], ["layers.1", "layers.2", "layers.3", "norm", "output"],
         ]  # fmt: skip
         assert configs.TrainingConfig(**found["training"]).global_batch_size == plan.job.global_batch
 
