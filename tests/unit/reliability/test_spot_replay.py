@@ -301,25 +301,6 @@ def test_counts_become_events(tmp_path: Path) -> None:
     assert found.losses == 3
 
 
-def test_a_trace_of_the_shipped_figures_is_replayed_in_a_tenth_of_a_second() -> None:
-    import time
-
-    from tangram_sim.reliability.spot.speeds import read_speeds
-    from tangram_sim.reliability.spot.transitions import read_transitions
-
-    path = shared("traces/spot_p3_parcae.csv")
-    some = read_trace(path)
-    speeds = read_speeds(FOLDER / "policies/parcae_throughput.csv", "gpt-1.5b")
-    costs, _ = read_transitions(FOLDER / "policies/parcae_migration_costs.csv", "gpt-1.5b")
-    for policy in (Restart(speeds, costs), Hold(speeds, costs, RecentForecast())):
-        taken = []
-        for _ in range(3):  # other work on the machine only adds
-            before = time.process_time()
-            replay(some, replace(policy), costs)
-            taken.append(time.process_time() - before)
-        assert min(taken) < 0.1
-
-
 def test_the_figures_table_has_the_rows_that_are_tested() -> None:
     with shared("elastic_figures.csv").open() as file:
         assert sum(row["group"] == "failure frequency" for row in csv.DictReader(file)) >= 40
