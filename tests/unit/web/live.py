@@ -76,6 +76,6 @@ def live_page(*options: str) -> Iterator[LivePage]:
         finally:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(20)
+                process.wait(120)  # at worst it is still compiling
             finally:
                 process.kill()
