@@ -7,6 +7,7 @@ to `tangram_sim.cost`.
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tangram_sim.model_details import NO_DETAILS, Details
 from tangram_sim.naming import require_name
 
 
@@ -197,6 +198,7 @@ class Model:
     extra_parameters: int = 0  # tensors of the checkpoint that belong to no block (poolers)
     rotary_base: float = 0.0  # of rotary position embeddings, 0 = not stated; no cost depends on it
     norm_epsilon: float = 0.0  # what norms add to the variance, 0 = not stated; no cost depends on it
+    details: Details = NO_DETAILS
     # Keys that its file lacked, each with what its family usually has and was taken; no part of what it is.
     defaults: tuple[str, ...] = field(default=(), compare=False)
 

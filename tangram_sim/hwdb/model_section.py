@@ -7,10 +7,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb.families.config import LARGEST_SIZE, MOST_LAYERS
+from tangram_sim.model_details import Details
 from tangram_sim.models import Block, Model
 
 _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
 _MODEL: TypeAdapter[Model] = TypeAdapter(Model)
+_DETAILS: TypeAdapter[Details] = TypeAdapter(Details)
 _MAY_BE_ZERO = {
     *("query_rank", "kv_rank", "rope_dim", "window", "norm_parameters", "shared_width", "norms"),
     *("index_heads", "index_dim"),
@@ -23,7 +25,8 @@ _MUST_BE_POSITIVE = {"hidden", "vocab"}
 def model_to_dict(model: Model) -> dict[str, Any]:
     """Everything that defines a model, equal neighbouring blocks once with their count."""
     fields = {name: getattr(model, name) for name in Model.__dataclass_fields__ if name != "blocks"}
-    for name in ("rotary_base", "norm_epsilon", "defaults"):
+    fields["details"] = model.details.stated()
+    for name in ("rotary_base", "norm_epsilon", "details", "defaults"):
         if not fields[name]:
             del fields[name]
     runs = [(block, len(list(same))) for block, same in groupby(model.blocks)]
@@ -58,6 +61,7 @@ def model_from_dict(data: dict[str, Any], where: str) -> Model:
     except (TypeError, ValueError, AttributeError, OverflowError) as error:  # overflow: a count of infinity
         raise BadInputError(f"{where}: model: malformed: {error}") from None
     known = {name: getattr(model, name) for name in Model.__dataclass_fields__}
+    known["details"] = _DETAILS.dump_python(model.details, mode="json")
     _require_agreement(
         {key: value for key, value in data.items() if key != "blocks"}, known, f"{where}: model"
     )

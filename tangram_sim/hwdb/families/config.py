@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb.families.details import details_of
 from tangram_sim.models import Block, Model
 
 LARGEST_SIZE = 10**9  # far above any real size; keeps products inside 64-bit integers
@@ -14,6 +15,7 @@ MOST_LAYERS = 10_000
 # Of Llama and its kin; GPT-2 and Falcon; BERT, GPT-NeoX, Phi and Cohere; StarCoder2; Nemotron.
 _NORM_EPSILON = ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps")
 _LARGEST_BASE = 1e12  # of a rotary embedding
+GPTJ_ROTARY_BASE = 10000.0  # a constant of its implementation, in no file
 _POWER = re.compile(r"\d+(\.\d*)?[eE][-+]?\d{1,3}")
 _TELLING = {"tie_word_embeddings"}  # flags that change the size of a model when they are off, too
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -139,15 +141,17 @@ class Config:
     def model(self, family: str, hidden: int, vocab: int, blocks: list[Block], **rest: Any) -> Model:
         """The model of these facts; `source` is carried over when the file states it."""
         source = self.facts.get("source", self.where)
+        distinct = shared(blocks)
         return Model(
             name=self.name,
             family=family,
             hidden=hidden,
             vocab=vocab,
-            blocks=shared(blocks),
+            blocks=distinct,
             source=source if isinstance(source, str) else self.where,
             rotary_base=self._rotary_base(),
             norm_epsilon=self._norm_epsilon(),
+            details=details_of(self.facts, family, distinct, self.error),
             defaults=tuple(f"{key} {value}" for key, value in self.taken.items()),
             **rest,
         )
@@ -156,7 +160,9 @@ class Config:
         """`rope_theta`, which newer files nest; 0 where the file does not say."""
         nested = self.facts.get("rope_parameters")
         inner = nested.get("rope_theta") if isinstance(nested, dict) else None
-        value = _power_of_ten(self.facts.get("rope_theta", inner))
+        named = self.facts.get("rotary_emb_base", inner)  # of GPT-NeoX
+        fixed = GPTJ_ROTARY_BASE if self.facts.get("model_type") == "gptj" else None
+        value = _power_of_ten(self.facts.get("rope_theta", fixed if named is None else named))
         if value is None:
             return 0.0
         if isinstance(value, bool) or not isinstance(value, int | float) or not 1 < value < _LARGEST_BASE:
