@@ -25,6 +25,7 @@ from tangram_sim.cli import (
     hardware,
     interconnect,
     models,
+    offered,
     plan,
     purchase,
     replay_trace,
@@ -32,7 +33,6 @@ from tangram_sim.cli import (
     stragglers,
     trace,
     validate,
-    verbosity,
     web,
     what_if,
 )
@@ -76,7 +76,7 @@ app.add_typer(validate.app, name="validate")
 app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(serving.app, name="serve")
 bounds.hold(app)
-verbosity.offer(app)
+offered.offer(app)
 
 
 @app.callback(invoke_without_command=True)

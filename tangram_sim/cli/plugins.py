@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from tangram_sim import registry
-from tangram_sim.cli import bounds, verbosity
+from tangram_sim.cli import bounds, offered
 from tangram_sim.errors import TangramError
 
 # Verbs of the import package `tangram_validate` that need PyTorch: (group, verb) -> what it does.
@@ -65,7 +65,7 @@ def as_command(plugin: Any, name: str) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name)(plugin)
     bounds.hold(app)
-    verbosity.offer(app)
+    offered.offer(app)
     return typer.main.get_command(app)
 
 

@@ -9,12 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tangram_sim.findings import Finding, Severity, declare
+from tangram_sim.memory_limit import reached
 
 LEAST_GRACE_S = 0.3
 # What may be computed beyond a limit while there is no answer at all: on a machine that others use that takes
 # longer by the clock, and late is better than nothing.
 ANSWERLESS_CPU_S = 1.5
 BY_HAND = declare("stopped-by-hand", Severity.STOPPED, "stopped by hand: the best plan so far")
+BY_MEMORY = declare(
+    "stopped-by-memory-limit", Severity.STOPPED, "stopped by the {limit}: the best plan so far"
+)
 BY_LIMIT = declare(
     "stopped-by-time-limit",
     Severity.STOPPED,
@@ -60,7 +64,8 @@ class Deadline:
     def findings(self) -> list[Finding]:
         """What ended the search; nothing where it came to its end."""
         if self.interrupted:
-            return [BY_HAND()]
+            limit = reached()
+            return [BY_MEMORY(limit=limit) if limit else BY_HAND()]
         return [BY_LIMIT(limit_s=round(self.limit_s, 2))] if self.stopped else []
 
     def share(self, limit_s: float) -> "Deadline":
@@ -88,7 +93,9 @@ class Deadline:
 
     def why(self) -> str:
         """What ended it, in words."""
-        return "stopped by hand" if self.interrupted else f"time limit of {round(self.limit_s, 2):g} s"
+        if self.interrupted:
+            return reached() or "stopped by hand"
+        return f"time limit of {round(self.limit_s, 2):g} s"
 
     @contextmanager
     def hearing_interrupts(self) -> Iterator["Deadline"]:

@@ -12,7 +12,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from multiprocessing import TimeoutError as NoAnswerInTime
@@ -23,12 +23,15 @@ from tangram_sim import __version__
 from tangram_sim.datafiles import parse_json, write_whole
 from tangram_sim.digests import ChangedFileWarning, content_key
 from tangram_sim.errors import BadInputError, TangramError
+from tangram_sim.memory_limit import bytes_of
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.workers import ending_with_parent, worker_deaths
 
 Item = TypeVar("Item")
 Answer = dict[str, Any]  # what JSON can hold
 Report = Callable[[int, int, str], None]
+MOST_BYTES = 1 << 30  # of all answers on disk; TANGRAM_CACHE_LIMIT sets another bound
+MOST_PER_CORE = 4  # processes for each core: more only wait and take memory
 STOPPED = "stopped"  # an answer with this key was cut short by a deadline: true of this run only, never kept
 LATE_S = 0.7  # what other processes may take beyond the deadline to send their best so far
 
@@ -51,6 +54,12 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tangram-sim"
 
 
+def cache_limit_bytes() -> float:
+    """Bytes that answers on disk may take: TANGRAM_CACHE_LIMIT (`2G`), else 1 GiB. Raises BadInputError."""
+    own = os.environ.get("TANGRAM_CACHE_LIMIT")
+    return bytes_of(own) if own else float(MOST_BYTES)
+
+
 def _digest(key: str, answer: Answer) -> str:
     """Digest of an answer with what it is an answer to, by this very package: no other is believed."""
     return content_key([package_label(), key, json.dumps(answer, allow_nan=False)])
@@ -67,11 +76,29 @@ class Cache:
             others = sorted(path.name for path in folder.iterdir() if path.is_dir() and path != self._own)
         except OSError:  # no cache yet, or no folder: the first write says so
             others = []
+        self._evict(cache_limit_bytes())
         if others:
             shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
             self.notes.append(
                 f"{folder}: answers of other versions ignored ({shown}); this is {package_label()}"
             )
+
+    def _evict(self, most_bytes: float) -> None:
+        """Delete answers until the folder holds `most_bytes` at most: those of other versions before this
+        one's, the least recently used first.
+        """
+        found = list[tuple[bool, float, int, Path]]()
+        for path in self.folder.glob("*/[0-9a-f][0-9a-f]/*.json"):
+            with suppress(OSError):
+                told = path.stat()
+                found.append((self._own in path.parents, told.st_mtime, told.st_size, path))
+        held = sum(size for _, _, size, _ in found)
+        for _, _, size, path in sorted(found):
+            if held <= most_bytes:
+                break
+            with suppress(OSError):
+                path.unlink()
+                held -= size
 
     def _path(self, key: str) -> Path:
         return self._own / key[:2] / f"{key}.json"
@@ -89,6 +116,8 @@ class Cache:
             words = f"{path}: damaged answer ignored ({type(error).__name__}); it is made anew"
             warnings.warn(words, ChangedFileWarning, stacklevel=2)
             return None
+        with suppress(OSError):  # used now: the last to be deleted
+            os.utime(path)
         answer: Answer = kept["answer"]
         return answer
 
@@ -105,6 +134,12 @@ class Cache:
                 f"the sweep goes on without its cache: {error}. Answers kept so far stay; later ones are in "
                 "this run only: make room, or name another folder with `cache=`"
             )
+
+
+def _too_many(jobs: int) -> tuple[str, ...]:
+    """A note where `jobs` processes are more than this machine's cores can use."""
+    most = MOST_PER_CORE * cores()
+    return (f"{jobs} processes asked for, {most} used: {MOST_PER_CORE} a core",) if jobs > most else ()
 
 
 def cores() -> int:
@@ -141,12 +176,15 @@ class Sweep:
                 jobs = max(2, sum(client.nthreads().values()))
         self.cache, self._report = cache, report
         self.jobs = jobs or (cores() if has_joblib else 1)
+        self._too_many = () if dask is not None else _too_many(self.jobs)
+        if self._too_many:
+            self.jobs = MOST_PER_CORE * cores()
         self.made = self.kept = 0  # answers computed, answers found in the cache
 
     @property
     def notes(self) -> list[str]:
         """What a person should know of the cache."""
-        return list(dict.fromkeys(self.cache.notes)) if self.cache else []
+        return [*self._too_many, *(dict.fromkeys(self.cache.notes) if self.cache else ())]
 
     def run(
         self,
