@@ -16,6 +16,7 @@ from tangram_sim.hwdb.families.gemma import gemma2, gemma3, gemma3_text
 from tangram_sim.hwdb.families.gpt import bloom, gpt2, gpt_neo, gpt_neox, gptj, opt
 from tangram_sim.hwdb.families.gpt_oss import gpt_oss
 from tangram_sim.hwdb.families.llama import granite, llama, mistral, mixtral, phi3, qwen2, qwen3, qwen3_moe
+from tangram_sim.hwdb.families.nemotron_h import nemotron_h
 from tangram_sim.hwdb.families.sparse import (
     glm4_moe,
     glm_moe_dsa,
@@ -36,6 +37,7 @@ FAMILIES: dict[str, Callable[[Config], Model]] = {
     "cohere2": cohere2,
     "deepseek_v2": deepseek_v2,
     "deepseek_v3": deepseek_v3,
+    "deepseek_v32": glm_moe_dsa,
     "falcon": falcon,
     "gemma2": gemma2,
     "gemma3": gemma3,
@@ -59,6 +61,7 @@ FAMILIES: dict[str, Callable[[Config], Model]] = {
     "mistral": mistral,
     "mixtral": mixtral,
     "nemotron": nemotron,
+    "nemotron_h": nemotron_h,
     "olmo2": olmo2,
     "opt": opt,
     "phi3": phi3,
@@ -81,7 +84,6 @@ _UNPRICED = {
     "bamba": ("most of its mixers are state-space duals", "qwen3_next"),
     "granitemoehybrid": ("most of its mixers are state-space duals", "granite"),
     "jamba": ("most of its mixers are selective scans", "mixtral"),
-    "nemotron_h": ("its mixers and feed-forwards are blocks of their own", "nemotron"),
     "minimax": ("its lightning attention has no rows", "minimax_m2"),
     "gemma3n": ("its layers are nested and its embeddings per layer", "gemma3_text"),
     "t5": ("it has an encoder and a decoder", "bert"),

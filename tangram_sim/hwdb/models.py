@@ -11,6 +11,7 @@ from tangram_sim.digests import warn_of_change
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb.file_kinds import ORDER, is_plan, misplaced
 from tangram_sim.hwdb.huggingface import from_config
+from tangram_sim.hwdb.model_spelling import folded, meant, words_of
 from tangram_sim.models import Model
 
 _NODES = re.compile(r"[^:/\\]+:\d{1,8}([+,][^:/\\]+:\d{1,8})*")  # `H100x8:3+T4x4:2`
@@ -33,6 +34,24 @@ def _aliases() -> dict[str, str]:
     for name, path in _files().items():
         names |= {alias.lower(): name for alias in _facts(path).get("aliases", [])}
     return names
+
+
+@cache
+def _folded() -> dict[str, str]:
+    """Shipped models by the folded spelling of each of their names."""
+    found: dict[str, str] = {}
+    for name in (*_files(), *_aliases()):
+        found.setdefault(folded(words_of(name)), _aliases()[name.lower()])
+    return found
+
+
+def shipped_name(given: str) -> str | None:
+    """The shipped model that `given` names, as written or as a variant of it; None for other names."""
+    if given in _files():
+        return given
+    if alias := _aliases().get(given.lower()):
+        return alias
+    return meant(given, _folded(), lambda name: float(_shipped(name).parameters))
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -91,7 +110,7 @@ def _read_path(path: Path) -> Model:
 
 def is_model_name(given: str) -> bool:
     """Whether a shipped model has this name, or this alias."""
-    return given in _files() or given.lower() in _aliases()
+    return shipped_name(given) is not None
 
 
 def _is_cluster(given: str) -> bool:
@@ -101,7 +120,7 @@ def _is_cluster(given: str) -> bool:
 
 
 def load_model(name_or_path: str) -> Model:
-    """The model of a shipped name (or one of its aliases), or of the file or folder at a path.
+    """The model of a shipped name (an alias, a variant of it), or of the file or folder at a path.
 
     A shipped name wins over a file of that name; write `./name` for the file. Raises BadInputError for
     a file that makes no sense and UnknownNameError, with the nearest names, otherwise.
@@ -115,7 +134,7 @@ def load_model(name_or_path: str) -> Model:
         exists = False
     if exists:
         return _read_path(path)
-    alias = _aliases().get(name_or_path.lower())
+    alias = shipped_name(name_or_path)
     if alias is not None:
         return _shipped(alias)
     if path.suffix in _SUFFIXES:

@@ -307,7 +307,7 @@ def test_active_parameters_are_those_in_the_names() -> None:
     ("family", "words"),
     [
         ("mamba2", "state-space"),
-        ("nemotron_h", "nearest: nemotron"),
+        ("minimax", "lightning"),
         ("olmo3", "nearest: olmo2"),
         ("x" * 500, "llama"),
     ],

@@ -21,6 +21,8 @@ from tests.unit.hwdb.test_families import PUBLISHED
 def config(family: str, **facts: Any) -> Model:
     """A model of these facts; the depth, which every file must say, is that of the family's usual member."""
     depth = {"num_hidden_layers": DEFAULTS[family][1] if family in DEFAULTS else 32}
+    if family == "nemotron_h":
+        depth = {"num_hidden_layers": 2 * depth["num_hidden_layers"]}
     if family == "gemma3":
         facts = {"text_config": {}, **facts}
     if isinstance(facts.get("text_config"), dict):
@@ -58,6 +60,8 @@ DEFAULTS = {
     "glm4_moe": (4096, 46, 96, 8, 128, 151552, False),
     "glm_moe_dsa": (7168, 61, 128, 128, 192, 154880, False),
     "granite": (4096, 32, 32, 32, 128, 32000, False),
+    "deepseek_v32": (7168, 61, 128, 128, 192, 154880, False),
+    "nemotron_h": (4096, 26, 8, 8, 128, 131072, False),  # the first block is a mixer; a block is two layers
     "kimi_k25": (7168, 61, 128, 128, 192, 129280, False),
     "minimax_m2": (3072, 62, 48, 8, 128, 200064, False),
     "qwen3_5": (4096, 32, 16, 16, 128, 248320, False),  # the first block is a linear one, as below
@@ -363,7 +367,7 @@ def test_more_layers_add_equal_blocks(family: str, hidden: int, heads: int):
     small = config(family, **shape, num_hidden_layers=2, text_config=shape | {"num_hidden_layers": 2})
     large = config(family, **shape, num_hidden_layers=4, text_config=shape | {"num_hidden_layers": 4})
     block = small.blocks[0].parameters(small.hidden)
-    assert large.parameters - small.parameters == 2 * block
+    assert large.parameters - small.parameters == (large.layers - small.layers) * block
 
 
 few = st.integers(1, 4)

@@ -380,4 +380,49 @@ def test_every_family_is_shipped_or_a_wrapper():
     read = {load_model(name).family for name in model_names()} | {
         facts["model_type"] for facts, _, _ in PUBLISHED.values()
     }
-    assert read >= set(FAMILIES) - {"gemma3", "glm4", "kimi_k25", "llama4_text"}
+    assert read >= set(FAMILIES) - {"gemma3", "glm4", "kimi_k25", "llama4_text", "deepseek_v32"}
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+        ("deepseek-ai/DeepSeek-V3.2", "deepseek-v3.2"),
+        ("deepseek-v3-671b", "deepseek-v3"),
+        ("DeepSeek-V3-0324", "deepseek-v3"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama3-70b"),
+        ("meta-llama/Llama-2-7b-chat-hf", "llama2-7b"),
+        ("Qwen/Qwen2.5-7B-Instruct-AWQ", "qwen2.5-7b"),
+        ("Qwen/Qwen3-8B-FP8", "qwen3-8b"),
+        ("google/gemma-3-4b-it", "gemma3-4b"),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "llama3-8b"),
+        ("unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit", "llama3-8b"),
+        ("nemotron_3_super", "nemotron3-super-120b-a12b"),
+        ("qwen3_30b_a3b", "qwen3-30b-a3b"),
+    ],
+)
+def test_variants_of_a_checkpoint_name_the_model_they_were_made_from(given: str, name: str) -> None:
+    assert load_model(given) == load_model(name)
+
+
+@pytest.mark.parametrize("given", ["gpt2-1.5b", "Qwen/Qwen3-4000B", "qwen3", "instruct", "v0.1"])
+def test_a_name_that_says_another_size_or_too_little_names_no_model(given: str) -> None:
+    with pytest.raises(UnknownNameError):
+        load_model(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "active"),
+    [
+        ("nemotron3-super-120b-a12b", 120e9, 12e9),
+        ("nemotron3-nano-30b-a3b", 31.6e9, 3.6e9),
+        ("nemotron-h-56b", 56e9, 56e9),
+    ],
+)
+def test_mixers_and_latent_experts_weigh_what_their_publisher_says(
+    name: str, total: float, active: float
+) -> None:
+    """Sizes in the names of the checkpoints; Nemotron 3 Nano's model card says 31.6B, 3.6B active."""
+    model = load_model(name)
+    assert model.parameters == pytest.approx(total, rel=0.01)
+    assert model.active_parameters == pytest.approx(active, rel=0.07)

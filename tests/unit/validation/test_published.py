@@ -47,7 +47,7 @@ def test_the_shape_decides_the_model_and_the_name_does_not():
         ({"gpu": "H900"}, "unknown GPU 'H900'"),
         ({"gpu": ""}, "gpu not stated"),
         ({"hidden": "", "layers": ""}, "layers, hidden not stated"),
-        ({"gbs": "6"}, "gbs 6 is no multiple of mbs 4 x dp 1"),
+        ({"gbs": "2", "mbs": "4", "tp": "1", "dp": "8"}, "gbs 2 is no multiple of mbs 4 x dp 8"),
         ({"layers": "many"}, "layers is 'many'"),
         ({"layers": "nan"}, "finite number"),
         ({"gpus": "1e30", "dp": "1"}, "whole number up to"),
@@ -55,7 +55,6 @@ def test_the_shape_decides_the_model_and_the_name_does_not():
         ({"dtype": "fp12"}, "dtype is 'fp12'"),
         ({"recompute": "some"}, "recompute is 'some'"),
         ({"sharding": "magic"}, "sharding is 'magic'"),
-        ({"nodes": "3", "gpus_per_node": "2"}, "3 nodes of 2 GPUs do not make 8 GPUs"),
         ({"dtype": "fp8"}, "fp8"),  # an A100 has no such units
         ({"ep": "2"}, "ep"),  # a dense model has no experts
     ],
@@ -70,8 +69,11 @@ def test_missing_columns_are_missing_cells():
     assert isinstance(found, Run) and found.id == "row 7" and found.measured.step_s == 0
     assert {"heads", "dtype", "vocab", "recompute"} <= {text.partition("=")[0] for text in found.assumed}
     kept.remove("seq_len")
+    usual = read_run({column: cell for column, cell in ROW.items() if column in kept}, HWDB)
+    assert isinstance(usual, Run) and usual.job.seq == 8192 and usual.doubt > 0
+    kept.remove("gpu")
     lacking = read_run({column: cell for column, cell in ROW.items() if column in kept}, HWDB)
-    assert isinstance(lacking, Problem) and "seq_len" in lacking.reason
+    assert isinstance(lacking, Problem) and "gpu" in lacking.reason
 
 
 def test_measured_time_falls_back_from_the_stated_to_the_derived():

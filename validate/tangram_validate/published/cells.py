@@ -1,9 +1,13 @@
 """Cells of a row as numbers, and what a row may leave blank: problems are collected as one reason."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+# "1,024", "~512", "8k" and "128K" tokens: thousands with commas, and powers of 1,024 of counts.
+_NUMBER = re.compile(r"[~≈]?\s*(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*([kKmM]?)")
+_KIBI = 1024.0
 MOST = 10_000_000  # no count of a run is larger: typing errors must not fill the memory
 
 
@@ -27,10 +31,13 @@ class Cells:
         text = self.text(column)
         if not text:
             return None
+        found = _NUMBER.fullmatch(text)
         try:
-            value = float(text)
+            value = float(found[1].replace(",", "")) if found else float(text)
         except ValueError:
             raise CellError(f"{column} is {text!r}; a number is wanted") from None
+        if found and found[2]:
+            value *= _KIBI if found[2].lower() == "k" else _KIBI**2
         if not math.isfinite(value) or value < least:
             raise CellError(f"{column} is {text}; a finite number of at least {least:g} is wanted")
         return value

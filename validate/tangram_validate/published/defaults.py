@@ -14,14 +14,23 @@ from tangram_sim.clusters import Gpu
 _FAMILIES = (
     ("megatron-deepspeed", ("megatron-deepspeed", "deepspeed/megatron", "megatron/deepspeed")),
     ("fsdp", ("automodel",)),  # NeMo by name, PyTorch's FSDP underneath
+    ("megatron-deepspeed", ("gpt-neox", "gptneox")),
     ("nemo", ("nemo", "megatron-bridge", "megatron bridge", "nvidia release", "ngc pytorch")),
-    ("megatron", ("megatron",)),
-    ("fsdp", ("fsdp", "composer", "torchtitan", "torchtune", "llm-foundry", "axolotl")),
-    ("jax", ("jax", "maxtext", "pax", "alpa")),
+    ("megatron", ("megatron", "primus", "flagscale", "mindspeed", "mcore")),
+    (
+        "fsdp",
+        ("fsdp", "composer", "torchtitan", "torchtune", "llm-foundry", "axolotl", "fairscale", "metaseq"),
+    ),
+    ("fsdp", ("veomni", "xtuner")),
+    ("jax", ("jax", "maxtext", "pax", "alpa", "levanter", "easylm", "t5x")),
     ("internevo", ("internevo", "internlm")),
     ("deepspeed", ("deepspeed",)),
     ("ddp", ("apex", "ddp")),
-    ("torch", ("torch",)),
+    ("torch", ("torch", "llmboost", "lightning", "accelerate", "transformers", "nanotron", "picotron")),
+    (
+        "torch",
+        ("unsloth", "llama-factory", "llamafactory", "hugging face", "huggingface", "colossal", "nanogpt"),
+    ),
 )
 
 # Word of a framework's name -> fork whose kernels and communication are not those of what it started from.
@@ -37,7 +46,9 @@ SEQUENCE_PARALLEL_SINCE = 2022.3  # Korthikanti et al., May 2022
 SHARDED_OPTIMIZER_SINCE = 2023.0  # Megatron's distributed optimizer
 FULL_RECOMPUTE_HABIT = 0.7  # of fine-tunes under FSDP and DeepSpeed
 FP8_RECIPES_SINCE = 2023.5  # Transformer Engine in NVIDIA's published recipes
+NVFP4_SINCE_ROUND = 5.1  # of MLPerf Training
 BF16_SINCE = 2022.5  # before, mixed precision meant fp16
+LLAMA2_SINCE = 2023.5
 LLAMA3_SINCE = 2024.3
 
 # Network of a node whose cell is blank and whose GPU no node of hwdb has: Gb/s per GPU by architecture.
@@ -116,6 +127,19 @@ def dtype(run_by: Software, gpu: Gpu) -> tuple[str, str]:
     return "bf16", "usual since mid-2022"
 
 
+def dtype_of_mlperf(run_by: Software, gpu: Gpu, source: str) -> tuple[str, str]:
+    """(recipe, why) of a submission to MLPerf Training, where the fastest type that converges is taken.
+
+    NVIDIA's containers, which others submit with, train language models in NVFP4 since round 5.1.
+    """
+    round_ = re.search(r"training_results_v(\d+\.\d+)", source)
+    if round_ and float(round_[1]) >= NVFP4_SINCE_ROUND and gpu.architecture.startswith("Blackwell"):
+        return "nvfp4", f"NVIDIA's code for MLPerf {round_[1]}"
+    if gpu.peak_flop_per_s("fp8"):
+        return "fp8", "submissions to MLPerf train in fp8 where the GPU has it"
+    return dtype(run_by, gpu)
+
+
 def vocab(run_by: Software, gated: bool, tp: int) -> tuple[int, str]:
     """(vocabulary, why)."""
     if not gated:
@@ -124,6 +148,12 @@ def vocab(run_by: Software, gated: bool, tp: int) -> tuple[int, str]:
     if run_by.before(LLAMA3_SINCE):
         return 32000, "Llama's, before 2024-04"
     return 128256, "Llama 3's"
+
+
+def sequence(run_by: Software, longest: int) -> int:
+    """Tokens of a sequence where nothing is said: Llama's of the time, or the model's longest if less."""
+    usual = 2048 if run_by.before(LLAMA2_SINCE) else 4096 if run_by.before(LLAMA3_SINCE) else 8192
+    return min(usual, longest) if longest else usual
 
 
 def sequence_parallel(run_by: Software, tp: int) -> tuple[bool, str]:

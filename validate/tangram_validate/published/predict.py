@@ -53,7 +53,7 @@ class Prediction:
     factors_sigma: float = 0.0  # the part of it that kernels, links and the stack's parameters explain
     stack_known: bool = False  # the stack has fitted rows of its own
     peak_factor_high: float = 1.0  # on a peak: exceeded in one case of twenty
-    spread: float = 0.0  # log standard deviation between the variants of a silent run; part of `sigma`
+    spread: float = 0.0  # log standard deviation of what a silent run may have done; part of `sigma`
     variants: tuple[tuple[Run, float], ...] = ()  # runs that state what this one leaves open, with weights
 
     @property
@@ -151,6 +151,7 @@ class Predictor:
         seconds, step = float(np.exp(middle)), likeliest.step
         fullest = max(range(len(step.prices)), key=step.peak_bytes)
         doubt = uncertainty(step, lowering, shares=self._shares).doubting_network(run.network_sigma)
+        spread = float(np.hypot(spread, run.doubt))
         sigma = float(np.hypot(doubt.sigma, spread))
         return Prediction(
             run=run,

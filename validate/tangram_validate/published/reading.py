@@ -1,23 +1,24 @@
 """Rows of published training runs as nouns: model, cluster, job, layout, assumptions, measurements."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tangram_sim.clusters import Cluster
+from tangram_sim.clusters import Cluster, Gpu
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.models import Model
+from tangram_sim.models import Model, has_experts
 from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.training.job import Job
 from tangram_sim.units import GIB, GIGA
-from tangram_validate.published import defaults, workload
+from tangram_validate.published import blanks, defaults, workload
 from tangram_validate.published.cells import CellError, Cells
 from tangram_validate.published.machines import cluster_of
 from tangram_validate.published.stacks import stack_of
 from tangram_validate.published.table import Problem, read_row, read_rows
 
-HARD = ("gpu", "gpus", "layers", "hidden", "seq_len", "gbs", "tp", "pp", "dp")  # what no default can replace
+HARD = ("gpu", "gpus", "layers", "hidden", "seq_len", "gbs", "tp", "pp", "dp")  # what tells such a table
 # What a memory figure counts: tensors; what PyTorch's allocator holds; what the driver shows as used.
 ALLOCATED, RESERVED, DEVICE = MEMORY_KINDS = ("allocated", "reserved", "device")
 
@@ -50,6 +51,7 @@ class Run:
     full_layers: int  # of every stage, under recompute "full"; 0 = all
     assumed: tuple[str, ...]
     measured: Measured
+    doubt: float = 0.0  # log standard deviation of the step for what had to be assumed of batch and degrees
     network_sigma: float = 0.0  # log standard deviation of the rate between nodes, beyond networks in general
     rest: str = "none"  # what the layers beside `full_layers` recompute
     highest_zero: int = 0  # the stage that unstated ZeRO may rise to before anything is recomputed
@@ -72,21 +74,19 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
         raise CellError(f"tier X: the source contradicts itself {cells.text('flags')}".strip())
     if not cells.text("gpu"):
         raise CellError("gpu not stated, and nothing else in the row says it")
-    gpus, tp, pp, dp, gbs, seq = cells.needed("gpus", "tp", "pp", "dp", "gbs", "seq_len")
-    cp = cells.count("cp") or 1
-    if tp * pp * cp * dp != gpus:
-        raise CellError(
-            f"tp {tp} x pp {pp} x cp {cp} x dp {dp} = {tp * pp * cp * dp}, the row has {gpus} GPUs"
-        )
     run_by = defaults.software(cells.text("framework"), cells.text("date"))
+    gpu = blanks.gpu_of(cells, hwdb)
+    named = blanks.named_model(cells)
+    seq = blanks.sequence(cells, run_by, named)
+    model = named or workload.model(cells, run_by, cells.count("tp") or 1, seq)
+    stated = blanks.degrees(cells, run_by, gpu, model, seq)
+    gpus, tp, pp, dp, cp, gbs = stated.gpus, stated.tp, stated.pp, stated.dp, stated.cp, stated.gbs
     ep = workload.stated_experts(cells, run_by, dp * cp)
-    cluster, network_sigma = _cluster(cells, gpus, hwdb)
-    model = workload.model(cells, run_by, tp, seq)
+    cluster, network_sigma = _cluster(cells, gpu, gpus, hwdb)
     per_rank = cells.count("mbs")
     if per_rank is None:
         per_rank = workload.per_rank(cells, gbs, dp)
-    if gbs % (per_rank * dp):
-        raise CellError(f"gbs {gbs} is no multiple of mbs {per_rank} x dp {dp}")
+    gbs, per_rank = blanks.fitted_batch(cells, gbs, per_rank, dp)
     vpp, schedule = workload.schedule(cells, run_by, model.layers, pp, gbs // (per_rank * dp))
     job = replace(
         workload.job(cells, run_by, cluster, gbs, seq, schedule),
@@ -100,7 +100,7 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
         pp=pp,
         dp=dp,
         cp=cp,
-        ep=workload.expert_degree(cells, ep, tp, dp * cp),
+        ep=workload.expert_degree(cells, ep, tp, dp * cp, has_experts(model)),
         vpp=vpp,
         layers=stage_layers(cells.text("extra"), model.layers, pp) if vpp == 1 else (),
         zero_stage=zero_stage,
@@ -123,15 +123,15 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
         full_layers,
         tuple(cells.assumed),
         _measured(cells, gpus, gbs, seq),
+        doubt=stated.doubt,
         network_sigma=network_sigma,
         highest_zero=zero_stage if cells.text("sharding") else defaults.highest_zero(run_by, zero_stage, pp),
         habit_full=0.0 if recompute else defaults.full_recompute_habit(run_by, cells.text("task")),
     )
 
 
-def _cluster(cells: Cells, gpus: int, hwdb: Hwdb) -> tuple[Cluster, float]:
+def _cluster(cells: Cells, gpu: Gpu, gpus: int, hwdb: Hwdb) -> tuple[Cluster, float]:
     """The cluster, and how doubtful its network is."""
-    gpu = hwdb.gpu(cells.text("gpu"))
     nodes, per_node = cells.count("nodes"), cells.count("gpus_per_node")
     if per_node is None:
         per_node = -(-gpus // nodes) if nodes else min(gpus, 8)
@@ -139,7 +139,10 @@ def _cluster(cells: Cells, gpus: int, hwdb: Hwdb) -> tuple[Cluster, float]:
     if nodes is None:
         nodes = -(-gpus // per_node)
     if gpus > nodes * per_node or (nodes > 1 and gpus != nodes * per_node):
-        raise CellError(f"{nodes} nodes of {per_node} GPUs do not make {gpus} GPUs")
+        said = f"where {nodes} nodes of {per_node} GPUs do not make {gpus}"
+        per_node = per_node if gpus % per_node == 0 else math.gcd(gpus, per_node)
+        nodes = gpus // per_node
+        cells.assume("nodes", f"{nodes} of {per_node} GPUs", said)
     cluster, assumed, network_sigma = cluster_of(
         gpu, gpus, per_node, nodes, cells.text("intra_link"), cells.text("inter_link"), hwdb
     )

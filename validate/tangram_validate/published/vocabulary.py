@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple
 
 from tangram_sim.clusters import Gpu
+from tangram_sim.training.job import OPTIMIZER_STATE_BYTES
 from tangram_validate.published import defaults
 from tangram_validate.published.cells import CellError
 
@@ -12,6 +13,11 @@ YES, NO = ("yes", "true", "on", "1", "y", "enabled"), ("no", "false", "off", "0"
 # checkpointing (`selective-op`) keeps every second product, per-layer checkpointing every second layer.
 _HALVES = re.compile(r"selective[-_ ]?(?:op|ac\b|layer)|every (?:2nd|second|other) layer")
 _CHECKPOINTED = re.compile(r"full|block|uniform|checkpoint|\bgc\b|\bac\b|activation|recompute|every layer")
+# Megatron-Core's `--recompute-modules` beside attention: norms, activations, up-projections. They cost a
+# share of what whole layers do.
+_CHEAP = re.compile(r"norm|\bact|_act|up_proj|silu|gelu|swiglu|modules|moe|\bmlp\b|shared_experts")
+_ATTENTION = re.compile(r"attention|attn")
+CHEAP_SHARE = 0.15
 # "full on 20 of 80 layers", "full (20/80)", "21 layers", "block-wise 4", "recompute_num_layers=4"
 _SOME_OF = re.compile(r"(\d+)\s*(?:of|/|out of)\s*(\d+)")
 _SOME = re.compile(r"(\d+)\s*layers|(?:block(?:[-_ ]?wise)?|num[-_ ]?layers)\s*[=:]?\s*(\d+)")
@@ -28,9 +34,29 @@ _DTYPES = (
 )
 # A feed-forward's form -> names of it, or of the activation that gives it away.
 FEED_FORWARDS = {
-    "plain": ("plain", "gelu", "relu", "relu2"),
-    "gated": ("gated", "glu", "swiglu", "geglu", "reglu"),
+    "plain": (
+        "plain",
+        "gelu",
+        "relu",
+        "relu2",
+        "squared relu",
+        "squared_relu",
+        "mlp",
+        "gelu_new",
+        "gelu_tanh",
+    ),
+    "gated": ("gated", "glu", "swiglu", "geglu", "reglu", "silu", "swish", "gated mlp", "gated_gelu"),
 }
+# (pattern, optimizer with the same state), first match wins.
+_OPTIMIZERS = (
+    (r"(?:8[- ]?bit|bnb|fp8).*adam|adam.*(?:8[- ]?bit|bnb|fp8)", "adamw-8bit"),
+    (r"adafactor|came|galore|apollo", "adafactor"),
+    (r"lamb|lars", "lamb"),
+    (r"lion|muon|signum", "lion"),
+    (r"adam|sophia|soap|shampoo|novograd|adan|ademamix", "adamw"),
+    (r"sgd.*mom|momentum", "momentum"),
+    (r"sgd", "sgd"),
+)
 _MIXED = re.compile(r"amp|mixed|16[- ]?bit")
 _GROUP = re.compile(r"group[-_ =]*(?:of )?(\d+)|(?:hsdp|hybrid[-_ ]shard|dp_shard)[-_ =]*(\d+)")
 _STAGE = re.compile(r"(?:zero|ds|z)[-_ ]?(?:stage)?[-_ ]?(\d)|stage[-_ =]?(\d)")
@@ -53,7 +79,13 @@ def recompute_of(text: str, layers: int, pp: int) -> Recompute:
         return Recompute("full")
     if _HALVES.search(words):
         return _partly(per_stage / 2, per_stage)
-    if words.startswith("selective") or re.search(r"attention|attn", words):
+    if _ATTENTION.search(words) or re.fullmatch(
+        r"selective\W*(?:\(?-?-?recompute[-_]activations\)?)?", words
+    ):
+        return Recompute("selective")
+    if _CHEAP.search(words):
+        return _partly(CHEAP_SHARE * per_stage, per_stage)
+    if words.startswith("selective"):
         return Recompute("selective")
     if share := _SOME_OF.search(words):
         some, whole = int(share[1]), int(share[2])
@@ -102,9 +134,24 @@ def shard_group_of(text: str, gpus_per_node: int) -> int:
     return gpus_per_node if re.search(r"hsdp|hybrid|within (?:a )?node|intra[-_ ]node", words) else 0
 
 
+def optimizer_of(text: str) -> str:
+    """The optimizer that has the state of the one a source names. Raises CellError.
+
+    Fused, distributed, paged and offloaded variants are what they vary; Muon and other optimizers of whole
+    matrices keep one moment of them, LION's size; second-order ones keep what Adam keeps.
+    """
+    words = text.strip().lower().replace("_", "-")
+    for pattern, name in _OPTIMIZERS:
+        if re.search(pattern, words):
+            return name
+    raise CellError(f"optimizer is {text!r}; known are {', '.join(OPTIMIZER_STATE_BYTES)}")
+
+
 def zero_stage_of(text: str) -> int | None:
     """ZeRO stage in a source's words; None for a plain yes. Raises CellError for words that are not known."""
     words = text.strip().lower()
+    if words in ("2", "3"):  # 0 and 1 are no and yes
+        return int(words)
     if found := _STAGE.search(words):
         stage = int(found[1] or found[2])
         if stage > 3:
@@ -114,9 +161,13 @@ def zero_stage_of(text: str) -> int | None:
         return 0
     if "grad_op" in words or "grad-op" in words:
         return 2
-    if re.search(r"fsdp|hsdp|fully|full[-_ ]shard|hybrid[-_ ]shard|\bzero\b", words):
+    if re.search(
+        r"fsdp|hsdp|fully|full[-_ ]shard|hybrid|\bzero\b|mics|dp[-_]shard|optim_grads_params", words
+    ):
         return 3
-    if "optim" in words or words.startswith("os"):
+    if "optim_grads" in words:
+        return 2
+    if re.search(r"optim|dist[-_ ]?opt|\bdo\b", words) or words.startswith("os"):
         return 1
     if words in YES:
         return None

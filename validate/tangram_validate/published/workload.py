@@ -15,6 +15,7 @@ from tangram_validate.published.vocabulary import (
     YES,
     Recompute,
     dtype_of,
+    optimizer_of,
     recompute_of,
     shard_group_of,
     zero_stage_of,
@@ -129,7 +130,12 @@ def job(cells: Cells, run_by: defaults.Software, cluster: Cluster, gbs: int, seq
     """Precision, optimizer and what the software does to both; adapters train a share of the model."""
     gpu = cluster.groups[0].node.gpu
     written = cells.text("dtype")
-    recipe, why = dtype_of(written, run_by, gpu) if written else defaults.dtype(run_by, gpu)
+    if written:
+        recipe, why = dtype_of(written, run_by, gpu)
+    elif MLPERF in cells.text("source"):
+        recipe, why = defaults.dtype_of_mlperf(run_by, gpu, cells.text("source"))
+    else:
+        recipe, why = defaults.dtype(run_by, gpu)
     if why:
         cells.assume("dtype", recipe, why)
     optimizer = cells.text("optimizer").lower()
@@ -137,7 +143,8 @@ def job(cells: Cells, run_by: defaults.Software, cluster: Cluster, gbs: int, seq
         optimizer, why = defaults.optimizer(run_by)
         cells.assume("optimizer", optimizer, why)
     if optimizer not in OPTIMIZER_STATE_BYTES:
-        raise CellError(f"optimizer is {optimizer!r}; known are {', '.join(OPTIMIZER_STATE_BYTES)}")
+        written, optimizer = optimizer, optimizer_of(optimizer)
+        cells.assume("optimizer", optimizer, f"written {written}")
     job = Job(
         gbs,
         seq,
@@ -202,7 +209,7 @@ def stated_experts(cells: Cells, run_by: defaults.Software, replicas: int) -> in
     return spread
 
 
-def expert_degree(cells: Cells, ep: int, tp: int, replicas: int) -> int:
+def expert_degree(cells: Cells, ep: int, tp: int, replicas: int, mixture: bool | None = None) -> int:
     """Expert parallelism over the `replicas` = dp x cp of a layer's dense part.
 
     Where tp does not split experts (etp 1: Megatron lays expert groups over tp x dp), part of ep lies across
@@ -211,7 +218,8 @@ def expert_degree(cells: Cells, ep: int, tp: int, replicas: int) -> int:
     etp = cells.count("etp")
     if etp is None:
         etp = tp
-        if cells.count("experts", 0) and replicas % ep and (tp * replicas) % ep == 0:
+        mixture = bool(cells.count("experts", 0)) if mixture is None else mixture
+        if mixture and replicas % ep and (tp * replicas) % ep == 0:
             etp = 1
             cells.assume("etp", 1, f"ep {ep} fits only over tp x dp")
     if ep == 1 or etp == tp:
