@@ -113,6 +113,9 @@ class Experts:
     shared_width: int = 0  # all shared experts together; always active
     router_bias: bool = False
     shared_gate: bool = False
+    sent_width: int = (
+        0  # numbers of a token that experts are sent, where not the hidden size (latent experts)
+    )
 
     def _routed(self, hidden: int, experts: int) -> int:
         return experts * FeedForward(self.width, self.gated, self.bias).parameters(hidden)

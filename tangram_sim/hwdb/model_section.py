@@ -15,7 +15,7 @@ _MODEL: TypeAdapter[Model] = TypeAdapter(Model)
 _DETAILS: TypeAdapter[Details] = TypeAdapter(Details)
 _MAY_BE_ZERO = {
     *("query_rank", "kv_rank", "rope_dim", "window", "norm_parameters", "shared_width", "norms"),
-    *("index_heads", "index_dim"),
+    *("index_heads", "index_dim", "sent_width"),
 }
 # Left out of files where a model has none, so that files of other models stay as they were.
 _SELDOM = ("output_gate", "linear", "index_heads", "index_dim")
@@ -41,6 +41,8 @@ def _block_to_dict(block: Block) -> dict[str, Any]:
     for key in _SELDOM:
         if not dumped["attention"][key]:
             del dumped["attention"][key]
+    if not dumped["feed_forward"].get("sent_width", 1):
+        del dumped["feed_forward"]["sent_width"]
     return dumped
 
 
@@ -79,8 +81,10 @@ def _block(given: dict[str, Any], where: str) -> Block:
     known = _BLOCK.dump_python(block)
     _require_agreement(given, known, where)
     attention, part = known["attention"], known["feed_forward"]
+    # A mixer without a feed-forward behind it has a plain one of width 0 (Nemotron-H).
+    none = set() if "experts" in part or part["gated"] else {"width"}
     for section in (known, attention, part):
-        _require_sizes(section, set(section) - _MAY_BE_ZERO, where)
+        _require_sizes(section, set(section) - _MAY_BE_ZERO - none, where)
     if attention["heads"] % attention["kv_heads"] or attention["rope_dim"] > attention["head_dim"]:
         raise BadInputError(f"{where}: heads must be a multiple of kv_heads, and rope_dim at most head_dim")
     if part.get("active", 0) > part.get("experts", 0):

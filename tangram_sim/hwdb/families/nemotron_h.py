@@ -96,4 +96,5 @@ def _experts(config: Config, hidden: int) -> Experts:
         gated=False,
         shared_width=config.count("moe_shared_expert_intermediate_size", 3712, least=0) + latent,
         router_bias=True,
+        sent_width=latent,
     )

@@ -75,7 +75,8 @@ def dispatch_s(setting: Setting, part: Experts) -> Floats:
     section 3.2.2).
     """
     senders = np.where(setting.sequence_shards > 1, setting.tp, 1)
-    residual_bytes = setting.tokens * setting.model.hidden * setting.job.precision.activation_bytes
+    columns = part.sent_width or setting.model.hidden
+    residual_bytes = setting.tokens * columns * setting.job.precision.activation_bytes
     sent = residual_bytes * part.active * gemms.imbalance(setting) / senders
     plain = all_to_all_s(sent, setting.ep_group)
     if not setting.job.code.sends_once:

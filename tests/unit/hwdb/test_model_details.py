@@ -11,7 +11,7 @@ from tangram_sim.hwdb.model_section import model_from_dict, model_to_dict
 from tangram_sim.hwdb.models import model_names
 from tangram_sim.models import Experts
 
-WITHOUT_ROTATION = {"bloom-176b"}  # its positions are slopes on attention scores
+WITHOUT_ROTATION = {"bloom-176b", "nemotron-h-56b"}  # slopes on attention scores; mixers know the order
 TINY = {
     "model_type": "llama",
     "vocab_size": 1000,
