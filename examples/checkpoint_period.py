@@ -2,7 +2,7 @@
 
 from tangram_sim.reliability.periods import best_period_s, daly_s, useful_share
 from tangram_sim.studies.goodput import goodput_document
-from tangram_sim.studies.goodput_questions import FailureFreeRate, setting_of_scalars
+from tangram_sim.studies.goodput_settings import FailureFreeRate, setting_of_scalars
 
 MTBF_S, CHECKPOINT_S, DOWNTIME_S, RECOVERY_S = 11_000.0, 30.0, 60.0, 300.0
 for name, period_s in (

@@ -5,8 +5,9 @@ checkers see the real signatures.
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
+
+from tangram_sim.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from tangram_sim.clusters import Cluster as Cluster
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tangram_sim.parallelizers.api import Constraints as Constraints
     from tangram_sim.planners.api import SearchOptions as SearchOptions
     from tangram_sim.planners.uniform.layouts import Uniform as Uniform
+    from tangram_sim.questions.goodput import GoodputQuestion as GoodputQuestion
+    from tangram_sim.questions.question import read_question as read_question
     from tangram_sim.studies.api import estimate as estimate
     from tangram_sim.studies.api import estimate_many as estimate_many
     from tangram_sim.studies.api import plan as plan
@@ -31,16 +34,12 @@ if TYPE_CHECKING:
     from tangram_sim.training.job import Job as Job
     from tangram_sim.training.plan import Plan as Plan
 
-try:
-    __version__ = version("tangram-sim")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "0+unknown"
-
 # Name -> module that defines it.
 _PUBLIC = {
     "BadInputError": "tangram_sim.errors",
     "Cluster": "tangram_sim.clusters",
     "Constraints": "tangram_sim.parallelizers.api",
+    "GoodputQuestion": "tangram_sim.questions.goodput",
     "Hwdb": "tangram_sim.hwdb",
     "InfeasibleError": "tangram_sim.errors",
     "Job": "tangram_sim.training.job",
@@ -58,6 +57,7 @@ _PUBLIC = {
     "load_cluster": "tangram_sim.hwdb",
     "load_model": "tangram_sim.hwdb",
     "plan": "tangram_sim.studies.api",
+    "read_question": "tangram_sim.questions.question",
     "simulate": "tangram_sim.studies.api",
 }
 

@@ -22,6 +22,7 @@ from tangram_sim.cli import (
     explain,
     export,
     goodput,
+    grouped_help,
     hardware,
     interconnect,
     models,
@@ -29,6 +30,7 @@ from tangram_sim.cli import (
     plan,
     purchase,
     replay_trace,
+    run,
     simulate,
     stragglers,
     trace,
@@ -64,6 +66,7 @@ app.command("export")(export.command)
 app.command("goodput")(goodput.command)
 app.command("what-if")(what_if.command)
 app.command("purchase")(purchase.command)
+app.command("run", context_settings=run.SETTINGS)(run.command)
 app.command("islands")(hardware.islands)
 app.command("web")(web.command)
 hardware.app.command("topology")(interconnect.topology)
@@ -77,6 +80,7 @@ app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(serving.app, name="serve")
 bounds.hold(app)
 offered.offer(app)
+grouped_help.offer(app)
 
 
 @app.callback(invoke_without_command=True)

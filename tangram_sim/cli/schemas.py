@@ -1,4 +1,4 @@
-"""Generates the JSON Schemas of all documents: `python -m tangram_sim.cli.schemas docs/schema`."""
+"""Generates the JSON Schemas of documents and questions: `python -m tangram_sim.cli.schemas docs/schema`."""
 
 import json
 import sys
@@ -10,6 +10,7 @@ from tangram_sim.export.rankmap import RankMapDocument
 from tangram_sim.purchasing.day_documents import SharedPurchaseDocument, SharedWhatIfDocument
 from tangram_sim.purchasing.documents import PurchaseDocument, WhatIfDocument
 from tangram_sim.purchasing.served_candidates import ServedPurchaseDocument
+from tangram_sim.questions.question import QUESTIONS, question_schema, question_type
 from tangram_sim.studies.comparison import ComparisonDocument
 from tangram_sim.studies.documents import (
     Document,
@@ -58,14 +59,20 @@ DOCUMENTS: dict[str, type[Document]] = {
 }
 
 
+ASKED = {f"question-{verb.replace(' ', '-')}": verb for verb in QUESTIONS}
+NAMES = (*DOCUMENTS, *ASKED)
+
+
 def schema_text(name: str) -> str:
-    """The JSON Schema of one document, as text."""
-    return json.dumps(DOCUMENTS[name].model_json_schema(), indent=2) + "\n"
+    """The JSON Schema of one document or question, as text."""
+    asked = ASKED.get(name)
+    found = DOCUMENTS[name].model_json_schema() if asked is None else question_schema(question_type(asked))
+    return json.dumps(found, indent=2) + "\n"
 
 
 def main(folder: Path) -> None:
     """Write all schemas into `folder`."""
-    for name in DOCUMENTS:
+    for name in NAMES:
         write_whole(folder / f"{name}.schema.json", schema_text(name))
 
 

@@ -30,6 +30,15 @@ class Document(FilePart):
     """Base of everything written or read: unknown keys are errors."""
 
 
+class AnswerDocument(Document):
+    """Base of what a verb answers."""
+
+    question: dict[str, Any] | None = Field(
+        None,
+        description="what was asked: `verb`, and fields not at their defaults; `tangram run` asks again",
+    )
+
+
 class JobDocument(Document):
     """What one step trains."""
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tangram_sim import __version__
 from tangram_sim.clusters import Cluster, Island
 from tangram_sim.findings import Finding
 from tangram_sim.hwdb import Hwdb, ReadSet, cluster_to_dict
@@ -28,6 +27,7 @@ from tangram_sim.training.step.ideal import model_flop
 from tangram_sim.training.step.intervals import Uncertainty, uncertainty
 from tangram_sim.training.step.lowered import LoweredStep, Lowering
 from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
+from tangram_sim.version import __version__
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,11 @@
 """Goodput of a plan: what failures, checkpoints and recovery leave of it, with the worth of each constant."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import NormalDist, fmean
 
-from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.errors import InfeasibleError
 from tangram_sim.reliability import periods
 from tangram_sim.reliability.goodput import (
     Regime,
@@ -24,17 +23,16 @@ from tangram_sim.studies.goodput_documents import (
     TierDocument,
     WorthDocument,
 )
-from tangram_sim.studies.goodput_questions import FailureFreeRate, GoodputQuestion
+from tangram_sim.studies.goodput_settings import FailureFreeRate, GoodputSetting
 from tangram_sim.units import DAY_S, show_seconds
 
-POLICIES = ("restart", "shrink")
 _INTERVAL = NormalDist().inv_cdf(0.95)  # 90 % between its negative and itself
 _ALL = 1 - 1e-9  # of the speed
 _NO_PROGRESS = 1e-6  # a useful share below this is none
 
 
 def goodput_document(
-    setting: GoodputQuestion,
+    setting: GoodputSetting,
     throughput: FailureFreeRate,
     *,
     policy: str = "restart",
@@ -116,7 +114,7 @@ def goodput_document(
     )
 
 
-def _free(setting: GoodputQuestion) -> Regime | None:
+def _free(setting: GoodputSetting) -> Regime | None:
     """The regime with all periods chosen by us; None where the user states none, so there is no other."""
     if all(math.isnan(tier.period_s) for tier in setting.checkpointing.tiers):
         return None
@@ -171,7 +169,7 @@ def _first_order(regime: Regime, period: float, down: float, recovery: float) ->
     return periods.first_order_share(mtbf_s, period, min(regime.block_s, period), down, recovery)
 
 
-def _shrink(setting: GoodputQuestion, regime: Regime) -> tuple[dict[str, float], float]:
+def _shrink(setting: GoodputSetting, regime: Regime) -> tuple[dict[str, float], float]:
     """Accounts and goodput of elastic data parallelism, to first order.
 
     Raises InfeasibleError for fewer than two replicas.
@@ -202,7 +200,7 @@ def _shrink(setting: GoodputQuestion, regime: Regime) -> tuple[dict[str, float],
     return found | {"useful": 1.0 - spent}, 1.0 - spent
 
 
-def _broken_share(setting: GoodputQuestion, failure: Struck) -> float:
+def _broken_share(setting: GoodputSetting, failure: Struck) -> float:
     """The share of the speed that is away with what a failure takes: a process breaks one replica, a node all
     that have a part on it, the loss of all nodes everything.
     """
@@ -213,7 +211,7 @@ def _broken_share(setting: GoodputQuestion, failure: Struck) -> float:
     return fmean(setting.lost_with_node)
 
 
-def _shrunk_share(setting: GoodputQuestion, regime: Regime) -> float:
+def _shrunk_share(setting: GoodputSetting, regime: Regime) -> float:
     return _shrink(setting, regime)[1]
 
 
@@ -248,7 +246,7 @@ def _with_speed(throughput: FailureFreeRate, goodput: float, low: float, high: f
     return [below, rate * goodput * math.exp(end(high, throughput.high))]
 
 
-def _spares(setting: GoodputQuestion, quantile: float) -> SparesDocument | None:
+def _spares(setting: GoodputSetting, quantile: float) -> SparesDocument | None:
     if not (setting.nodes and setting.repair_s and setting.node_failures_per_s):
         return None
     count = periods.spares(
@@ -257,7 +255,7 @@ def _spares(setting: GoodputQuestion, quantile: float) -> SparesDocument | None:
     return SparesDocument(nodes=count, quantile=quantile, repair_s=setting.repair_s)
 
 
-def _notes(setting: GoodputQuestion, regime: Regime) -> list[str]:
+def _notes(setting: GoodputSetting, regime: Regime) -> list[str]:
     notes = []
     if setting.per_1000_node_days is not None:
         rate = float(f"{setting.per_1000_node_days:.3g}")
@@ -324,12 +322,3 @@ def _sample_document(found: SampledShare) -> SampleDocument:
         low=found.low,
         high=found.high,
     )
-
-
-def require_positive(named: Sequence[tuple[str, float, bool]]) -> None:
-    """Raise BadInputError for (option, value, may be zero) that are negative, or zero where it may not be."""
-    for option, value, zero in named:
-        if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
-            wanted = "zero or more" if zero else "above zero"
-            unit = "days" if "days" in option else "seconds"
-            raise BadInputError(f"{option} {value:g}: give {unit}, {wanted}, e.g. 60")

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from tangram_sim.studies.documents import Document
+from tangram_sim.studies.documents import AnswerDocument, Document
 
 
 class SampleDocument(Document):
@@ -45,7 +45,7 @@ class WorthDocument(Document):
     tokens_per_day: float | None = None
 
 
-class GoodputDocument(Document):
+class GoodputDocument(AnswerDocument):
     """`goodput --json`."""
 
     mtbf_s: float

@@ -19,12 +19,12 @@ from multiprocessing import TimeoutError as NoAnswerInTime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tangram_sim import __version__
 from tangram_sim.datafiles import parse_json, write_whole
 from tangram_sim.digests import ChangedFileWarning, content_key
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.memory_limit import bytes_of
 from tangram_sim.planners.deadline import Deadline
+from tangram_sim.version import __version__
 from tangram_sim.workers import ending_with_parent, worker_deaths
 
 Item = TypeVar("Item")

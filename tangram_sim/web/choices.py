@@ -4,7 +4,7 @@ from tangram_sim import __version__
 from tangram_sim.clusters import Cluster
 from tangram_sim.export.formats import FORMATS
 from tangram_sim.hwdb import Hwdb, cluster_names, load_cluster, load_model, model_names
-from tangram_sim.reliability.failures import presets
+from tangram_sim.questions.question import QUESTIONS
 from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES
 from tangram_sim.training.schedules.named import schedule_names
 from tangram_sim.units import GIGA
@@ -15,6 +15,7 @@ from tangram_sim.web.documents import (
     ModelChoice,
     NodeChoice,
 )
+from tangram_sim.web.forms import form_fields
 
 
 def choices(hwdb: Hwdb) -> ChoicesDocument:
@@ -33,7 +34,7 @@ def choices(hwdb: Hwdb) -> ChoicesDocument:
         optimizers=list(OPTIMIZER_STATE_BYTES),
         schedules=list(schedule_names()),
         stacks=list(hwdb.stack_names()),
-        failures=presets(),
+        questions={verb: form_fields(verb) for verb in QUESTIONS},
         formats=list(FORMATS),
     )
 

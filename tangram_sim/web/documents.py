@@ -1,6 +1,6 @@
 """The requests that the page sends and the answers it gets; answers contain the verbs' own JSON unchanged."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -64,6 +64,23 @@ class ModelChoice(Document):
     max_seq: int
 
 
+class FieldChoice(Document):
+    """One field of a question, as a form shows it and checks it."""
+
+    name: str = Field(description="the option, without dashes")
+    kind: Literal["figure", "switch", "choice", "text"]
+    label: str
+    group: str
+    basic: bool = Field(description="whether most people need it")
+    default: str | float | bool | None
+    choices: list[str] = Field(description="of a choice all, of a text some; empty: any")
+    least: float | None = Field(description="bounds of a figure")
+    most: float | None
+    whole: bool = Field(description="whether a figure is a whole number")
+    required: bool
+    unset: str = Field(description="what a field means that is left empty")
+
+
 class ChoicesDocument(Document):
     """Everything that the forms offer for selection."""
 
@@ -77,5 +94,5 @@ class ChoicesDocument(Document):
     optimizers: list[str]
     schedules: list[str]
     stacks: list[str]
-    failures: list[str] = Field(description="presets of `goodput --failures`")
+    questions: dict[str, list[FieldChoice]] = Field(description="fields of the form of each verb")
     formats: list[str] = Field(description="of `export --to`")

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.questions.question import QUESTIONS
 from tangram_sim.web.documents import MOST_WORDS, VerbRequest
+from tangram_sim.web.forms import page_leaves
 
 _JOB = ("global-batch", "seq", "dtype", "optimizer", "schedule")
 _SHARED = (*_JOB, "stack", "slow")
@@ -36,7 +38,15 @@ class OfferedVerb:
     always: tuple[str, ...] = ("--json",)
 
 
+def _of_question(verb: str) -> OfferedVerb:
+    """What a verb's question says may be set on a page."""
+    found = page_leaves(verb)
+    options = tuple(leaf.option for leaf in found if not leaf.about.positional)
+    return OfferedVerb(len(found) - len(options), options)
+
+
 OFFERED: Mapping[str, OfferedVerb] = {
+    **{verb: _of_question(verb) for verb in QUESTIONS},
     "plan": OfferedVerb(
         2,
         (
@@ -74,13 +84,6 @@ OFFERED: Mapping[str, OfferedVerb] = {
             *("cost", *_SERVED, *_MONEY),
         ),
         ("--json", "--no-cache", "--jobs=1"),
-    ),
-    "goodput": OfferedVerb(
-        1,
-        (
-            *("failures", "checkpoint", "mtbf-s", "checkpoint-s", "save-s", "downtime-s", "recovery-s"),
-            *("period-s", "policy", "days", "quantile"),
-        ),
     ),
     "stragglers": OfferedVerb(1, ("pp", "plan", "layers", "tp", "restart-s", "sequences", "output")),
     "replay-trace": OfferedVerb(

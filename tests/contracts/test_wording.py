@@ -27,6 +27,7 @@ OTHERS = {  # who writes or quotes options of other programs
     "export/service/commands.py",
     "export/torchtitan.py",
     "parallelizers/external.py",
+    "questions/question.py",
     "reports/page.py",
     "serving/bench_json.py",
 }

@@ -4,24 +4,18 @@ import { asking } from "./asking.js";
 import { draw, seconds, short } from "./charts.js";
 import { command, count, facts, h, noted, percent, section, table } from "./dom.js";
 import { choice, drop, figure, options } from "./fields.js";
+import { questionForm } from "./question-form.js";
 
 export function goodputPage(offered, setup, state) {
   const content = h("div", { id: "content", tabindex: -1 });
-  const failures = choice("Failures", [["", "as stated below"], ...offered.failures.map((name) => [name, `as ${name}`])], "", { name: "failures" });
-  const fields = { "mtbf-s": figure("Seconds between failures of the job", 36000, { min: 0 }), "checkpoint-s": figure("Seconds a checkpoint blocks", 60, { min: 0 }),
-    "recovery-s": figure("Seconds of a restart", 300, { min: 0 }), "save-s": figure("Seconds until it can be restored from", 0, { min: 0 }),
-    "period-s": figure("Seconds between checkpoints", "", { min: 0, placeholder: "the best" }), days: figure("Days", 30, { min: 0 }),
-    policy: choice("Policy", ["restart", "shrink"], "restart") };
+  const form = questionForm(offered.questions.goodput, { values: { "mtbf-s": 36000, "checkpoint-s": 60, "recovery-s": 300 } });
   const whose = choice("Of", [["plan", "the last plan"], ["job", "any job"]], "job", { name: "goodput-of" });
   const ask = asking("Goodput", {
     into: content,
     request: () => {
-      const given = options(fields, { "save-s": 0, policy: "restart" }), plan = whose.value() === "plan";
+      const given = form.options(), plan = whose.value() === "plan";
       if (plan && !state.plan) throw new Error("plan something first, or ask about any job");
-      if (failures.value()) {
-        delete given["mtbf-s"];
-        given.failures = failures.value();
-      }
+      if (given.failures) delete given["mtbf-s"];
       return { verb: "goodput", arguments: plan ? ["plan.json"] : [], options: given, files: plan ? { "plan.json": state.plan.text } : {} };
     },
     show: (answer, asked) => showGoodput(content, answer, asked),
@@ -48,7 +42,7 @@ export function goodputPage(offered, setup, state) {
     show: (answer, asked) => showReplay(content, answer, asked),
   });
   const forms = h("div", {}, h("form", { onsubmit: ask.ask }, h("fieldset", {}, h("legend", {}, "Failures and checkpoints"), whose.element,
-    failures.element, h("div", { class: "fields" }, Object.values(fields).map((one) => one.element))), ask.element),
+    form.element), ask.element),
   h("form", { onsubmit: replay.ask }, h("fieldset", {}, h("legend", {}, "Nodes that come and go"),
     drop("History (CSV: time_s,event,node): ", ".csv", (_, text) => {
       history = text;

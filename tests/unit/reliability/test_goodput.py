@@ -23,7 +23,7 @@ from tangram_sim.reliability.failures import load_failures, presets
 from tangram_sim.reliability.goodput import Regime, Struck, accounts_of, regime_of
 from tangram_sim.reliability.sampling import sample_share
 from tangram_sim.studies.goodput import goodput_document
-from tangram_sim.studies.goodput_questions import FailureFreeRate, GoodputQuestion, setting_of_model
+from tangram_sim.studies.goodput_settings import FailureFreeRate, GoodputSetting, setting_of_model
 from tests.commands import CLUSTER, MODEL, tangram
 from tests.places import SHARED
 
@@ -295,7 +295,7 @@ def test_a_second_less_is_worth_what_it_brings_under_the_policy_asked_about() ->
     """Elastic replicas lose no work to a later checkpoint: a second less of saving brings nothing."""
     tier = CheckpointTier("file system", 10.0, 300.0, 60.0)
     struck = (Struck("node", 1e-5, "node", 60.0, 120.0, 90.0),)
-    question = GoodputQuestion(
+    question = GoodputSetting(
         struck, Checkpointing((tier,), RecoveryTimes(notice_s=30.0)), "made up", replicas=4, repair_s=3600.0
     )
     found = {p: goodput_document(question, FailureFreeRate(), policy=p) for p in ("restart", "shrink")}

@@ -8,7 +8,7 @@ from tangram_sim.errors import InfeasibleError
 from tangram_sim.reliability.checkpointing import Checkpointing, CheckpointTier, RecoveryTimes
 from tangram_sim.reliability.goodput import Struck
 from tangram_sim.studies.goodput import goodput_document
-from tangram_sim.studies.goodput_questions import FailureFreeRate, GoodputQuestion
+from tangram_sim.studies.goodput_settings import FailureFreeRate, GoodputSetting
 
 
 def test_shrinking_loses_what_has_a_part_on_the_node_and_needs_a_whole_replica_left() -> None:
@@ -18,10 +18,10 @@ def test_shrinking_loses_what_has_a_part_on_the_node_and_needs_a_whole_replica_l
         Struck("rank", 1e-6, "process", 0.0, 3600.0, 0.0),
     )
     for lost, share in (((0.5, 0.5), 0.5), ((0.25, 0.75), 0.5), ((), 1 / 16)):
-        question = GoodputQuestion(struck, tiers, "made up", replicas=16, lost_with_node=lost)
+        question = GoodputSetting(struck, tiers, "made up", replicas=16, lost_with_node=lost)
         found = goodput_document(question, FailureFreeRate(), policy="shrink")
         assert found.accounts["degraded"] == pytest.approx(3600e-6 * (share + 1 / 16))
-    question = GoodputQuestion(struck, tiers, "made up", replicas=16, lost_with_node=(0.5, 1.0))
+    question = GoodputSetting(struck, tiers, "made up", replicas=16, lost_with_node=(0.5, 1.0))
     with pytest.raises(InfeasibleError, match="1 of the plan's 2 nodes hold a part of every replica"):
         goodput_document(question, FailureFreeRate(), policy="shrink")
     for harmless in (struck[1:], (replace(struck[0], rate_per_s=0.0),)):  # no node is ever lost

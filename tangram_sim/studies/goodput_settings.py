@@ -1,4 +1,4 @@
-"""What a goodput question states: failures as they meet a plan, checkpoints, replicas, healthy speed."""
+"""What a question on goodput comes to: failures as they meet a plan, checkpoints, replicas, healthy speed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class FailureFreeRate:
 
 
 @dataclass(frozen=True, slots=True)
-class GoodputQuestion:
-    """Everything a goodput question states."""
+class GoodputSetting:
+    """Failures, checkpoints and replicas that goodput follows from."""
 
     struck: tuple[Struck, ...]
     checkpointing: Checkpointing
@@ -34,10 +34,10 @@ class GoodputQuestion:
 
 def setting_of_scalars(
     mtbf_s: float, checkpoint_s: float, downtime_s: float, recovery_s: float, save_s: float, period_s: float
-) -> GoodputQuestion:
+) -> GoodputSetting:
     """The question in four numbers: every failure stops the job and restores from one tier."""
     tier = CheckpointTier("checkpoint", checkpoint_s, save_s, 0.0, "all", period_s)
-    return GoodputQuestion(
+    return GoodputSetting(
         (Struck("failure", 1.0 / mtbf_s, "node", downtime_s, 0.0, recovery_s),),
         Checkpointing((tier,), RecoveryTimes(downtime_s, 0.0, recovery_s, 0.0)),
         f"given: one failure in {mtbf_s:g} s",
@@ -50,7 +50,7 @@ def setting_of_model(
     checkpointing: Checkpointing,
     replicas: int,
     lost_with_node: tuple[float, ...] = (),
-) -> GoodputQuestion:
+) -> GoodputSetting:
     """The question for a job on `nodes` by GPU kind under a failure model.
 
     `lost_with_node`: the share of the speed that goes with each of its nodes; empty: that of one replica.
@@ -72,7 +72,7 @@ def setting_of_model(
     rate = sum(failure.rate_per_s(nodes) for failure in taking)
     repair = sum(f.rate_per_s(nodes) * f.repair_s for f in taking) / rate if rate else 0.0
     count = sum(nodes.values())
-    return GoodputQuestion(
+    return GoodputSetting(
         struck,
         checkpointing,
         model.source,

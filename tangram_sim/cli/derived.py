@@ -1,0 +1,139 @@
+"""Options of the command line, derived from the fields of questions (`tangram_sim.fields`).
+
+A verb marked `@derived` may take parameters whose type is a dataclass with described fields: each such field
+becomes an option of the verb, and the verb is handed the filled dataclass. One that takes a question has
+--save-question, too, and the question's docstring as its help.
+"""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin
+
+import typer
+
+from tangram_sim.cli.wording import as_options
+from tangram_sim.errors import BadInputError
+from tangram_sim.fields import OUTPUT, Leaf, built, leaves, option, sentence
+from tangram_sim.questions.question import Question
+
+Command = Callable[..., None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Keeping:
+    """Whether the question is written down."""
+
+    save_question: Path | None = option(
+        None,
+        "Write the question to this YAML file; `tangram run` asks it again.",
+        group=OUTPUT,
+        on_page=False,
+    )
+
+
+def derived(command: Command) -> Command:
+    """Decorate a verb: parameters that are dataclasses of described fields are replaced by options.
+
+    Raises TypeError, at import and not when the verb runs, if two options have one name.
+    """
+    given = list(inspect.signature(command).parameters.values())
+    groups = {each.name: each.annotation for each in given if _is_described(each.annotation)}
+    question = next((kind for kind in groups.values() if issubclass(kind, Question)), None)
+    if question is not None:
+        groups["keeping"] = Keeping
+    found: list[Leaf] = [leaf for kind in groups.values() for leaf in leaves(kind)]
+    own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in given if each.name not in groups]
+    parameters = [*map(_parameter, found), *own]
+    names = [each.name for each in parameters]
+    if len(set(names)) < len(names):
+        raise TypeError(f"{command.__name__}: an option is declared twice among {', '.join(names)}")
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        for name, kind in groups.items():
+            values = {leaf.name: _value(leaf, options.pop(leaf.name)) for leaf in leaves(kind)}
+            options[name] = built(kind, values)
+        if question is not None:
+            _keep(
+                options.pop("keeping"), next(each for each in options.values() if isinstance(each, Question))
+            )
+        command(**options)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__doc__ = command.__doc__ or (question.__doc__ or "").split("\n\nFields:")[0]
+    run.__dict__["leaves"] = {leaf.name: leaf for leaf in found}
+    return run
+
+
+def _is_described(kind: Any) -> bool:
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind) and bool(leaves(kind))
+
+
+def _keep(keeping: Keeping, question: Question) -> None:
+    """Write the question to the file of --save-question."""
+    if keeping.save_question is not None:
+        from tangram_sim.cli.writing import require_writable
+        from tangram_sim.datafiles import write_whole
+        from tangram_sim.questions.question import question_text
+
+        require_writable(save_question=keeping.save_question)
+        write_whole(keeping.save_question, question_text(question))
+
+
+def _parameter(leaf: Leaf) -> inspect.Parameter:
+    """The parameter of a function that typer makes an option or argument of."""
+    kind, default = leaf.type, inspect.Parameter.empty if leaf.required else leaf.default
+    if get_origin(kind) is tuple:
+        kind, default = list[get_args(kind)[0]], default or None  # type: ignore[misc]
+        kind = kind if leaf.required else kind | None
+    said = leaf.about
+    words = as_options(sentence(said)) + (f"  [default: {said.unset}]" if said.unset else "")
+    settings: dict[str, Any] = {"help": words}
+    if said.reads is not None:
+        settings["parser"] = functools.partial(_read, leaf)
+    if said.positional:
+        declared: Any = typer.Argument(metavar=said.positional, **settings)
+    else:
+        if said.reads is not None or (said.unit and _number(kind)):
+            settings["metavar"] = f"<{said.unit.split(' ')[-1]}>" if said.unit else "<text>"
+        declared = typer.Option(*_spellings(leaf), **settings)
+    return inspect.Parameter(
+        leaf.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
+    )
+
+
+def _spellings(leaf: Leaf) -> list[str]:
+    """How an option may be typed: `-o`, `--output`; of a switch also how it is switched off."""
+    return (
+        [each.strip() for each in leaf.about.spelled.split(",")]
+        if leaf.about.spelled
+        else [f"--{leaf.option}"]
+    )
+
+
+def _number(kind: Any) -> bool:
+    inner = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    return any(each in (int, float) for each in inner)
+
+
+def _read(leaf: Leaf, text: Any) -> Any:
+    """The value of what was typed; a default, which typer hands over as it is, unchanged."""
+    if not isinstance(text, str):
+        return text
+    try:
+        assert leaf.about.reads is not None
+        return leaf.about.reads(text)
+    except ValueError as error:
+        raise BadInputError(f"`{leaf.name}={text}`: {error}") from None
+
+
+def _value(leaf: Leaf, given: Any) -> Any:
+    """What typer found as the field's value: lists are tuples."""
+    if get_origin(leaf.type) is tuple:
+        return tuple(given or ())
+    return given

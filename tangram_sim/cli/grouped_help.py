@@ -1,0 +1,49 @@
+"""Help of a verb in groups: what most people need first, the rest by subject under Advanced."""
+
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from tangram_sim.fields import LIMITS, OUTPUT, Leaf
+
+_GROUPS = {"memory_limit": LIMITS}  # of options that every verb has
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help shows options in groups; one without described fields shows one list."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the sections of arguments and options."""
+        found: dict[str, Leaf] = getattr(self.callback, "leaves", {})
+        if not found:
+            super().format_options(ctx, formatter)
+            return
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            leaf = found.get(parameter.name or "")
+            if parameter.param_type_name == "argument":
+                title = "Arguments"
+            elif leaf is not None and leaf.about.basic:
+                title = "Options"
+            else:
+                group = leaf.about.group if leaf is not None else _GROUPS.get(parameter.name or "", OUTPUT)
+                title = group if group == OUTPUT else f"Advanced: {group}"
+            sections.setdefault(title, []).append(record)
+        sections[OUTPUT] = sections.pop(OUTPUT, [])  # last
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def offer(app: typer.Typer) -> None:
+    """Show the help of every verb of `app` and its subgroups in groups."""
+    for verb in app.registered_commands:
+        verb.cls = GroupedCommand
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            offer(group.typer_instance)

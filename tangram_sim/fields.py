@@ -1,0 +1,234 @@
+"""What a field that people set is about: help, unit, bounds, choices, group. Stated once, beside the field.
+
+A dataclass says it where it declares a field:
+
+    seq: int = option(2048, "Tokens per sequence.", unit="tokens", least=1)
+
+`tangram_sim.questions` derives from it what each face needs: options, forms, schemas, files, help.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
+
+from tangram_sim.errors import BadInputError, shown, unknown_name
+
+MODEL, SEARCH, LIMITS, SOFTWARE, OUTPUT = "Model and job", "Search", "Limits", "Software", "Output"
+_ABOUT, _PART = "tangram_about", "tangram_part"
+
+Class = TypeVar("Class")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What one field is about.
+
+    `least`, `most`: bounds that are allowed themselves; `above`, `below`: bounds that are not. `choices`: all
+    there are; `suggested`: some of many, found when they are asked for. `unset`: what a field means that is
+    left out and has no default. `reads`: makes a value of what people write; raises ValueError.
+    `positional`: the place holder of an argument of the command line, which has no option. `spelled`: its
+    option, where that is not the field's name. `old`: spellings that work for one release more.
+    """
+
+    help: str
+    group: str = MODEL
+    basic: bool = False
+    unit: str = ""
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+    choices: Sequence[str] = ()
+    suggested: Callable[[], Iterable[str]] | None = None
+    hint: str = ""
+    example: str = ""
+    unset: str = ""
+    reads: Callable[[str], Any] | None = None
+    positional: str = ""
+    spelled: str = ""
+    old: tuple[str, ...] = ()
+    on_page: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Which fields of a dataclass that is a field itself can be set, and what differs about them."""
+
+    only: tuple[str, ...]
+    instead: Mapping[str, Mapping[str, Any]]
+
+
+def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - the word that everybody uses for it
+    """A field with a default, and what it is about: see `About`."""
+    return field(default=default, metadata=about(help, **more))
+
+
+def about(help: str, **more: Any) -> dict[str, Any]:  # noqa: A002
+    """The metadata of a field that must be given: `model: str = field(metadata=about(...))`."""
+    return {_ABOUT: About(help=help, **more)}
+
+
+def part(*only: str, **instead: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of a field that is a dataclass: its fields `only` (empty: all) are set one by one.
+
+    `instead`: for a field what differs about it here, like `schedule={"help": "..."}`; `default` too.
+    """
+    return {_PART: _Part(only, instead)}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One field that can be set: its name, where it is held, its type, default and what it is about."""
+
+    name: str
+    within: tuple[str, ...]
+    type: Any
+    default: Any  # MISSING: it must be given
+    about: About
+
+    @property
+    def option(self) -> str:
+        """The option that sets it, without dashes before it: `mtbf-s`; the first of several spellings."""
+        spelled = self.about.spelled.split("/")[0].split(",")[-1].strip()
+        return spelled.lstrip("-") or self.name.replace("_", "-")
+
+    @property
+    def required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is MISSING
+
+    def of(self, holder: Any) -> Any:
+        """Its value in a dataclass that has it."""
+        for name in (*self.within, self.name):
+            holder = getattr(holder, name)
+        return holder
+
+
+def leaves(of: Any) -> tuple[Leaf, ...]:
+    """All fields of a dataclass that can be set, parts taken apart. Raises TypeError for two of one name."""
+    return _all_leaves(of)
+
+
+@cache
+def _all_leaves(of: Any) -> tuple[Leaf, ...]:
+    found = tuple(_leaves(of, ()))
+    names = [leaf.name for leaf in found]
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise TypeError(f"{of.__name__}: declared twice: {', '.join(twice)}")
+    return found
+
+
+def _leaves(of: Any, within: tuple[str, ...]) -> Iterable[Leaf]:
+    hints = get_type_hints(of)
+    for each in fields(of):
+        if _ABOUT in each.metadata:
+            yield Leaf(each.name, within, hints[each.name], _default(each), each.metadata[_ABOUT])
+        elif _PART in each.metadata and is_dataclass(hints[each.name]):
+            wanted: _Part = each.metadata[_PART]
+            for leaf in _leaves(hints[each.name], (*within, each.name)):
+                if leaf.name in wanted.only or not wanted.only:
+                    yield _changed(leaf, dict(wanted.instead.get(leaf.name, {})))
+
+
+def _changed(leaf: Leaf, changes: dict[str, Any]) -> Leaf:
+    default = changes.pop("default", leaf.default)
+    return replace(leaf, default=default, about=replace(leaf.about, **changes))
+
+
+def _default(of: "Field[Any]") -> Any:
+    return of.default if of.default_factory is MISSING else of.default_factory()
+
+
+def built(of: type[Class], values: Mapping[str, Any], within: tuple[str, ...] = ()) -> Class:
+    """The dataclass from values by field name; what is not among them has its default."""
+    given: dict[str, Any] = {}
+    known = {(leaf.within, leaf.name): leaf for leaf in leaves(of)}
+    hints = get_type_hints(of)
+    for each in fields(of):  # type: ignore[arg-type]
+        if (leaf := known.get((within, each.name))) is not None and each.name in values:
+            given[leaf.name] = values[leaf.name]
+        elif _PART in each.metadata:
+            inner = [leaf for leaf in known.values() if leaf.within == (*within, each.name)]
+            said = {leaf.name: values.get(leaf.name, leaf.default) for leaf in inner}
+            given[each.name] = hints[each.name](
+                **{name: value for name, value in said.items() if value is not MISSING}
+            )
+    return of(**given)
+
+
+def described(of: type[Class]) -> type[Class]:
+    """Decorate a dataclass: its docstring, which `help()` shows, says what each field is about."""
+    lines = [f"    {name}: {words}" for name, words in _said(of)]
+    of.__doc__ = f"{of.__doc__ or ''}\n\nFields:\n" + "\n".join(lines)
+    return of
+
+
+def _said(of: Any) -> Iterable[tuple[str, str]]:
+    for each in fields(of):
+        if _ABOUT in each.metadata:
+            default = "" if _default(each) in (MISSING, None, ()) else f" Default: {_default(each)!r}."
+            yield each.name, sentence(each.metadata[_ABOUT]) + default
+
+
+def sentence(of: About) -> str:
+    """The help of a field: what it is, what it may be, what leaving it out means."""
+    words = of.help
+    if of.choices and not any(choice in words for choice in of.choices):
+        words = f"{words.rstrip('.')}: {_either(list(of.choices))}."
+    return words
+
+
+def require_valid(holder: Any) -> None:
+    """Raise BadInputError or UnknownNameError for a field outside its bounds or choices."""
+    for leaf in leaves(type(holder)):
+        value = leaf.of(holder)
+        if leaf.about.choices and value is not None and value not in leaf.about.choices:
+            kind = leaf.name.replace("_", " ")
+            raise unknown_name(kind, str(value), leaf.about.choices, leaf.about.hint)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            _require_within(leaf, value)
+
+
+def _require_within(leaf: Leaf, value: float) -> None:
+    said = leaf.about
+    bounds = (said.least, said.above, said.most, said.below)
+    if bounds == (None,) * 4:
+        return
+    ok = (
+        (said.least is None or value >= said.least)
+        and (said.above is None or value > said.above)
+        and (said.most is None or value <= said.most)
+        and (said.below is None or value < said.below)
+        and (math.isfinite(value) or isinstance(value, int))
+    )
+    if not ok:
+        unit = said.unit or ("a whole number" if isinstance(value, int) else "a number")
+        example = f", e.g. {said.example}" if said.example else ""
+        figure = shown(value) if isinstance(value, int) else f"{value:g}"
+        raise BadInputError(f"`{leaf.name}={figure}`: give {unit}, {bounds_in_words(said)}{example}")
+
+
+def bounds_in_words(of: About) -> str:
+    """The bounds as a sentence has them: `above zero`, `1 to 3`; "" where there are none."""
+    if of.least is not None and of.most is not None:
+        return f"{of.least:g} to {of.most:g}"
+    if of.above is not None and of.below is not None:
+        return f"between {of.above:g} and {of.below:g}"
+    words = [
+        f"{_number(of.least)} or more" if of.least is not None else "",
+        f"above {_number(of.above)}" if of.above is not None else "",
+        f"at most {of.most:g}" if of.most is not None else "",
+        f"below {of.below:g}" if of.below is not None else "",
+    ]
+    return " and ".join(word for word in words if word)
+
+
+def _number(bound: float) -> str:
+    return "zero" if bound == 0 else f"{bound:g}"
+
+
+def _either(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -1,0 +1,1 @@
+"""Questions: one frozen dataclass a verb. Faces, files and schemas are derived from their fields."""

@@ -1,0 +1,183 @@
+"""The base of all questions, and what is derived from their fields: files, command lines, JSON Schemas."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.fields import Leaf, built, leaves, require_valid, sentence
+
+if TYPE_CHECKING:
+    from tangram_sim.studies.documents import AnswerDocument
+
+Answer = TypeVar("Answer", bound="AnswerDocument")
+
+# Verb -> module and class of its question.
+QUESTIONS: Mapping[str, str] = {
+    "goodput": "tangram_sim.questions.goodput:GoodputQuestion",
+}
+
+
+class Question(ABC):
+    """What can be asked with one verb: a frozen dataclass whose fields say what they are about.
+
+    Raises BadInputError or UnknownNameError for fields outside their bounds or choices.
+    """
+
+    __slots__ = ()
+    VERB: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        """Raise BadInputError or UnknownNameError for fields outside their bounds or choices."""
+        require_valid(self)
+
+    @abstractmethod
+    def answer(self) -> Any:
+        """What is found: a document, or a result that holds one; it holds this question."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """`verb` and the fields that differ from their defaults, as JSON has them: what a file holds."""
+        said = {leaf.name: _plain(leaf.of(self)) for leaf in _stated(self)}
+        return {"verb": self.VERB, **said}
+
+    @property
+    def words(self) -> list[str]:
+        """The command line that asks this, without `tangram`."""
+        arguments: list[str] = []
+        options: list[str] = []
+        for leaf in _stated(self):
+            value = leaf.of(self)
+            if leaf.about.positional:
+                arguments += [str(each) for each in (value if isinstance(value, tuple) else (value,))]
+            elif isinstance(value, bool):
+                options.append(f"--{leaf.option if value else _negation(leaf)}")
+            else:
+                options += [
+                    f"--{leaf.option}={each}" for each in (value if isinstance(value, tuple) else (value,))
+                ]
+        return [*self.VERB.split(" "), *arguments, *options]
+
+    def with_answer(self, document: Answer) -> Answer:
+        """The document with this question in it."""
+        return document.with_fields(question=self.given)
+
+
+def _stated(question: Question) -> list[Leaf]:
+    return [leaf for leaf in leaves(type(question)) if leaf.of(question) != leaf.default]
+
+
+def _negation(leaf: Leaf) -> str:
+    """The option that switches a field off: `whole-islands` of `--sub-islands/--whole-islands`."""
+    _, _, second = leaf.about.spelled.partition("/")
+    return second.lstrip("-") or f"no-{leaf.option}"
+
+
+def _plain(value: Any) -> Any:
+    """A value of a field as JSON has it."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def question_type(verb: str) -> type[Question]:
+    """The question of a verb. Raises UnknownNameError for a verb that has none."""
+    if verb not in QUESTIONS:
+        raise unknown_name("question", verb, QUESTIONS)
+    module, _, name = QUESTIONS[verb].partition(":")
+    found: type[Question] = getattr(import_module(module), name)
+    return found
+
+
+def question_of(said: Mapping[str, Any], where: str = "question") -> Question:
+    """The question that a file or an answer holds: `verb`, and fields by name as people write them.
+
+    Raises BadInputError or UnknownNameError, naming `where`, for fields that the verb does not have, that
+    are missing, or whose values cannot be.
+    """
+    verb = said.get("verb")
+    if not isinstance(verb, str):
+        raise BadInputError(f"{where}: say which verb asks, e.g. verb: goodput")
+    of = question_type(verb)
+    known = {leaf.name: leaf for leaf in leaves(of)}
+    values: dict[str, Any] = {}
+    for key, value in said.items():
+        name = str(key).replace("-", "_")
+        if name == "verb":
+            continue
+        if name not in known:
+            raise unknown_name(f"field of {verb} in {where}", str(key), known)
+        values[name] = _value(known[name], value, where)
+    missing = [leaf.name for leaf in known.values() if leaf.required and leaf.name not in values]
+    if missing:
+        raise BadInputError(f"{where}: {verb} needs {', '.join(missing)}")
+    return built(of, values)
+
+
+def _value(leaf: Leaf, said: Any, where: str) -> Any:
+    """A field's value from what a file says. Raises BadInputError."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        if isinstance(said, str) and leaf.about.reads is not None:
+            return leaf.about.reads(said)
+        return TypeAdapter(leaf.type).validate_json(json.dumps(said), strict=True)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]["msg"]
+    except (TypeError, ValueError) as error:
+        fault = str(error)
+    raise BadInputError(f"{where}: {leaf.name}: {fault}")
+
+
+def read_question(path: Path) -> Question:
+    """The question in a YAML or JSON file: one that was written, or an answer, which holds its own.
+
+    Raises BadInputError for a file that is none.
+    """
+    from tangram_sim.datafiles import read_json, read_yaml
+
+    said = read_json(path) if path.suffix.lower() == ".json" else read_yaml(path)
+    if isinstance(said, dict) and isinstance(said.get("question"), dict):
+        said = said["question"]
+    if not isinstance(said, dict):
+        raise BadInputError(f"{path}: a question is a mapping, e.g. verb: goodput")
+    return question_of(said, str(path))
+
+
+def question_text(question: Question) -> str:
+    """A question as a YAML file."""
+    import yaml
+
+    return yaml.safe_dump(question.given, sort_keys=False, allow_unicode=True)
+
+
+def question_schema(of: type[Question]) -> dict[str, Any]:
+    """The JSON Schema of a verb's question, as a file holds it."""
+    from pydantic import TypeAdapter
+
+    properties: dict[str, Any] = {"verb": {"const": of.VERB}}
+    for leaf in leaves(of):
+        said = leaf.about
+        found = {"description": sentence(said), **TypeAdapter(leaf.type).json_schema()}
+        bounds = {
+            "minimum": said.least,
+            "exclusiveMinimum": said.above,
+            "maximum": said.most,
+            "exclusiveMaximum": said.below,
+            "enum": list(said.choices) or None,
+        }
+        found |= {key: bound for key, bound in bounds.items() if bound is not None}
+        if not leaf.required:
+            found["default"] = _plain(leaf.default)
+        properties[leaf.name] = found
+    return {
+        "title": f"{of.VERB}: question",
+        "description": (of.__doc__ or "").split("\n\nFields:")[0].strip(),
+        "type": "object",
+        "properties": properties,
+        "required": ["verb", *(leaf.name for leaf in leaves(of) if leaf.required)],
+        "additionalProperties": False,
+    }

@@ -1,0 +1,30 @@
+// Forms made from the fields of a verb's question: the server says what they are about, nothing is stated here again.
+
+import { h } from "./dom.js";
+import { choice, figure, named, options, toggle, words } from "./fields.js";
+
+function made(one, value) {
+  const given = { name: one.name, placeholder: one.unset, title: one.label };
+  const start = value ?? one.default ?? "";
+  if (one.kind === "switch") return toggle(one.label, Boolean(start));
+  if (one.kind === "choice") return choice(one.label, one.choices, start, given);
+  if (one.kind === "figure") return figure(one.label, start, { ...given, min: one.least, max: one.most, step: one.whole ? 1 : "any" });
+  if (one.choices.length) return named(one.label, one.choices.map((name) => [name]), start, given);
+  return words(one.label, start, given);
+}
+
+/** The fields of a question in groups, those that few need folded away. `values`: what stands in some at first;
+ * `without`: options that the page asks for elsewhere. `options()` says what differs from the defaults. */
+export function questionForm(fields, { values = {}, without = [] } = {}) {
+  const shown = fields.filter((one) => !without.includes(one.name));
+  const held = Object.fromEntries(shown.map((one) => [one.name, made(one, values[one.name])]));
+  const elements = (some) => h("div", { class: "fields" }, some.map((one) => held[one.name].element));
+  const more = shown.filter((one) => !one.basic), groups = [...new Set(more.map((one) => one.group))];
+  const defaults = Object.fromEntries(shown.map((one) => [one.name, one.default ?? ""]));
+  return {
+    element: h("div", {}, elements(shown.filter((one) => one.basic)), more.length ? h("details", {}, h("summary", {}, "Advanced"),
+      groups.map((group) => h("fieldset", {}, h("legend", {}, group), elements(more.filter((one) => one.group === group))))) : ""),
+    options: () => options(held, defaults),
+    field: (name) => held[name],
+  };
+}

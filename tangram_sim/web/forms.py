@@ -1,0 +1,49 @@
+"""Forms of the page, derived from the fields of questions: what is asked, offered and checked."""
+
+from typing import Any, Literal, get_args
+
+from tangram_sim.fields import Leaf, leaves, sentence
+from tangram_sim.questions.question import question_type
+from tangram_sim.web.documents import FieldChoice
+
+
+def form_fields(verb: str) -> list[FieldChoice]:
+    """The fields of the form of a verb: those of its question that are options and may be set on a page."""
+    return [_field(leaf) for leaf in page_leaves(verb) if not leaf.about.positional]
+
+
+def page_leaves(verb: str) -> list[Leaf]:
+    """The fields of a verb's question that may be set on a page."""
+    return [leaf for leaf in leaves(question_type(verb)) if leaf.about.on_page]
+
+
+def _field(leaf: Leaf) -> FieldChoice:
+    said = leaf.about
+    names = said.choices or (said.suggested() if said.suggested is not None else ())
+    default: Any = leaf.default if isinstance(leaf.default, str | float | int) else None
+    return FieldChoice(
+        name=leaf.option,
+        kind=_kind(leaf),
+        label=sentence(said).rstrip("."),
+        group=said.group,
+        basic=said.basic,
+        default=default,
+        choices=list(names),
+        least=said.above if said.least is None else said.least,
+        most=said.below if said.most is None else said.most,
+        whole=_is_of(leaf.type, int),
+        required=leaf.required,
+        unset=said.unset,
+    )
+
+
+def _kind(leaf: Leaf) -> Literal["figure", "switch", "choice", "text"]:
+    if leaf.about.choices:
+        return "choice"
+    if _is_of(leaf.type, bool):
+        return "switch"
+    return "figure" if _is_of(leaf.type, int) or _is_of(leaf.type, float) else "text"
+
+
+def _is_of(kind: Any, wanted: type) -> bool:
+    return kind is wanted or wanted in get_args(kind)
