@@ -1,4 +1,4 @@
-"""DeepSpeed: its JSON configuration, and the arguments of its `PipelineModule` (0.19).
+"""DeepSpeed: its JSON configuration, and the arguments of its `PipelineModule` (0.19.8).
 
 Ranks of `ProcessTopology(axes=[pipe, data, model])` count model fastest, then data, pipe: as plans do. Its
 partitions even out layers over stages (`PipelineModule._partition_layers`), so no other cut can be asked for;
@@ -11,26 +11,36 @@ from typing import Any
 from tangram_sim.datafiles import parse_json
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.megatron import chunks_of
-from tangram_sim.export.uniform import check_ranks, require
-from tangram_sim.planners.uniform.frameworks import DEEPSPEED
+from tangram_sim.export.uniform import check_ranks
+from tangram_sim.planners.uniform.framework_models import AUTOEP_PRESETS
 from tangram_sim.planners.uniform.shape import Shape, UniformPlan
 
 FILE, PIPELINE_FILE = "ds_config.json", "pipeline.json"
+LEARNING_RATE = 3e-4  # stated, for DeepSpeed takes 1e-3 where none is; yours to change
 _DTYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": ""}
 _OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "lamb": "Lamb", "sgd": "SGD", "lion": "Lion"}
 
 
 def config(plan: UniformPlan) -> dict[str, Any]:
-    """DeepSpeed's JSON configuration of the plan, as a mapping. Raises CannotExportError."""
+    """DeepSpeed's JSON configuration of the plan, as a mapping."""
     shape, job = plan.shape, plan.job
-    require(DEEPSPEED, plan)
+    # One replica has nothing to shard: stage 1 keeps its gradients in fp32, which stage 0 does not in bf16.
+    zero = plan.zero_stage or (1 if job.dtype == "bf16" and shape.dp == 1 else 0)
     found: dict[str, Any] = {
         "train_batch_size": job.global_batch,
         "train_micro_batch_size_per_gpu": plan.microbatch_per_rank,
         "gradient_accumulation_steps": plan.microbatches,
-        "optimizer": {"type": _OPTIMIZERS[job.optimizer], "params": {}},
-        "zero_optimization": {"stage": plan.zero_stage},
+        "optimizer": {"type": _OPTIMIZERS[job.optimizer], "params": {"lr": LEARNING_RATE}},
+        "zero_optimization": {"stage": zero},
     }
+    if zero == 1 and job.dtype == "bf16":
+        found["data_types"] = {"grad_accum_dtype": "fp32"}  # as plans count them; else bf16
+    if shape.ep > 1:
+        found["expert_parallel"] = {
+            "enabled": True,
+            "autoep_size": shape.ep,
+            "preset_model": AUTOEP_PRESETS[plan.model.family],
+        }
     if _DTYPES[job.dtype]:
         found[_DTYPES[job.dtype]] = {"enabled": True}
     if shape.tp > 1 and shape.pp == 1:
@@ -50,15 +60,14 @@ def pipeline(plan: UniformPlan) -> dict[str, Any]:
 
 
 def write(plan: UniformPlan) -> tuple[dict[str, str], list[str]]:
-    """(file text by name, notes to the user). Raises CannotExportError."""
+    """(file text by name, notes to the user)."""
     files = {FILE: json.dumps(config(plan), indent=1) + "\n"}
     files[PIPELINE_FILE] = json.dumps(pipeline(plan), indent=1) + "\n"
     notes = [
+        f"the learning rate in {FILE} is {LEARNING_RATE:g}: change it to yours",
         f"{PIPELINE_FILE} holds arguments for `PipelineModule` and its topology: your program passes them; "
-        "put the name of your block's class behind `type:`"
+        "put the name of your block's class behind `type:`",
     ]
-    if plan.shape.tp > 1 and plan.shape.pp > 1:
-        notes.append("tensor parallelism inside stages is your model's to do: the topology gives its groups")
     if plan.shape.pp == 1:
         notes.append(
             "recomputation is your model's to switch on: whole layers in this plan"
@@ -74,12 +83,13 @@ def read(text: str, pipeline_text: str, ranks: tuple[int, ...]) -> Shape:
         whole, found = parse_json(text, FILE), parse_json(pipeline_text, PIPELINE_FILE)
         axes = dict(zip(found["topology"]["axes"], found["topology"]["dims"], strict=True))
         pp, dp, tp, blocks = axes["pipe"], axes["data"], axes["model"], int(found["layers"])
+        ep = int(whole.get("expert_parallel", {}).get("autoep_size", 1))
         batch = whole["train_micro_batch_size_per_gpu"] * whole["gradient_accumulation_steps"] * dp
         agrees = batch == whole["train_batch_size"] and not blocks % pp
     except (ArithmeticError, ValueError, KeyError, TypeError) as error:
         raise BadInputError(f"{FILE} or {PIPELINE_FILE}: malformed: {error}") from None
     if not agrees:
         raise BadInputError(f"{FILE}: batch sizes or layers do not agree with dp {dp} and pp {pp}")
-    shape = Shape(tp, 1, dp, 1, chunks_of([blocks // pp] * pp, pp), ranks)
+    shape = Shape(tp, 1, dp, ep, chunks_of([blocks // pp] * pp, pp), ranks)
     check_ranks(shape)
     return shape

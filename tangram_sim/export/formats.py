@@ -4,10 +4,12 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tangram_sim.errors import TangramError, unknown_name
-from tangram_sim.export import deepspeed, launch, megatron, rankmap, schedule_csv, torchtitan
-from tangram_sim.export.uniform import CannotExportError, uniform_of
-from tangram_sim.planners.uniform.shape import UniformPlan
+from tangram_sim.errors import BadInputError, TangramError, unknown_name
+from tangram_sim.export import deepspeed, flagscale, launch, megatron, rankmap, schedule_csv, torchtitan
+from tangram_sim.export.uniform import CannotExportError, require
+from tangram_sim.planners.uniform.framework_models import model_objections
+from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, Framework, framework_named
+from tangram_sim.planners.uniform.shape import UniformPlan, uniform_view
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules.named import schedule_named
 
@@ -20,20 +22,42 @@ class Exported:
     notes: tuple[str, ...]
 
 
-def export(plan: Plan, to: str, source: str = "") -> Exported:
-    """The launch configuration of a plan for a framework; `source` is its file, for the advice in a refusal.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be written of a plan: which version of the framework, and whether it may differ.
 
-    Raises UnknownNameError for another format, CannotExportError for a plan that a framework cannot express.
+    `differing`: write also what trains another model than the planned one, with every difference in a note.
+    """
+
+    version: str = ""  # the newest
+    differing: bool = False
+
+
+ANY_VERSION = Wanted()
+
+
+def export(plan: Plan, to: str, source: str = "", *, version: str = "", differing: bool = False) -> Exported:
+    """The launch configuration of a plan for a framework; `source` is its file.
+
+    `version` is the framework's, by default the newest known. `differing` writes files also where the
+    framework has no configuration for all of the model. Raises UnknownNameError for another format or
+    version, CannotExportError for a plan that a framework cannot express.
     """
     if to not in FORMATS:
         raise unknown_name("format", to, FORMATS)
+    if version and to not in FRAMEWORKS:
+        raise BadInputError(
+            f"`framework_version={version}`: {to} is no framework; those are {', '.join(FRAMEWORKS)}"
+        )
+    if to in FRAMEWORKS:
+        framework_named(to, version)
     try:
-        return FORMATS[to](plan)
+        return FORMATS[to](plan, Wanted(version, differing))
     except CannotExportError as error:
-        raise CannotExportError(f"{error}\n{_instead(plan, to, source)}") from None
+        raise CannotExportError(f"{error}\n{_instead(plan, to, source, differing)}") from None
 
 
-def _instead(plan: Plan, to: str, source: str) -> str:
+def _instead(plan: Plan, to: str, source: str, differing: bool) -> str:
     """A hint: formats that can express this plan, and the command that finds a plan for the framework.
 
     A plan's file stands for its model and its cluster.
@@ -41,18 +65,29 @@ def _instead(plan: Plan, to: str, source: str) -> str:
     able = [name for name in FORMATS if name != to and _writes(plan, name)]
     job, given = plan.job, shlex.quote(source)
     asked = f"{given} {given}" if source else f"{plan.model.name} {plan.cluster.name}"
+    written = f"it can be written as {', '.join(f'`to={name}`' for name in able)}"
+    if not differing and to in FRAMEWORKS and model_objections(to, FRAMEWORKS[to].version, plan.model):
+        return f"{written}; `differing=true` writes files that train a model without what is named above"
     return (
-        f"it can be written as {', '.join(f'`to={name}`' for name in able)}; `tangram plan {asked} "
+        f"{written}; `tangram plan {asked} "
         f"--global-batch {job.global_batch} --seq {job.seq} --for {to}` looks for a plan that it can express"
     )
 
 
 def _writes(plan: Plan, to: str) -> bool:
     try:
-        FORMATS[to](plan)
+        FORMATS[to](plan, ANY_VERSION)
     except CannotExportError:
         return False
     return True
+
+
+def _framework(plan: Plan, name: str, wanted: Wanted) -> tuple[Framework, list[str]]:
+    """The rules that a plan keeps, and what of the model they do not know. Raises CannotExportError."""
+    framework = framework_named(name, wanted.version)
+    require(framework, plan, differing=wanted.differing)
+    missing = model_objections(framework.name, framework.version, plan.model)
+    return framework, [f"another model is trained: {reason}" for reason in missing]
 
 
 def _what(plan: Plan) -> str:
@@ -84,13 +119,13 @@ def _started(
     return text, notes
 
 
-def _rankmap(plan: Plan) -> Exported:
+def _rankmap(plan: Plan, _: Wanted = ANY_VERSION) -> Exported:
     text = rankmap.write(plan)
     _same(rankmap.read(text), plan.pipelines, rankmap.FILE)
     return Exported({rankmap.FILE: text}, ())
 
 
-def _torchrun(plan: Plan) -> Exported:
+def _torchrun(plan: Plan, _: Wanted) -> Exported:
     text, notes = _started(plan, rankmap.gpus_in_order(plan))
     notes.insert(0, f"torchrun starts processes; what each does is in {rankmap.FILE}, for your program")
     return Exported({launch.FILE: text, **_rankmap(plan).files}, tuple(notes))
@@ -112,31 +147,44 @@ def _pooled(
     return Exported({**files, launch.FILE: text}, (*notes, *more))
 
 
-def _megatron(plan: Plan) -> Exported:
-    uniform = uniform_of(plan, "Megatron-LM")
+def _megatron(plan: Plan, wanted: Wanted) -> Exported:
+    _, differences = _framework(plan, "megatron", wanted)
+    uniform = uniform_view(plan)
     text, notes = megatron.write(uniform)
     _same(megatron.read(text, uniform.shape.ranks), uniform.shape, megatron.FILE)
     program = launch.StartedProgram(tuple(shlex.split(text)), megatron.environment(uniform))
-    return _pooled(plan, uniform, {megatron.FILE: text}, notes, program)
+    return _pooled(plan, uniform, {megatron.FILE: text}, differences + notes, program)
 
 
-def _torchtitan(plan: Plan) -> Exported:
-    uniform = uniform_of(plan, "TorchTitan")
-    text, notes = torchtitan.write(uniform)
-    found = torchtitan.read(text, uniform.shape.ranks, plan.model.layers)
-    _same(found, uniform.shape, torchtitan.FILE)
-    return _pooled(plan, uniform, {torchtitan.FILE: text}, notes)
+def _torchtitan(plan: Plan, wanted: Wanted) -> Exported:
+    framework, differences = _framework(plan, "torchtitan", wanted)
+    uniform = uniform_view(plan)
+    files, arguments, notes = torchtitan.write(framework, uniform)
+    _same(torchtitan.read(files, uniform.shape.ranks, plan.model.layers), uniform.shape, "TorchTitan's file")
+    return _pooled(plan, uniform, files, differences + notes, launch.StartedProgram(arguments))
 
 
-def _deepspeed(plan: Plan) -> Exported:
-    uniform = uniform_of(plan, "DeepSpeed")
+def _deepspeed(plan: Plan, wanted: Wanted) -> Exported:
+    _framework(plan, "deepspeed", wanted)
+    uniform = uniform_view(plan)
     files, notes = deepspeed.write(uniform)
     found = deepspeed.read(files[deepspeed.FILE], files[deepspeed.PIPELINE_FILE], uniform.shape.ranks)
     _same(found, uniform.shape, deepspeed.FILE)
     return _pooled(plan, uniform, files, notes)
 
 
-def _schedule(plan: Plan) -> Exported:
+def _flagscale(plan: Plan, wanted: Wanted) -> Exported:
+    _, differences = _framework(plan, "flagscale", wanted)
+    text, arguments, notes = flagscale.write(plan)
+    ranks = rankmap.gpus_in_order(plan)
+    _same(flagscale.same(text, plan, ranks), True, flagscale.FILE)
+    ordered = any(stage.layout.tp > 1 for stage in plan.pipelines[0].stages)
+    environment = (("CUDA_DEVICE_MAX_CONNECTIONS", "1"),) if ordered else ()
+    script, more = _started(plan, ranks, launch.StartedProgram(arguments, environment))
+    return Exported({flagscale.FILE: text, launch.FILE: script}, (*differences, *notes, *more))
+
+
+def _schedule(plan: Plan, _: Wanted) -> Exported:
     files = schedule_csv.write(plan)
     schedule = schedule_named(plan.job.schedule)
     for number, pipeline in enumerate(plan.pipelines):
@@ -149,11 +197,12 @@ def _schedule(plan: Plan) -> Exported:
     return Exported(files, (note,))
 
 
-FORMATS: dict[str, Callable[[Plan], Exported]] = {
+FORMATS: dict[str, Callable[[Plan, Wanted], Exported]] = {
     "rankmap": _rankmap,
     "torchrun": _torchrun,
     "megatron": _megatron,
     "torchtitan": _torchtitan,
     "deepspeed": _deepspeed,
+    "flagscale": _flagscale,
     "torch-pipeline-csv": _schedule,
 }

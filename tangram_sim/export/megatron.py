@@ -1,4 +1,4 @@
-"""Megatron-LM: the arguments of `pretrain_gpt.py` (megatron/training/arguments.py; megatron-core 0.16).
+"""Megatron-LM: the arguments of `pretrain_gpt.py` (megatron/training/arguments.py, core_v0.16.1).
 
 Ranks count tp, cp, dp, pp from fastest to slowest (megatron.core.parallel_state, order tp-cp-ep-dp-pp): as
 plans do. Uneven cuts are `--pipeline-model-parallel-layout`: stages between bars, chunk by chunk when
@@ -10,18 +10,19 @@ from typing import Any
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.megatron_model import model_words
-from tangram_sim.export.uniform import check_ranks, require
-from tangram_sim.planners.uniform.frameworks import MEGATRON
+from tangram_sim.export.uniform import check_ranks
+from tangram_sim.models import Model
 from tangram_sim.planners.uniform.shape import Shape, UniformPlan
+from tangram_sim.training.job import Job
 
 FILE = "megatron.args"
-_DTYPES = {
-    "bf16": "--bf16",
-    "fp16": "--fp16",
-    "fp32": "",
-    "fp8": "--bf16 --fp8-format hybrid",
-    "mxfp8": "--bf16 --fp8-format e4m3 --fp8-recipe mxfp8",
-    "nvfp4": "--bf16 --fp4-format e2m1",
+DTYPES: dict[str, tuple[tuple[str, str | None], ...]] = {
+    "bf16": (("--bf16", None),),
+    "fp16": (("--fp16", None),),
+    "fp32": (),
+    "fp8": (("--bf16", None), ("--fp8-format", "hybrid")),
+    "mxfp8": (("--bf16", None), ("--fp8-format", "e4m3"), ("--fp8-recipe", "mxfp8")),
+    "nvfp4": (("--bf16", None), ("--fp4-format", "e2m1")),
 }
 _OPTIMIZERS = {"adamw": "adam", "adam": "adam", "sgd": "sgd", "momentum": "sgd"}
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
@@ -44,54 +45,80 @@ def layout_text(layers: tuple[tuple[tuple[int, int], ...], ...]) -> str:
 
 
 def write(plan: UniformPlan) -> tuple[str, list[str]]:
-    """(file text, notes to the user). Raises CannotExportError."""
+    """(file text, notes to the user) of a plan that keeps the framework's rules."""
     shape, job = plan.shape, plan.job
-    require(MEGATRON, plan)
     words: dict[str, Any] = {
         "--tensor-model-parallel-size": shape.tp,
         "--pipeline-model-parallel-size": shape.pp,
         "--context-parallel-size": shape.cp,
         "--expert-model-parallel-size": shape.ep,
+        "--expert-tensor-parallel-size": shape.tp,
     }
     if shape.pp > 1 and (shape.vpp > 1 or not _even(shape)):
         words["--pipeline-model-parallel-layout"] = layout_text(shape.layers)
-    shape_words, notes = model_words(plan.model)
-    words |= shape_words
-    if not (job.dropout and all(block.usually_drops for block in plan.model.blocks)):
+    shape_words, notes = model_words(plan.model, shape.tp)
+    words |= shape_words | training_words(job, plan.model)
+    words |= {"--micro-batch-size": plan.microbatch_per_rank, "--attention-backend": "auto"}
+    words |= _states(plan.zero_stage)
+    if plan.sequence_parallel:
+        words["--sequence-parallel"] = None
+    words |= _recomputed(plan.recompute)
+    if plan.recompute == "none":
+        notes.insert(0, "nothing is recomputed in the plan: leave `--recompute-granularity` out")
+    words |= dict(DTYPES[job.dtype])
+    lines = [name if value is None else f"{name} {_quoted(value)}" for name, value in words.items()]
+    return "\n".join(lines) + "\n", notes
+
+
+def training_words(job: Job, model: Model) -> dict[str, Any]:
+    """Arguments of the job, whatever the layout: sequence, batch, optimizer, dropout."""
+    words: dict[str, Any] = {}
+    if not (job.dropout and all(block.usually_drops for block in model.blocks)):
         words |= {"--attention-dropout": 0.0, "--hidden-dropout": 0.0}  # 0.1 by Megatron-LM's default
     words |= {
         "--seq-length": job.seq,
-        "--max-position-embeddings": max(job.seq, plan.model.max_seq),
-        "--micro-batch-size": plan.microbatch_per_rank,
+        "--max-position-embeddings": max(job.seq, model.max_seq),
         "--global-batch-size": job.global_batch,
         "--optimizer": _OPTIMIZERS[job.optimizer],
     }
     if job.optimizer == "sgd":
         words["--sgd-momentum"] = 0.0
-    if plan.zero_stage == 1:
-        words["--use-distributed-optimizer"] = None
-    elif plan.zero_stage:
-        words |= {
-            "--use-megatron-fsdp": None,
-            "--data-parallel-sharding-strategy": _SHARDING[plan.zero_stage],
-            "--ckpt-format": "fsdp_dtensor",
+    return words
+
+
+def _states(zero_stage: int) -> dict[str, Any]:
+    """How weights, gradients and optimizer states are sharded; plans hide their transfers behind compute."""
+    if zero_stage == 0:
+        return {}
+    if zero_stage == 1:
+        return {
+            "--use-distributed-optimizer": None,
+            "--overlap-grad-reduce": None,
+            "--overlap-param-gather": None,
         }
-    if plan.sequence_parallel:
-        words["--sequence-parallel"] = None
-    if plan.recompute == "selective":
-        words["--recompute-granularity"] = "selective"
-    elif plan.recompute == "full":
-        words |= {
-            "--recompute-granularity": "full",
-            "--recompute-method": "uniform",
-            "--recompute-num-layers": 1,
-        }
-    else:
-        notes.insert(0, "nothing is recomputed in the plan: leave `--recompute-granularity` out")
-    lines = [name if value is None else f"{name} {value}" for name, value in words.items()]
-    if _DTYPES[job.dtype]:
-        lines.append(_DTYPES[job.dtype])
-    return "\n".join(lines) + "\n", notes
+    return {
+        "--use-megatron-fsdp": None,
+        "--data-parallel-sharding-strategy": _SHARDING[zero_stage],
+        "--ckpt-format": "fsdp_dtensor",
+        "--no-gradient-accumulation-fusion": None,
+    }
+
+
+def _recomputed(recompute: str) -> dict[str, Any]:
+    if recompute == "none":
+        return {}
+    if recompute == "selective":
+        return {"--recompute-granularity": "selective"}
+    return {
+        "--recompute-granularity": "full",
+        "--recompute-method": "uniform",
+        "--recompute-num-layers": 1,
+    }
+
+
+def _quoted(value: Any) -> str:
+    """A value as one word of a shell: patterns of layers hold brackets and stars, layouts bars."""
+    return shlex.quote(str(value))
 
 
 def environment(plan: UniformPlan) -> tuple[tuple[str, str], ...]:

@@ -1,46 +1,49 @@
-"""A model as arguments of Megatron-LM (megatron/training/arguments.py), with notes on what they cannot say.
+"""A model as arguments of Megatron-LM (megatron/training/arguments.py, core_v0.16.1).
 
 Its defaults are GPT's: layer norms with biases, learned positions, GELU, one matrix for embedding and output.
-Every difference is written out, so that the trained model has the parameters that were planned for.
+Every difference is written out, so that the trained model is the one that was planned for. What no flag says
+is in `tangram_sim.planners.uniform.framework_models`.
 """
 
 from itertools import groupby
 from typing import Any
 
-from tangram_sim.models import Attention, Experts, FeedForward, Model
+from tangram_sim.models import Experts, FeedForward, Model
+from tangram_sim.planners.uniform.framework_models import attentions, feed_forwards, linear_biases
 
-_NO_WORDS = {  # families whose activation a flag of its own names, or none
-    "nemotron": "--squared-relu",
-}
-_GELU_GATED = ("gemma2", "gemma3_text")
+_UPDATE_RATE = (
+    0.001  # of correction biases: what DeepSeek-V3 was trained with (arXiv:2412.19437, section 4.2)
+)
+_LARGEST_MULTIPLE = 128  # of the vocabulary: Megatron-LM's own default
 
 
-def model_words(model: Model) -> tuple[dict[str, Any], list[str]]:
-    """(arguments, notes on what they cannot say); an argument with value None is a switch."""
+def model_words(model: Model, tp: int = 1) -> tuple[dict[str, Any], list[str]]:
+    """(arguments, notes on what they leave to the user); an argument with value None is a switch."""
     words: dict[str, Any] = {"--num-layers": model.layers, "--hidden-size": model.hidden}
-    notes = []
-    attentions = dict.fromkeys(block.attention for block in model.blocks)
-    parts = dict.fromkeys(block.feed_forward for block in model.blocks)
-    if len(attentions) > 1:
-        notes.append("its layers differ in attention (windows, heads): the first one's is written")
-    if any(block.parallel for block in model.blocks):
-        notes.append("attention and feed-forward read the same input in it, which Megatron-LM does not do")
-    attention = model.blocks[0].attention
-    words |= _attention(attention, notes)
-    words |= _feed_forward(model, list(parts), notes)
-    words |= _biases(attention, next(iter(parts)), notes)
+    words |= _attention(model)
+    words |= _feed_forward(model)
+    words |= _biases(model)
     words["--normalization"] = "LayerNorm" if model.blocks[-1].norm_bias else "RMSNorm"
     if model.norm_epsilon:
         words["--norm-epsilon"] = model.norm_epsilon
+    if model.details.zero_centred_norms:
+        words["--apply-layernorm-1p"] = None
     words |= _positions(model)
-    notes += _not_stated(model)
     if not model.tied:
         words["--untie-embeddings-and-output-weights"] = None
-    notes.append(f"tokenizer ({model.vocab} tokens), data and learning rate are yours to give")
+    vocabulary, notes = _vocabulary(model, tp)
+    words |= vocabulary
+    notes += _not_stated(model)
+    if model.details.predicted_tokens:
+        notes.append(
+            f"the published model also predicts {model.details.predicted_tokens} tokens further ahead "
+            "(`--mtp-num-layers`): the plan does not, and no flag asks for it"
+        )
     return words, notes
 
 
-def _attention(attention: Attention, notes: list[str]) -> dict[str, Any]:
+def _attention(model: Model) -> dict[str, Any]:
+    attention, details = attentions(model)[0], model.details
     words: dict[str, Any] = {"--num-attention-heads": attention.heads}
     if attention.kv_rank:
         words |= {
@@ -49,6 +52,7 @@ def _attention(attention: Attention, notes: list[str]) -> dict[str, Any]:
             "--qk-head-dim": attention.head_dim - attention.rope_dim,
             "--qk-pos-emb-head-dim": attention.rope_dim,
             "--v-head-dim": attention.value_dim,
+            "--qk-layernorm": None,  # of the latents, without which their norms are missing
         }
         if attention.query_rank:
             words["--q-lora-rank"] = attention.query_rank
@@ -56,71 +60,148 @@ def _attention(attention: Attention, notes: list[str]) -> dict[str, Any]:
         words["--kv-channels"] = attention.head_dim
         if attention.kv_heads != attention.heads:
             words |= {"--group-query-attention": None, "--num-query-groups": attention.kv_heads}
-    if attention.norm_parameters == 2 * attention.head_dim:
-        words["--qk-layernorm"] = None
-    elif attention.norm_parameters:
-        notes.append("its attention has weights of its own (sinks, norms over all heads): yours to give")
-    for has, what in (
-        (attention.linear, "linear attention"),
-        (attention.output_gate, "a gate on the output of attention"),
-        (attention.index_heads, "sparse attention"),
-        (attention.window, f"a window of {attention.window} tokens (`--window-size`)"),
-    ):
-        if has:
-            notes.append(f"it has {what}: yours to give")
+        if attention.norm_parameters == 2 * attention.head_dim and not details.sinks:
+            words["--qk-layernorm"] = None
+    if details.query_key_l2_norm:
+        words["--qk-l2-norm"] = None
+    if details.sinks:
+        words["--softmax-type"] = "learnable"
+    return words | _windows(model)
+
+
+def _windows(model: Model) -> dict[str, Any]:
+    """A window of W tokens looks W - 1 back; which layers have it is a list where some do not."""
+    windows = [0 if block.attention.linear else block.attention.window for block in model.blocks]
+    width = max(windows)
+    if not width or model.blocks[0].attention.index_heads:
+        return {}
+    words = {"--window-size": f"{width - 1},0"}
+    if not all(windows):
+        words["--window-attn-skip-freq"] = _pattern([int(window > 0) for window in windows])
     return words
 
 
-def _feed_forward(model: Model, parts: list[FeedForward | Experts], notes: list[str]) -> dict[str, Any]:
-    dense = [part for part in parts if isinstance(part, FeedForward)]
-    sparse = [part for part in parts if isinstance(part, Experts)]
-    if len(dense) > 1 or len(sparse) > 1:
-        notes.append("its feed-forwards have several sizes: the first one's is written")
+def _feed_forward(model: Model) -> dict[str, Any]:
+    dense, sparse = feed_forwards(model)
     words: dict[str, Any] = {"--ffn-hidden-size": (dense or sparse)[0].width}
     if sparse:
-        experts = sparse[0]
-        words |= {
-            "--num-experts": experts.experts,
-            "--moe-router-topk": experts.active,
-            "--moe-ffn-hidden-size": experts.width,
-        }
-        if experts.shared_width:
-            words["--moe-shared-expert-intermediate-size"] = experts.shared_width
+        words |= _experts(model, sparse[0])
         if dense:
-            words["--moe-layer-freq"] = _layer_pattern(model)
-    if parts[0].gated:
-        words["--swiglu"] = None
-        if model.family in _GELU_GATED:
-            notes.append("its gate is GELU: `--swiglu` has the same shapes and SiLU")
-    elif model.family in _NO_WORDS:
-        words[_NO_WORDS[model.family]] = None
+            words["--moe-layer-freq"] = _pattern(
+                [int(isinstance(block.feed_forward, Experts)) for block in model.blocks]
+            )
+    return words | _activation(model, (dense or sparse)[0])
+
+
+def _activation(model: Model, part: FeedForward | Experts) -> dict[str, Any]:
+    details = model.details
+    if part.gated and details.activation_limit:
+        return {
+            "--quick-geglu": None,
+            "--glu-linear-offset": 1.0,
+            "--activation-func-clamp-value": details.activation_limit,
+        }
+    if part.gated:
+        return {"--swiglu": None}
+    return {"--squared-relu": None} if details.activation == "relu2" else {}
+
+
+def _experts(model: Model, experts: Experts) -> dict[str, Any]:
+    details = model.details
+    words: dict[str, Any] = {
+        "--num-experts": experts.experts,
+        "--moe-router-topk": experts.active,
+        "--moe-ffn-hidden-size": experts.width,
+        "--moe-grouped-gemm": None,
+        "--moe-token-dispatcher-type": "alltoall",
+        "--moe-router-dtype": "fp32",
+    }
+    if experts.shared_width:
+        words["--moe-shared-expert-intermediate-size"] = experts.shared_width
+    if experts.shared_gate:
+        words["--moe-shared-expert-gate"] = None
+    score = details.router_score or "softmax"
+    words["--moe-router-score-function"] = score
+    if score == "softmax" and (experts.active == 1 or not details.router_renormalised):
+        words["--moe-router-pre-softmax"] = None
+    if details.router_correction:
+        words |= {
+            "--moe-router-enable-expert-bias": None,
+            "--moe-router-bias-update-rate": _UPDATE_RATE,
+        }
+    if details.router_groups > 1:
+        words |= {
+            "--moe-router-num-groups": details.router_groups,
+            "--moe-router-group-topk": details.router_groups_kept,
+        }
+    if details.router_scale != 1.0:
+        words["--moe-router-topk-scaling-factor"] = details.router_scale
+    if details.auxiliary_loss:
+        by_sequence = details.auxiliary_loss_by_sequence
+        words |= {
+            "--moe-router-load-balancing-type": "seq_aux_loss" if by_sequence else "aux_loss",
+            "--moe-aux-loss-coeff": details.auxiliary_loss,
+        }
+    else:
+        words["--moe-router-load-balancing-type"] = "none"
     return words
 
 
-def _layer_pattern(model: Model) -> str:
-    """Which layers are mixtures of experts, as Megatron-LM evaluates it: `([0]*3+[1]*58)`."""
-    runs = groupby(int(isinstance(block.feed_forward, Experts)) for block in model.blocks)
-    return f"({'+'.join(f'[{kind}]*{len(list(same))}' for kind, same in runs)})"
+def _pattern(kinds: list[int]) -> str:
+    """A kind per layer, as Megatron-LM evaluates it: `([0]*3+[1]*58)`."""
+    runs = [(kind, len(list(same))) for kind, same in groupby(kinds)]
+    return f"({'+'.join(f'[{kind}]*{count}' for kind, count in runs)})"
 
 
-def _biases(attention: Attention, part: FeedForward | Experts, notes: list[str]) -> dict[str, Any]:
+def _biases(model: Model) -> dict[str, Any]:
     """Biases of linear layers: all, none, or those of queries, keys and values alone."""
-    given = (attention.qkv_bias, attention.out_bias, part.bias)
-    if all(given):
+    given = linear_biases(model)
+    if given == {(True, True, True)}:
         return {}
-    words: dict[str, Any] = {"--disable-bias-linear": None}
-    if given == (True, False, False):
-        words["--add-qkv-bias"] = None
-    elif any(given):
-        notes.append("some of its linear layers have biases and others do not: none are written")
-    return words
+    return {"--disable-bias-linear": None} | (
+        {"--add-qkv-bias": None} if given == {(True, False, False)} else {}
+    )
 
 
 def _positions(model: Model) -> dict[str, Any]:
+    details = model.details
     if model.positions:
         return {"--position-embedding-type": "learned_absolute"}
-    base = {"--rotary-base": round(model.rotary_base)} if model.rotary_base else {}
-    return {"--position-embedding-type": "rope", **base}
+    words: dict[str, Any] = {"--position-embedding-type": "rope"}
+    if model.rotary_base:
+        words["--rotary-base"] = round(model.rotary_base)
+    if details.rotary_share != 1.0:
+        words["--rotary-percent"] = details.rotary_share
+    if details.rope_free_every:
+        words["--no-rope-freq"] = details.rope_free_every
+    method, factor = details.scaling_type, details.scaling("factor", 1.0)
+    if model.blocks[0].attention.kv_rank:
+        # Its own default is YaRN by a factor of 40, as DeepSeek's.
+        words["--rope-type"] = "yarn" if method == "yarn" else "rope"
+        if method != "yarn":
+            words["--no-rope-fusion"] = None
+        else:
+            words |= {
+                "--rotary-scaling-factor": factor,
+                "--mscale": details.scaling("mscale", 1.0),
+                "--mscale-all-dim": details.scaling("mscale_all_dim", 0.0),
+            }
+    elif method == "llama3":
+        words |= {"--use-rope-scaling": None, "--rope-scaling-factor": factor}
+    elif method == "linear":
+        words["--rotary-seq-len-interpolation-factor"] = round(factor)
+    return words
+
+
+def _vocabulary(model: Model, tp: int) -> tuple[dict[str, Any], list[str]]:
+    """The vocabulary without padding, which the plan counts none of, where ranks share it evenly."""
+    multiple = _LARGEST_MULTIPLE
+    while multiple > 1 and model.vocab % (multiple * tp):
+        multiple //= 2
+    words = {"--vocab-size": model.vocab, "--make-vocab-size-divisible-by": multiple}
+    padded = -model.vocab % (multiple * tp)
+    notes = [f"the vocabulary is padded by {padded} tokens that the plan does not count"] if padded else []
+    return words, notes
 
 
 def _not_stated(model: Model) -> list[str]:

@@ -1,35 +1,54 @@
-"""TorchTitan: sections of its configuration as TOML, as 0.2 reads it (`torchtitan/config/job_config.py`).
+"""TorchTitan: a TOML file as 0.2.2 reads it, a recipe of Python as 0.3.0 does, and both read back.
 
 Ranks count tp, cp, dp, pp from fastest to slowest (torchtitan.distributed.parallel_dims: mesh pp, batch, cp,
 tp), as plans do. Cuts are `module_fqns_per_model_part`: the modules of every place, all first chunks first.
 """
 
+import ast
 import json
 import tomllib
 from typing import Any
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.megatron import chunks_of
-from tangram_sim.export.uniform import check_ranks, require
-from tangram_sim.planners.uniform.frameworks import TORCHTITAN
+from tangram_sim.export.uniform import check_ranks
+from tangram_sim.planners.uniform.framework_models import Flavor, flavor_of
+from tangram_sim.planners.uniform.frameworks import Framework
 from tangram_sim.planners.uniform.shape import Shape, UniformPlan
 
-FILE = "torchtitan.toml"
+TOML_FILE = "torchtitan.toml"
+RECIPE = "tangram_recipe"
+RECIPE_FILE = f"{RECIPE}/config_registry.py"
+FUNCTION = "planned"
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
-# Activation checkpointing from 0.3 on (torchtitan.distributed.activation_checkpoint).
-_RECOMPUTED = {"none": "None", "selective": "`SelectiveAC.Config()`", "full": "`FullAC.Config()`"}
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
-_EMBEDDING, _NORM, _HEAD = "tok_embeddings", "norm", "output"
+_EMBEDDING, _NORM = "tok_embeddings", "norm"
+_HEADS = {"0.2.2": "output", "0.3.0": "lm_head"}
+_CHECKPOINTS = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
+# A function of each module's registry in 0.3.0 that ours starts from: not every flavour has its own.
+_BASES = {
+    "llama3": "llama3_8b",
+    "qwen3": "qwen3_14b",
+    "gpt_oss": "gpt_oss_120b",
+    "deepseek_v3": "deepseek_v3_671b",
+    "kimi_k2_7": "kimi_k2_5",
+}
 
 
-def sections(plan: UniformPlan) -> dict[str, dict[str, Any]]:
-    """The sections `training`, `parallelism` and `activation_checkpoint`. Raises CannotExportError."""
-    shape, job = plan.shape, plan.job
-    require(TORCHTITAN, plan)
-    sharded = plan.zero_stage > 0
+def _training(plan: UniformPlan) -> dict[str, Any]:
     # Without stages it accumulates over batches; with them one batch is cut into microbatches.
-    local = plan.microbatch_per_rank * (plan.microbatches if shape.pp > 1 else 1)
-    parallelism: dict[str, Any] = {
+    local = plan.microbatch_per_rank * (plan.microbatches if plan.shape.pp > 1 else 1)
+    return {
+        "local_batch_size": local,
+        "global_batch_size": plan.job.global_batch,
+        "seq_len": plan.job.seq,
+        "mixed_precision_param": _DTYPES[plan.job.dtype],
+    }
+
+
+def _parallelism(plan: UniformPlan, version: str) -> dict[str, Any]:
+    shape, sharded = plan.shape, plan.zero_stage > 0
+    found: dict[str, Any] = {
         "data_parallel_replicate_degree": 1 if sharded else shape.dp,
         "data_parallel_shard_degree": shape.dp if sharded else 1,
         "fsdp_reshard_after_forward": {2: "never", 3: "always"}.get(plan.zero_stage, "default"),
@@ -38,23 +57,20 @@ def sections(plan: UniformPlan) -> dict[str, dict[str, Any]]:
         "expert_parallel_degree": shape.ep,
         "pipeline_parallel_degree": shape.pp,
     }
+    if version == "0.2.2":
+        found["expert_tensor_parallel_degree"] = shape.tp if shape.ep > 1 else 1
+    else:
+        found["enable_sequence_parallel"] = plan.sequence_parallel or shape.tp == 1
     if shape.pp > 1:
-        parallelism |= {
-            "pipeline_parallel_schedule": SCHEDULES[job.schedule],
+        found |= {
+            "pipeline_parallel_schedule": SCHEDULES[plan.job.schedule],
             "pipeline_parallel_microbatch_size": plan.microbatch_per_rank,
-            "module_fqns_per_model_part": modules_of(shape),
+            "module_fqns_per_model_part": modules_of(shape, _HEADS[version]),
         }
-    training = {
-        "local_batch_size": local,
-        "global_batch_size": job.global_batch,
-        "seq_len": job.seq,
-        "mixed_precision_param": _DTYPES[job.dtype],
-    }
-    checkpoint = {"mode": plan.recompute}
-    return {"training": training, "parallelism": parallelism, "activation_checkpoint": checkpoint}
+    return found
 
 
-def modules_of(shape: Shape) -> list[list[str]]:
+def modules_of(shape: Shape, head: str) -> list[list[str]]:
     """Module names of every chunk, all first chunks first, as TorchTitan's models name them."""
     found = []
     for chunk in range(shape.vpp):
@@ -62,39 +78,116 @@ def modules_of(shape: Shape) -> list[list[str]]:
             start, stop = chunks[chunk] if chunk < len(chunks) else (0, 0)
             found.append([f"layers.{block}" for block in range(start, stop)])
     found[0].insert(0, _EMBEDDING)
-    found[-1] += [_NORM, _HEAD]
+    found[-1] += [_NORM, head]
     return found
 
 
-def write(plan: UniformPlan) -> tuple[str, list[str]]:
-    """(file text, notes to the user). Raises CannotExportError."""
+def write(framework: Framework, plan: UniformPlan) -> tuple[dict[str, str], tuple[str, ...], list[str]]:
+    """(file text by name, arguments of `torchtitan.train`, notes to the user)."""
+    flavor = flavor_of(plan.model, framework.version)
+    if framework.version == "0.2.2":
+        return {TOML_FILE: _toml(plan, flavor)}, ("--job.config_file", TOML_FILE), _notes(flavor)
+    files = {RECIPE_FILE: _recipe(plan, flavor), f"{RECIPE}/__init__.py": ""}
+    return files, ("--module", RECIPE, "--config", FUNCTION), _notes(flavor)
+
+
+def _notes(flavor: Flavor | None) -> list[str]:
+    if flavor is None:
+        return ["no flavour is the planned model: name yours in place of `YOUR_MODULE` and `YOUR_FLAVOR`"]
+    if flavor.more > 0:
+        return [f"its flavour has {flavor.more:,} parameters more (a vision encoder) on its first stage"]
+    return []
+
+
+def _named(flavor: Flavor | None) -> tuple[str, str]:
+    return (flavor.module, flavor.name) if flavor else ("YOUR_MODULE", "YOUR_FLAVOR")
+
+
+def _toml(plan: UniformPlan, flavor: Flavor | None) -> str:
+    module, name = _named(flavor)
+    sections: dict[str, dict[str, Any]] = {
+        "model": {"name": module, "flavor": name},
+        "optimizer": {"name": {"adamw": "AdamW", "adam": "Adam"}[plan.job.optimizer]},
+        "training": _training(plan),
+        "parallelism": _parallelism(plan, "0.2.2"),
+        "activation_checkpoint": {"mode": plan.recompute},
+    }
     lines = []
-    for name, values in sections(plan).items():
-        lines.append(f"[{name}]")
+    for title, values in sections.items():
+        lines.append(f"[{title}]")
         lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         lines.append("")
-    notes = [
-        "0.2: `--job.config_file torchtitan.toml`, with your `[model]` name and flavor; 0.3 reads no TOML: "
-        "put `training` and `parallelism` into the config of your recipe, where the head is called lm_head "
-        f"and activation checkpointing is {_RECOMPUTED[plan.recompute]}"
-    ]
-    return "\n".join(lines), notes
+    return "\n".join(lines)
 
 
-def read(text: str, ranks: tuple[int, ...], blocks: int) -> Shape:
-    """The parallel shape given by the file and by `ranks`, the launch order; `blocks` is the model's depth.
+_RECIPE = '''\
+"""The planned run as TorchTitan 0.3.0 reads it: `--module {recipe} --config {function}`."""
+
+from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+from torchtitan.config import ParallelismConfig, TrainingConfig
+from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
+from torchtitan.models.common.config_utils import decoder_vocab_size
+from torchtitan.models.{module} import model_registry
+from torchtitan.models.{module}.config_registry import {base}
+from torchtitan.trainer import Trainer
+
+TRAINING = {training}
+PARALLELISM = {parallelism}
+
+
+def {function}() -> Trainer.Config:
+    """A run of {module} {name}; data, tokenizer and learning rate are those of `{base}`."""
+    config = {base}()
+    config.model_spec = model_registry("{name}")
+    config.loss = ChunkedLossWrapper.Config(
+        loss_fn=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))
+    )
+    config.training = TrainingConfig(**TRAINING, steps=config.training.steps)
+    config.parallelism = ParallelismConfig(**PARALLELISM)
+    config.activation_checkpoint = {checkpoint}
+    return config
+
+
+__all__ = ["FullAC", "SelectiveAC", "{function}"]
+'''
+
+
+def _recipe(plan: UniformPlan, flavor: Flavor | None) -> str:
+    module, name = _named(flavor)
+    training = _training(plan)
+    if plan.shape.pp > 1 or plan.shape.ep > 1:
+        training["disable_cuda_graphs"] = True  # they know neither stages nor its usual expert dispatch
+    return _RECIPE.format(
+        recipe=RECIPE,
+        function=FUNCTION,
+        module=module,
+        name=name,
+        base=_BASES.get(module, "YOUR_FUNCTION"),
+        training=_literal(training),
+        parallelism=_literal(_parallelism(plan, "0.3.0")),
+        checkpoint=_CHECKPOINTS[plan.recompute],
+    )
+
+
+def _literal(values: dict[str, Any]) -> str:
+    return "{\n" + "".join(f"    {key!r}: {value!r},\n" for key, value in values.items()) + "}"
+
+
+def read(files: dict[str, str], ranks: tuple[int, ...], blocks: int) -> Shape:
+    """The parallel shape given by the files and by `ranks`, the launch order; `blocks` is the model's depth.
 
     Raises BadInputError for malformed text.
     """
+    name = TOML_FILE if TOML_FILE in files else RECIPE_FILE
     try:
-        found = tomllib.loads(text)["parallelism"]
+        found = tomllib.loads(files[name])["parallelism"] if name == TOML_FILE else _read_recipe(files[name])
         tp, cp, ep, pp = (
             int(found[f"{name}_parallel_degree"]) for name in ("tensor", "context", "expert", "pipeline")
         )
         dp = int(found["data_parallel_replicate_degree"]) * int(found["data_parallel_shard_degree"])
         parts = found.get("module_fqns_per_model_part")
-    except (tomllib.TOMLDecodeError, KeyError, ValueError, TypeError) as error:
-        raise BadInputError(f"{FILE}: malformed: {error}") from None
+    except (tomllib.TOMLDecodeError, KeyError, ValueError, TypeError, SyntaxError) as error:
+        raise BadInputError(f"{name}: malformed: {error}") from None
     if parts is None:
         sizes = [blocks]
     else:
@@ -102,3 +195,15 @@ def read(text: str, ranks: tuple[int, ...], blocks: int) -> Shape:
     shape = Shape(tp, cp, dp, ep, chunks_of(sizes, pp), ranks)
     check_ranks(shape)
     return shape
+
+
+def _read_recipe(text: str) -> dict[str, Any]:
+    """The `PARALLELISM` of a recipe, a literal; nothing of the file is run."""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "PARALLELISM" for target in node.targets
+        ):
+            found = ast.literal_eval(node.value)
+            if isinstance(found, dict):
+                return found
+    raise KeyError("PARALLELISM")

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from math import prod
 
 from tangram_sim.errors import TangramError
-from tangram_sim.planners.uniform.frameworks import Framework, objections
-from tangram_sim.planners.uniform.shape import Shape, UniformPlan, uniform_view, unlike
+from tangram_sim.planners.uniform.frameworks import Framework, plan_objections
+from tangram_sim.planners.uniform.shape import Shape
 from tangram_sim.training.plan import Plan
 
 
@@ -20,26 +20,19 @@ def refuse(title: str, reasons: Sequence[str]) -> None:
         raise CannotExportError(f"{title} cannot express this plan:{listed}")
 
 
-def uniform_of(plan: Plan, title: str) -> UniformPlan:
-    """The plan with one set of parallel degrees; identical pipelines become data parallelism.
+def require(framework: Framework, plan: Plan, *, differing: bool = False) -> None:
+    """Raise CannotExportError listing every rule of the framework that the plan breaks.
 
-    Raises CannotExportError with every reason why the framework, which supports only such plans, cannot run
-    it.
+    `differing`: what of the model the framework does not have is no reason.
     """
-    reasons = unlike(plan)
+    reasons = plan_objections(framework, plan, with_model=not differing)
     if plan.job.trainable < 1.0:
         reasons.append(
             f"adapters ({100 * plan.job.trainable:.2g} % of the weights trained): a plan does not say on "
             "which matrices they sit; write the same layout without `lora_rank=` or `trainable=` "
-            f"(`tangram estimate ... -o full.json`), export that, and switch adapters on in {title}"
+            f"(`tangram estimate ... -o full.json`), export that, and switch adapters on in {framework.title}"
         )
-    refuse(title, reasons)
-    return uniform_view(plan)
-
-
-def require(framework: Framework, plan: UniformPlan) -> None:
-    """Raise CannotExportError listing every restriction of the framework that the plan violates."""
-    refuse(framework.title, objections(framework, plan))
+    refuse(framework.label, reasons)
 
 
 def check_ranks(shape: Shape) -> None:

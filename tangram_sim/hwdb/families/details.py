@@ -44,7 +44,6 @@ _PECULIAR: dict[str, tuple[str, ...]] = {
     "granite": ("multipliers on embeddings, attention, residuals and logits",),
     "minimax_m2": ("query and key norms over all heads together",),
     "olmo2": (_BEHIND, "query and key norms over all heads together"),
-    "opt": ("ReLU in its feed-forwards",),
 }
 _ROTATED_SHARE = ("partial_rotary_factor", "rotary_pct")
 

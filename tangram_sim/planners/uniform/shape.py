@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tangram_sim.models import Model
 from tangram_sim.training.job import Job
-from tangram_sim.training.plan import Part, Pipeline, Plan
+from tangram_sim.training.plan import Pipeline, Plan
 
 Chunks = tuple[tuple[int, int], ...]
 
@@ -62,7 +62,17 @@ def unlike(plan: Plan) -> list[str]:
     return [
         *_of_vendors(plan),
         *_of_pipelines(plan),
-        *(reason for one in plan.pipelines[:1] for reason in _of_stages(one)),
+        *(reason for one in plan.pipelines[:1] for reason in (*_within_stages(one), *_between_stages(one))),
+    ]
+
+
+def unlike_within(plan: Plan) -> list[str]:
+    """Every reason why a plan is no single pipeline of stages with one layout each; degrees may differ."""
+    several = [f"{len(plan.pipelines)} pipelines"] if len(plan.pipelines) > 1 else []
+    return [
+        *_of_vendors(plan),
+        *several,
+        *(one for first in plan.pipelines[:1] for one in _within_stages(first)),
     ]
 
 
@@ -127,12 +137,10 @@ _ALIKE = (
 )
 
 
-def _of_stages(pipeline: Pipeline) -> list[str]:
-    """Why the stages of a pipeline are not all alike, in words."""
+def _within_stages(pipeline: Pipeline) -> list[str]:
+    """Why stages of a pipeline are not of one layout each, in words."""
     reasons = []
-    parts: list[Part] = []
     for number, stage in enumerate(pipeline.stages):
-        parts += stage.parts
         if len(stage.parts) > 1:
             shares = " and ".join(
                 f"{len(part.ranks)} GPUs with {part.sequences_per_microbatch}" for part in stage.parts
@@ -149,7 +157,13 @@ def _of_stages(pipeline: Pipeline) -> list[str]:
                 reasons.append(f"stage {number}: fully sharded experts (fsep)")
             if any(run.layout.slices > 1 for run in part.layouts):
                 reasons.append(f"stage {number}: ZeRO-3 weights gathered in slices")
-    layouts = [run.layout for part in parts for run in part.layouts]
+    return reasons
+
+
+def _between_stages(pipeline: Pipeline) -> list[str]:
+    """In what the layouts of a pipeline's stages differ, in words."""
+    reasons = []
+    layouts = [run.layout for stage in pipeline.stages for part in stage.parts for run in part.layouts]
     for name, words in _ALIKE:
         values = list(dict.fromkeys(getattr(layout, name) for layout in layouts))
         if len(values) > 1:

@@ -13,7 +13,7 @@ from tangram_sim.clusters import Cluster, NodeGroup
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.export import deepspeed, launch, megatron, rankmap, schedule_csv, torchtitan
 from tangram_sim.export.formats import export
-from tangram_sim.export.uniform import CannotExportError, uniform_of
+from tangram_sim.export.uniform import CannotExportError
 from tangram_sim.layouts import Layout
 from tangram_sim.training.plan import Plan, Share, pipeline_of_shares
 from tangram_sim.training.schedules.named import schedule_named
@@ -29,6 +29,12 @@ def ranks_of(plan: Plan) -> tuple[int, ...]:
     """Stage by stage, the pipelines' ranks in turn: what Megatron, TorchTitan and DeepSpeed count."""
     depth = len(plan.pipelines[0].stages)
     return tuple(rank for place in range(depth) for one in plan.pipelines for rank in one.stages[place].ranks)
+
+
+def toml_of(plan: Plan) -> dict[str, object]:
+    """The file of TorchTitan 0.2.2, whatever the model."""
+    text = export(plan, "torchtitan", version="0.2.2", differing=True).files["torchtitan.toml"]
+    return tomllib.loads(text)
 
 
 def holds(shape: object, plan: Plan) -> None:
@@ -58,15 +64,28 @@ class TestRoundTrips:
             with pytest.raises(CannotExportError, match="it shards over cp ranks, too"):
                 export(plan, "torchtitan")
             return
-        found = export(plan, "torchtitan").files
-        ranks = launch.read(found["launch.sh"], plan.cluster)
-        holds(torchtitan.read(found["torchtitan.toml"], ranks, plan.model.layers), plan)
+        for version in ("0.2.2", "0.3.0"):
+            try:
+                found = export(plan, "torchtitan", version=version, differing=True).files
+            except CannotExportError as refused:  # of 0.2.2, which has plain replicas alone
+                assert version == "0.2.2"
+                assert "it replicates (stage 0) only" in str(refused) or "it always has both" in str(refused)
+                continue
+            ranks = launch.read(found["launch.sh"], plan.cluster)
+            holds(torchtitan.read(found, ranks, plan.model.layers), plan)
 
     @settings(max_examples=60, deadline=None)
     @given(uniform_plans(even=True))
     def test_deepspeed(self, plan):
         plan = without_context(plan)
-        found = export(plan, "deepspeed").files
+        layout = plan.pipelines[0].stages[0].layout
+        try:
+            found = export(plan, "deepspeed").files
+        except CannotExportError as refused:
+            reasons = [line for line in str(refused).splitlines() if line.startswith("  - ")]
+            assert all("together with" in one or "ZeRO 0 in bf16" in one for one in reasons)
+            assert layout.tp > 1 or (layout.zero_stage == 0 and plan.job.dtype == "bf16")
+            return
         ranks = launch.read(found["launch.sh"], plan.cluster)
         holds(deepspeed.read(found["ds_config.json"], found["pipeline.json"], ranks), plan)
 
@@ -94,12 +113,12 @@ class TestRefusals:
     def test_unequal_degrees_are_refused_with_every_reason(self, to):
         plan = two_stages(Layout(tp=2, dp=1), Layout(tp=1, dp=4, zero_stage=1))
         with pytest.raises(CannotExportError) as refused:
-            export(plan, to)
+            export(plan, to, differing=True)
         words = str(refused.value)
         assert "tensor-parallel degree differs between stages: 2, 1" in words
         assert "data-parallel degree differs between stages: 1, 4" in words
         assert "ZeRO stage differs between stages: 0, 1" in words
-        assert "it can be written as `to=rankmap`, `to=torchrun`, `to=torch-pipeline-csv`;" in words
+        assert "it can be written as `to=rankmap`, `to=torchrun`, `to=torch-pipeline-csv`;" in words in words
         assert f"`tangram plan tiny lab --global-batch 16 --seq 1024 --for {to}`" in words
         assert set(export(plan, "rankmap").files) == {"rankmap.json"}
 
@@ -107,7 +126,7 @@ class TestRefusals:
         shares = [[Share("g0", (0, 1), 3, Layout(dp=2)), Share("g0", (2,), 1, Layout())]]
         plan = plan_of((pipeline_of_shares(2, (0, 4), shares),), 4, 3)
         with pytest.raises(CannotExportError, match="stage 0 is mixed: 2 GPUs with 3 and 1 GPUs with 1"):
-            uniform_of(plan, "Megatron-LM")
+            export(plan, "megatron")
         found = json.loads(export(plan, "rankmap").files["rankmap.json"])["ranks"]
         assert [one["sequences"] for one in found] == [2, 1, 1]
 
@@ -128,6 +147,7 @@ class TestRefusals:
             ),
             ("torchtitan", two_stages(Layout(), Layout(), dtype="fp16"), "precision fp16"),
             ("torchtitan", two_stages(Layout(cp=2), Layout(cp=2)), "ZeRO 0 together with context"),
+            ("torchtitan", two_stages(Layout(), Layout()), r"no flavour of TorchTitan 0\.3\.0 is tiny"),
             ("megatron", two_stages(Layout(), Layout(), schedule="zb-h1"), "schedule zb-h1"),
             ("megatron", two_stages(Layout(dp=3), Layout(dp=3)), "share 4 sequences unevenly"),
             ("megatron", two_stages(Layout(), Layout(), optimizer="lion"), "optimizer lion"),
@@ -145,7 +165,7 @@ class TestRefusals:
     def test_torchtitan_shards_over_context_parallel_ranks(self):
         """`ParallelDims.fsdp_enabled`: over dp_shard x cp where one is above 1, as plans do under ZeRO."""
         layout = Layout(cp=2, zero_stage=2)
-        parts = tomllib.loads(export(two_stages(layout, layout), "torchtitan").files["torchtitan.toml"])
+        parts = toml_of(two_stages(layout, layout))
         assert parts["parallelism"]["context_parallel_degree"] == 2
         assert parts["parallelism"]["data_parallel_shard_degree"] == 1
 
@@ -157,7 +177,7 @@ class TestRefusals:
         ("read", "text"),
         [
             (lambda text: megatron.read(text, (0,)), "--tensor-model-parallel-size many"),
-            (lambda text: torchtitan.read(text, (0,), 4), "[training]"),
+            (lambda text: torchtitan.read({"torchtitan.toml": text}, (0,), 4), "[training]"),
             (lambda text: deepspeed.read(text, "{}", (0,)), "{}"),
             (rankmap.read, '{"format": "other"}'),
             (schedule_csv.read, "0F0,2X1"),
@@ -177,8 +197,9 @@ class TestEnds:
         plan = two_stages(Layout(), Layout(), cuts=cuts)
         found = export(plan, "megatron").files["megatron.args"]
         ends = {(0, 4, 4): "Etttt|L", (0, 0, 4): "E|ttttL"}
-        assert f"--pipeline-model-parallel-layout {ends[cuts]}\n" in found
-        parts = tomllib.loads(export(plan, "torchtitan").files["torchtitan.toml"])["parallelism"]
+        assert f"--pipeline-model-parallel-layout '{ends[cuts]}'\n" in found
+        layout = Layout(dp=2, zero_stage=2)
+        parts = toml_of(two_stages(layout, layout, cuts=cuts))["parallelism"]
         alone = parts["module_fqns_per_model_part"][0 if cuts[1] == 0 else 1]
         assert alone == (["tok_embeddings"] if cuts[1] == 0 else ["norm", "output"])
         with pytest.raises(CannotExportError, match=r"unequal depth \(0, 4 blocks\)"):
@@ -194,15 +215,17 @@ class TestActivationCheckpointing:
     @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
     def test_it_is_always_stated(self, recompute):
         layout = Layout(tp=2, recompute=recompute)
+        whole = Layout(dp=2, recompute=recompute, zero_stage=1)
+        sharded = Layout(dp=2, recompute=recompute, zero_stage=2)
         plan = two_stages(layout, layout)
-        titan = tomllib.loads(export(plan, "torchtitan").files["torchtitan.toml"])
+        titan = toml_of(two_stages(sharded, sharded))
         assert titan["activation_checkpoint"] == {"mode": recompute}
         found = export(plan, "megatron")
         words = megatron.arguments(found.files["megatron.args"])
         assert words.get("--recompute-granularity", "none") == recompute
         assert any("nothing is recomputed" in note for note in found.notes) == (recompute == "none")
         if recompute != "selective":
-            interval = json.loads(export(plan, "deepspeed").files["pipeline.json"])
+            interval = json.loads(export(two_stages(whole, whole), "deepspeed").files["pipeline.json"])
             assert interval["activation_checkpoint_interval"] == (recompute == "full")
 
 

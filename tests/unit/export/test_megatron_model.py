@@ -13,6 +13,7 @@ LLAMA = {"--normalization": "RMSNorm", "--position-embedding-type": "rope", "--d
 SWITCHES = {
     *("--swiglu", "--disable-bias-linear", "--add-qkv-bias", "--untie-embeddings-and-output-weights"),
     *("--qk-layernorm", "--group-query-attention", "--multi-latent-attention", "--squared-relu"),
+    *("--use-rope-scaling", "--moe-grouped-gemm", "--moe-router-enable-expert-bias"),
 }
 
 
