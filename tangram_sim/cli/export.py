@@ -16,8 +16,24 @@ To = Annotated[
     str,
     typer.Option(
         "--to",
+        "--for",
         show_default=False,
-        help="rankmap, torchrun, megatron, torchtitan, deepspeed or torch-pipeline-csv.",
+        help="rankmap, torchrun, megatron, torchtitan, deepspeed, flagscale or torch-pipeline-csv.",
+    ),
+]
+Version = Annotated[
+    str,
+    typer.Option(
+        "--framework-version",
+        show_default=False,
+        help="Version of the framework, e.g. 0.2.2 of torchtitan.  [default: the newest known]",
+    ),
+]
+Differing = Annotated[
+    bool,
+    typer.Option(
+        "--differing",
+        help="Write the files also where the framework trains another model; every difference is listed.",
     ),
 ]
 Folder = Annotated[
@@ -29,6 +45,8 @@ def command(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A file written by `tangram plan -o`.")],
     to: To = "",
     output: Folder = None,
+    framework_version: Version = "",
+    differing: Differing = False,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
@@ -43,7 +61,8 @@ def command(
         buying.require_folder(output)
     database = shared.load_hwdb(hwdb)
     made = plan_from_document(read_plan(plan), database, str(plan))
-    show_files(export(made, to, str(plan)), to, output, as_json)
+    found = export(made, to, str(plan), version=framework_version, differing=differing)
+    show_files(found, to, output, as_json)
 
 
 def show_files(found: "Exported", to: str, output: Path | None, as_json: bool) -> None:

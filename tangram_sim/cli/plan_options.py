@@ -133,7 +133,9 @@ Bound = Annotated[
 For = Annotated[
     str | None,
     typer.Option(
-        "--for", help="Only plans that this can launch: megatron, torchtitan, deepspeed or any of them."
+        "--for",
+        "--to",
+        help="Only plans that this can launch: megatron, torchtitan, deepspeed, flagscale or any of them.",
     ),
 ]
 SimpleWithin = Annotated[
