@@ -45,6 +45,19 @@ def show_amount(count: float) -> str:
     return f"{count:,.0f}"
 
 
+def read_watts(text: str, option: str) -> float:
+    """The watts in `400W`, `400`, `1.2kW` or `0.5 MW`. Raises BadInputError, naming `option`."""
+    digits = text.strip().lower().removesuffix("w").strip()
+    size = {"k": KILO, "m": MEGA}.get(digits[-1:], 1.0)
+    try:
+        watts = float(digits[:-1] if size > 1.0 else digits) * size
+    except ValueError:
+        watts = 0.0
+    if not 0.0 < watts < 1e12:
+        raise BadInputError(f"{option} {shown(text)}: give watts above 0, like 400W or 1.2kW")
+    return watts
+
+
 def amount_of(text: str) -> float:
     """The count in `200B`, `1.5T`, `300M`, `20k` or `1e12`: B is billions. Raises BadInputError."""
     digits = text.strip()

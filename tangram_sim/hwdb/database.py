@@ -201,6 +201,19 @@ class Hwdb:
             self._cache[key] = found
         return found
 
+    def power_shares(self, gpu: Gpu) -> tuple[dict[str, float], float, str]:
+        """(shares of the board's power limit by what draws them, standard deviation of log watts, basis).
+
+        They do not count as read: no seconds rest on them.
+        """
+        known = {name: row["architecture"] for name, row in self._tables.rows["gpus"].items()}
+        shares, rows = self._tables.efficiency.of_power(gpu, known)
+        by_name = {row["parameter"]: row for row in rows}
+        residual = by_name["residual"]
+        place = residual["gpu"].removeprefix("arch:")
+        whose = "any GPU" if place == "*" else place
+        return shares, shares.pop("sigma"), f"{whose}: {by_name['running']['source']}"
+
     def rests_on(self, gpu: Gpu, dtype: str, stack: str = "generic") -> str:
         """A phrase on where the times of a GPU kind at `dtype` come from: measured, inherited or assumed.
 

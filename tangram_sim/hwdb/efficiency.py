@@ -117,6 +117,16 @@ RESIDUALS: Mapping[tuple[str, str], _Parameter] = {
     ("stack", "prior_share"): _Parameter("prior_share", 0.0, 1.0, "max"),
     ("memory", "residual"): _Parameter("memory", 0.0, 3.0, "max"),
 }
+# Shares of a board's power limit (kernel `power`), by what draws them; `sigma` is that of log watts.
+POWER: Mapping[tuple[str, str], _Parameter] = {
+    ("power", "idle"): _Parameter("idle", 0.0, 1.0, "max"),
+    ("power", "host"): _Parameter("host", 0.0, 3.0, "max"),
+    ("power", "running"): _Parameter("running", 0.0, 1.0, "max"),
+    ("power", "arithmetic"): _Parameter("arithmetic", 0.0, 5.0, "max"),
+    ("power", "memory"): _Parameter("memory", 0.0, 5.0, "max"),
+    ("power", "link"): _Parameter("link", 0.0, 5.0, "max"),
+    ("power", "residual"): _Parameter("sigma", 0.0, 3.0, "max"),
+}
 # In column stack of rows of RESIDUALS: stacks with fitted rows of their own on that generation of GPUs, those
 # fitted on other generations, those whose lineage was fitted. `generic` is what is known of none.
 CALIBRATED, ELSEWHERE, SISTER = "calibrated", "calibrated-elsewhere", "sister"
@@ -127,7 +137,7 @@ _GPU_PARAMETERS = {key: known for key, known in PARAMETERS.items() if key[0] != 
 
 def check(row: Row, where: str) -> None:
     """Raise BadInputError unless a row's kernel and parameter are known and its value is in range."""
-    every = {**PARAMETERS, **RESIDUALS}
+    every = {**PARAMETERS, **RESIDUALS, **POWER}
     known = every.get((row["kernel"], row["parameter"]))
     if known is None:
         options = ", ".join(f"{kernel} {parameter}" for kernel, parameter in sorted(every))
@@ -251,6 +261,21 @@ class EfficiencyTable:
         unmeasured = figures.pop("unmeasured")
         figures |= {name: hypot(figures[name], unmeasured) for name in ("step", "source")}
         return Residuals(**figures, novelty=novelty, gpu_measured=measured), used
+
+    def of_power(self, gpu: Gpu, architectures: Mapping[str, str]) -> tuple[dict[str, float], list[Row]]:
+        """Shares of a GPU's power limit by what draws them (POWER), and the rows they rest on.
+
+        Of a mixed island the largest of its members' shares.
+        """
+        members = [
+            (name, f"arch:{architectures.get(name, gpu.architecture)}", "*") for name in gpu.name.split("+")
+        ]
+        shares, used = {}, []
+        for (kernel, parameter), known in POWER.items():
+            rows = [self.find(kernel, parameter, member, "*", "generic") for member in members]
+            shares[known.attribute] = max(row.number("value") for row in rows)
+            used += rows
+        return shares, used
 
     def of_link(self, link: Link) -> tuple[FittedValue, Row]:
         """The fraction of a link's bandwidth that collectives reach, and the row it rests on."""

@@ -29,6 +29,8 @@ PARAMETERS: Mapping[str, tuple[float, str]] = {
     "request_s": (1e-5, "the same for each request of the iteration"),
     "hidden_host_s": (1e-3, "seconds of the host's work on an iteration, hidden by asynchronous scheduling"),
     "hidden_request_s": (5e-6, "the same for each request of the iteration"),
+    "serial_host_s": (3.4e-3, "seconds between two iterations that an engine does not prepare ahead"),
+    "serial_request_s": (5.3e-5, "the same for each request of the iteration"),
     "prefill": (1.0, "factor on what prompts add to an iteration"),
     "time_scale": (1.0, "factor on the seconds of an iteration, host included"),
     "server_s": (5e-3, "seconds a request spends outside iterations"),

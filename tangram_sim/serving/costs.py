@@ -141,11 +141,12 @@ class LayerStepCost(StepCost):
             added = np.maximum(both - device, 0.0) * self.fit["prefill"]
             device = device + np.where(n > 0, added, 0.0)
         requests = b / self.deployment.attention_dp
-        prepared = self.fit["hidden_host_s"] + self.fit["hidden_request_s"] * requests
+        overlaps = self.deployment.engine.async_scheduling
+        host = "hidden" if overlaps else "serial"
+        prepared = self.fit[f"{host}_host_s"] + self.fit[f"{host}_request_s"] * requests
         exposed = self.fit["host_s"] + self.fit["request_s"] * requests
         # Factors fitted to steady loads, which show only a part of what prompts take, do not outrun the GPU.
         busy = np.maximum((device + exposed) * self.fit["time_scale"], least)
-        overlaps = self.deployment.engine.async_scheduling
         seconds = np.maximum(busy, prepared) if overlaps else busy + prepared
         # Groups are arrays of one layout; so are what comes of them for a single iteration.
         return np.where((n > 0) | (b > 0), seconds, 0.0).reshape(np.shape(n))

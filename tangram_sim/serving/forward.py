@@ -71,6 +71,9 @@ class ForwardTimes:
     kernels: Floats
     reductions: Floats  # all-reduces and all-to-alls, each of which starts by a handshake
     least_s: Floats  # of all products at the datasheet's peak: nothing is faster
+    attention_flop: Floats  # of decode and prompt attention, in the vector type
+    moved_bytes: Floats  # through the memory of one rank
+    sent_bytes: Floats  # by one rank over its links to others
 
     def __add__(self, other: "ForwardTimes") -> "ForwardTimes":
         return ForwardTimes(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
@@ -168,14 +171,14 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
     dense = _gemms_s(ranks, own, precision.attention_compute, precision.attention_bytes)
     everyone = ranks.attention_dp
     zero = np.zeros_like(work.tokens)
-    experts, exchange, permuted = np.stack([zero, zero]), zero, zero
+    experts, exchange, permuted, dispatched = np.stack([zero, zero, zero]), zero, zero, zero
     kernels = KERNELS_FORWARD + KERNELS_LATENT * (attention.kv_rank > 0)
     kernels += KERNELS_LINEAR * attention.linear + KERNELS_INDEX * (attention.index_heads > 0)
     if isinstance(part, Experts):
         kernels += KERNELS_EXPERTS
         router = [Gemm(work.tokens, part.experts, model.hidden)]
         dense = dense + _gemms_s(ranks, router, precision.vector, STORED_BYTES[precision.vector])
-        experts, exchange, permuted = _experts(ranks, part, work.tokens * everyone)
+        experts, exchange, permuted, dispatched = _experts(ranks, part, work.tokens * everyone)
         inner = part.shared_width
     else:
         inner = part.width
@@ -187,7 +190,10 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
     width = precision.activation_bytes
     residual = work.tokens * model.hidden * width
     activated = ranks.sharding.width(work.tokens * inner) * width * (3.0 if part.gated else 2.0)
-    memory = streaming_s(2.0 * NORM_PASSES * residual + activated + permuted, ranks.rates(precision.vector))
+    streamed = 2.0 * NORM_PASSES * residual + activated + permuted
+    memory = streaming_s(streamed, ranks.rates(precision.vector))
+    cached = decode_attention_work(ranks, attention, work)
+    prompted = prompt_attention_work(ranks, attention, work)
     halves = 1.0 if block.parallel else 2.0
     reductions = halves * (ranks.tp > 1) * np.ones_like(zero)
     if isinstance(part, Experts) and ranks.attention_dp > 1:
@@ -204,6 +210,10 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
         kernels=kernels * np.ones_like(zero),
         reductions=reductions,
         least_s=dense[1] + experts[1],
+        attention_flop=cached[0] + prompted[0],
+        moved_bytes=dense[2] + experts[2] + streamed + cached[1] + prompted[1],
+        # A ring sends what it reduces twice, less a rank's own part.
+        sent_bytes=halves * residual * 2.0 * (ranks.tp - 1) / ranks.tp + dispatched,
     )
 
 
@@ -215,33 +225,46 @@ def end_times(ranks: Ranks, work: IterationWork, embedding: bool, head: bool) ->
     zero = np.zeros_like(work.tokens)
     model, precision = ranks.model, ranks.precision
     width = precision.activation_bytes
-    gemm, least_s, memory, kernels = zero, zero, zero, zero
+    gemm, least_s, memory, kernels, moved = zero, zero, zero, zero, zero
     if embedding:
-        memory = streaming_s(2.0 * work.tokens * model.hidden * width, ranks.rates(precision.vector))
+        moved = 2.0 * work.tokens * model.hidden * width
+        memory = streaming_s(moved, ranks.rates(precision.vector))
         kernels = kernels + 3.0
     if head:
         yields = work.decodes * work.verified + np.minimum(work.rows, 1.0)
         logits = [Gemm(yields, ranks.sharding.width(model.vocab), model.embedding_width)]
-        gemm, least_s = _gemms_s(ranks, logits, precision.vector, precision.end_bytes)
+        gemm, least_s, weights = _gemms_s(ranks, logits, precision.vector, precision.end_bytes)
         # Logits of all ranks are gathered and sampled from in fp32: written, read thrice.
-        memory = memory + streaming_s(4.0 * 4.0 * yields * model.vocab, ranks.rates(precision.vector))
+        sampled = 4.0 * 4.0 * yields * model.vocab
+        memory = memory + streaming_s(sampled, ranks.rates(precision.vector))
+        moved = moved + weights + sampled
         kernels = kernels + 8.0
-    return ForwardTimes(gemm, zero, zero, zero, memory, zero, zero, kernels, zero, least_s)
+    times = (gemm, zero, zero, zero, memory, zero, zero)
+    return ForwardTimes(
+        *times, kernels, zero, least_s, attention_flop=zero, moved_bytes=moved, sent_bytes=zero
+    )
 
 
 def decode_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) -> Floats:
-    """Seconds of attention for decoding requests: the larger of memory time and compute time.
+    """Seconds of attention for decoding requests: the larger of memory time and compute time."""
+    flop, moved = decode_attention_work(ranks, attention, work)
+    rates = ranks.rates(ranks.precision.vector)
+    return np.asarray(np.maximum(moved / rates.memory_bytes_per_s, flop / rates.attention_flop_per_s))
+
+
+def decode_attention_work(ranks: Ranks, attention: Attention, work: IterationWork) -> tuple[Floats, Floats]:
+    """(flop, bytes moved) of attention for decoding requests, on one rank.
 
     Every cached byte is read once, every head attends to every key. Multi-head latent attention runs
     absorbed: all heads share one latent, and query and value projections are folded into the products with it
     (arXiv:2405.04434, section 2.1.2). Indexed attention reads all of its index keys, and keys and values of
     `window` tokens. Linear attention reads and writes its state.
     """
-    precision, rates = ranks.precision, ranks.rates(ranks.precision.vector)
+    precision = ranks.precision
     if attention.linear:
         whole = 2.0 * work.decodes * work.verified * attention.state_elements
         states = ranks.sharding.width(whole) * STATE_BYTES
-        return np.asarray(states / rates.memory_bytes_per_s)
+        return np.zeros_like(work.tokens), np.asarray(states + np.zeros_like(work.tokens))
     keys = work.decode_keys
     seen = np.minimum(keys, attention.window) if attention.window else keys
     index = attention.index_dim if attention.index_heads else 0
@@ -255,23 +278,36 @@ def decode_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) 
     flop = queries * (
         ranks.sharding.width(seen * attention.heads) * columns + keys * attention.index_heads * index
     )
-    return np.asarray(np.maximum(moved / rates.memory_bytes_per_s, flop / rates.attention_flop_per_s))
+    return np.asarray(flop), np.asarray(moved)
 
 
 def prompt_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) -> Floats:
     """Seconds of attention for prompt chunks, which attend to cached tokens and to the chunk itself."""
-    rates, width = ranks.rates(ranks.precision.vector), ranks.precision.activation_bytes
-    heads = ranks.sharding.width(attention.heads)
-    keys = work.prompt_keys
-    seen = np.minimum(keys, attention.window) if attention.window else keys
-    dims = attention.head_dim + attention.value_dim
-    moved = work.rows * (heads + ranks.sharding.whole(attention.kv_heads)) * dims * width
-    pairs = work.rows * seen * heads
+    rates = ranks.rates(ranks.precision.vector)
+    pairs, moved, chosen = _prompt_attention(ranks, attention, work)
     seconds = fused_attention_s(pairs, attention.head_dim, attention.value_dim, moved, rates)
     if attention.index_heads:
-        chosen = 2.0 * work.rows * keys * attention.index_heads * attention.index_dim
         seconds = seconds + chosen / rates.attention_flop_per_s
     return seconds
+
+
+def prompt_attention_work(ranks: Ranks, attention: Attention, work: IterationWork) -> tuple[Floats, Floats]:
+    """(flop, bytes moved) of attention for prompt chunks, on one rank."""
+    pairs, moved, chosen = _prompt_attention(ranks, attention, work)
+    return np.asarray(2.0 * pairs * (attention.head_dim + attention.value_dim) + chosen), np.asarray(moved)
+
+
+def _prompt_attention(
+    ranks: Ranks, attention: Attention, work: IterationWork
+) -> tuple[Floats, Floats, Floats]:
+    """(query-key pairs over all heads, bytes moved, flop of the index) of prompt chunks on one rank."""
+    heads, keys = ranks.sharding.width(attention.heads), work.prompt_keys
+    seen = np.minimum(keys, attention.window) if attention.window else keys
+    dims = attention.head_dim + attention.value_dim
+    width = ranks.precision.activation_bytes
+    moved = work.rows * (heads + ranks.sharding.whole(attention.kv_heads)) * dims * width
+    chosen = 2.0 * work.rows * keys * attention.index_heads * attention.index_dim
+    return np.asarray(work.rows * seen * heads), np.asarray(moved), np.asarray(chosen)
 
 
 def reduce_s(ranks: Ranks, size_bytes: Number) -> Floats:
@@ -289,8 +325,8 @@ def reduce_s(ranks: Ranks, size_bytes: Number) -> Floats:
     return np.minimum(library, (ranks.tp - 1) * size / ranks.tp_group.ring.bytes_per_s)
 
 
-def _experts(ranks: Ranks, part: Experts, tokens: Floats) -> tuple[Floats, Floats, Floats]:
-    """(s of the experts' products and least of them, s of dispatch and combine, bytes permuted).
+def _experts(ranks: Ranks, part: Experts, tokens: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """(the experts' products as `_gemms_s`, s of dispatch and combine, bytes permuted, bytes sent).
 
     All for `tokens` of all ranks.
 
@@ -311,21 +347,24 @@ def _experts(ranks: Ranks, part: Experts, tokens: Floats) -> tuple[Floats, Float
     seconds = _gemms_s(ranks, shapes, precision.compute, precision.expert_bytes)
     size = tokens * hidden * precision.activation_bytes
     shared = size / ranks.expert_tp / ranks.ep * part.active
-    exchange = np.zeros_like(size)
+    exchange, sent = np.zeros_like(size), np.zeros_like(size)
     if ranks.ep > 1 and ranks.attention_dp > 1:
         exchange = 2.0 * np.asarray(all_to_all_s(shared * skew, ranks.ep_group))
+        sent = 2.0 * shared * skew * (ranks.ep - 1) / ranks.ep
     permuted = size / (ranks.ep * ranks.expert_tp) * (2.0 + 2.0 * part.active)
-    return seconds, exchange, permuted
+    return seconds, exchange, permuted, sent
 
 
 def _gemms_s(ranks: Ranks, shapes: list[Gemm], compute: str, weight_bytes: float) -> Floats:
-    """Seconds of products, and the least they could take at the datasheet's peak. [2, N]."""
+    """Seconds of products, the least they could take at the datasheet's peak, bytes they move. [3, N]."""
     rates = ranks.rates(compute)
     width = ranks.precision.activation_bytes
     peak = ranks.gpu.peak_flop_per_s(compute_type(ranks.gpu, compute, ranks.precision.vector))
     total: Floats = np.asarray(0.0)
     flop: Floats = np.asarray(0.0)
+    moved: Floats = np.asarray(0.0)
     for rows, n, k, count in shapes:
         total = total + gemm_s(rows, n, k, rates, operand_bytes=weight_bytes, output_bytes=width, count=count)
         flop = flop + 2.0 * rows * n * k * count
-    return np.stack([total, flop / peak])
+        moved = moved + ((rows * k + k * n) * weight_bytes + rows * n * width) * count
+    return np.stack([total, flop / peak, moved + np.zeros_like(total)])

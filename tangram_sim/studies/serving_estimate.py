@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from tangram_sim.cost.energy import LEAST_CLOCK
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_model
@@ -16,14 +17,17 @@ from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import ClosedClients, Load, Steady, closed_loop, open_loop, seats
 from tangram_sim.serving.costs import PARTS, LayerStepCost
 from tangram_sim.serving.deployment import Deployment, Speculation
+from tangram_sim.serving.energy import ReplicaPower, at_clock, least_clock_error, replica_power
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.forward import emulated
 from tangram_sim.serving.kv import kv_capacity, stage_memory
 from tangram_sim.serving.stepcost import KvCapacity
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
-from tangram_sim.units import HOUR_S, MEGA, show_bytes, show_seconds
+from tangram_sim.units import HOUR_S, MEGA, percent, show_bytes, show_seconds
 
 INTERVAL = 1.645  # standard deviations either side of 90 %
+CLOCK_ROUNDS = 12  # of bisection: a clock to 0.02 %
+CLOCK_WIDER = 1.5  # times wider intervals of watts under a power cap, whose clock is assumed
 MOST_TOKENS = 10_000_000  # of a prompt or an output
 MOST_CLIENTS = 1_000_000
 # Where the time of an iteration goes, in words.
@@ -64,6 +68,10 @@ class ServeEstimateDocument(Document):
     parts_s: dict[str, float] = Field(description="where the time between two tokens goes")
     usd_per_million_output_tokens: float | None = None
     gpus: int
+    gpu_w: float = Field(0.0, description="mean watts of all GPUs of the replica")
+    host_w: float = Field(0.0, description="mean watts of the hosts' shares beside them")
+    joules_per_output_token: float = Field(0.0, description="of the GPUs, prompts included, hosts apart")
+    clock: float = Field(1.0, description="of the highest; below 1 under a power cap")
     intervals: dict[str, tuple[float, float]] = Field(description="90 % intervals")
     assumptions: dict[str, Any] = Field(description="engine defaults, calibration, hardware, price")
     notes: list[str] = Field([])
@@ -91,6 +99,7 @@ class ReplicaQuestion:
     drafts: int = 0
     acceptance: float = 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)  # of EngineDefaults, as the user set them
+    power_cap_w: float = 0.0  # of each GPU; 0: the board's own limit
     usd_per_gpu_hour: float = 0.0  # 0: the dearest knowledge of prices.csv, if any
 
 
@@ -138,13 +147,86 @@ def estimate_service(question: ReplicaQuestion, hwdb: Hwdb) -> ServeEstimateDocu
             f"a request of {question.isl + question.osl:,.0f} tokens does not fit the KV cache of "
             f"{capacity.tokens:,}; give more `tp=` or `pp=`, fewer bits or `kv_dtype=fp8`"
         )
+    cost, found, power, clock = powered(question, cost, capacity, load)
     most = open_loop(cost, cost.deployment, capacity, load, np.inf)
-    if question.rate:
-        found = open_loop(cost, cost.deployment, capacity, load, question.rate)
-    else:
-        habits = ClosedClients.of(cost.fit)
-        found = closed_loop(cost, cost.deployment, capacity, load, question.concurrency, habits)
-    return _document(question, hwdb, cost, capacity, (load, found, most, float(room[0])))
+    answer = _document(question, hwdb, cost, capacity, (load, found, most, float(room[0])))
+    if power is None:
+        unknown = f"watts are not known: the power limit of {question.gpu} is not in the database"
+        return answer.model_copy(update={"notes": [*answer.notes, unknown]})
+    return with_power(answer, power, clock, question.power_cap_w)
+
+
+def powered(
+    question: ReplicaQuestion, cost: LayerStepCost, capacity: KvCapacity, load: Load
+) -> tuple[LayerStepCost, Steady, ReplicaPower | None, float]:
+    """(cost, averages, watts, clock) at the highest clock at which no GPU draws more than the power cap.
+
+    No watts where a GPU's limit is not known and no cap is given. Raises InfeasibleError where the lowest
+    clock does not meet the cap.
+    """
+
+    def at(clock: float) -> tuple[LayerStepCost, Steady, ReplicaPower, float]:
+        slower, found = loaded(clock)
+        return slower, found, replica_power(slower, load, found, clock), clock
+
+    def loaded(clock: float) -> tuple[LayerStepCost, Steady]:
+        slower = replace(cost, deployment=at_clock(cost.deployment, clock))
+        if question.rate:
+            found = open_loop(slower, slower.deployment, capacity, load, question.rate)
+        else:
+            habits = ClosedClients.of(cost.fit)
+            found = closed_loop(slower, slower.deployment, capacity, load, question.concurrency, habits)
+        return slower, found
+
+    cap = question.power_cap_w
+    if not cap and not all(stage.island.gpu.power_w for stage in cost.deployment.stages):
+        return *loaded(1.0), None, 1.0
+    best = at(1.0)
+    if not cap or float(best[2].highest_w[0]) <= cap:
+        return best
+    lowest = at(LEAST_CLOCK)
+    if float(lowest[2].highest_w[0]) > cap:
+        raise least_clock_error(cap, float(lowest[2].highest_w[0]), question.gpu)
+    low, high, best = LEAST_CLOCK, 1.0, lowest
+    for _ in range(CLOCK_ROUNDS):
+        tried = at((low + high) / 2.0)
+        if float(tried[2].highest_w[0]) <= cap:
+            low, best = tried[3], tried
+        else:
+            high = tried[3]
+    return best
+
+
+def with_power(
+    answer: ServeEstimateDocument, power: ReplicaPower, clock: float, cap_w: float
+) -> ServeEstimateDocument:
+    """The answer with watts, joules per token, their intervals and what they rest on."""
+    watts = float(power.gpu_w[0])
+    joules = watts / answer.output_tok_s
+    low, high = answer.intervals["output_tok_s"]
+    speed = float(np.log(high / low)) / (2.0 * INTERVAL)
+    spreads = {"gpu_w": power.sigma, "joules_per_output_token": float(np.hypot(power.sigma, 0.6 * speed))}
+    values = {"gpu_w": watts, "joules_per_output_token": joules}
+    notes = list(answer.notes)
+    if clock < 1.0:
+        notes.append(
+            f"a power cap of {cap_w:g} W lowers the clock to {percent(clock)}: the curve of clock against "
+            "watts is assumed, not measured"
+        )
+    return answer.model_copy(
+        update={
+            **values,
+            "host_w": power.host_w,
+            "clock": clock,
+            "intervals": answer.intervals
+            | {
+                name: _interval(value, spreads[name] * (CLOCK_WIDER if clock < 1.0 else 1.0))
+                for name, value in values.items()
+            },
+            "assumptions": answer.assumptions | {"power": power.basis},
+            "notes": notes,
+        }
+    )
 
 
 def check_load(isl: float, osl: float, cached: float, concurrency: float, rate: float) -> None:
@@ -355,6 +437,12 @@ def summary(found: ServeEstimateDocument) -> list[tuple[str, str, str]]:
         low, high = low_high["usd_per_million_output_tokens"]
         price = f"${found.usd_per_million_output_tokens:.2f} per million tokens"
         lines.append(("cost", price, f"${low:.2f} to ${high:.2f}"))
+    if found.gpu_w:
+        low, high = low_high["gpu_w"]
+        lines.append(("power of GPUs", f"{found.gpu_w:,.0f} W", f"{low:,.0f} to {high:,.0f}"))
+        low, high = low_high["joules_per_output_token"]
+        energy = f"{found.joules_per_output_token:.3g} J per token"
+        lines.append(("energy", energy, f"{low:.3g} to {high:.3g}"))
     low, high = low_high["kv_tokens"]
     lines.append(("KV cache", f"{found.kv_tokens:,} tokens", f"{low:,.0f} to {high:,.0f}"))
     kept = found.assumptions["weights_bytes_per_gpu"]

@@ -41,6 +41,10 @@ Acceptance = Annotated[float, typer.Option("--acceptance", help="Chance that a d
 Price = Annotated[
     float | None, typer.Option("--price", help="USD of one GPU for an hour, instead of dated price rows.")
 ]
+PowerCap = Annotated[
+    str,
+    typer.Option("--power-cap", help="Most watts of each GPU, like 400W: lowers its clock until it fits."),
+]
 
 
 def command(
@@ -66,6 +70,7 @@ def command(
     drafts: Drafts = 0,
     acceptance: Acceptance = 0.0,
     price: Price = None,
+    power_cap: PowerCap = "",
     hwdb: shared.HwdbFolders = None,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -73,7 +78,7 @@ def command(
     from tangram_sim.cli.console import print_json, print_line, print_notes, print_table
     from tangram_sim.errors import BadInputError
     from tangram_sim.studies.serving_estimate import ReplicaQuestion, estimate_service, summary
-    from tangram_sim.units import show_seconds
+    from tangram_sim.units import read_watts, show_seconds
 
     if rate is not None and not rate > 0:
         raise BadInputError(f"--rate {rate:g}: give requests per second above 0, or leave the option out")
@@ -99,6 +104,7 @@ def command(
         acceptance=acceptance,
         settings=_settings(seats, budget, fraction, sync),
         usd_per_gpu_hour=price or 0.0,
+        power_cap_w=read_watts(power_cap, "--power-cap") if power_cap else 0.0,
     )
     found = estimate_service(question, shared.load_hwdb(hwdb))
     if as_json:

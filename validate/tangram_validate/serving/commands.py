@@ -26,6 +26,7 @@ class BenchmarkCommand:
     expert_parallel: bool = False
     speculative: bool = False
     recv_interval: int = 0  # SGLang's alone
+    async_scheduling: bool = False  # vLLM's alone
 
 
 def launch_command(note: str) -> BenchmarkCommand:
@@ -42,6 +43,7 @@ def launch_command(note: str) -> BenchmarkCommand:
         max_batched_tokens=_count(_first(flags, _BUDGET)),
         recv_interval=_count(flags.get("scheduler-recv-interval", "")),
         memory_fraction=_share(_first(flags, _MEMORY)),
+        async_scheduling="async-scheduling" in flags,
         expert_parallel="enable-expert-parallel" in flags,
         # Pages head commands by what is tried; some quote the command of the case before.
         speculative="speculative decoding" in note[: found.start()].lower()

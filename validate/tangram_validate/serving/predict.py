@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tangram_sim.cost.energy import gpu_power
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
@@ -18,6 +19,7 @@ from tangram_sim.serving.closed_form import (
     greatest_throughput,
     open_loop,
 )
+from tangram_sim.serving.energy import replica_power
 from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.stepcost import KvCapacity
 from tangram_validate.serving.placed_runs import PlacedRun
@@ -28,19 +30,24 @@ from tangram_validate.serving.runs import (
     BURST,
     CLOSED,
     DECODE,
+    ENERGY,
     FIRST,
+    JOULES,
+    JOULES_AT_SPEED,
     LOG,
     METRICS,
     OFFLINE,
     OPEN,
     START,
     STATIC,
+    WATTS,
     RefusedRun,
     ServedRun,
 )
 
 Progress = Callable[[int, int, str], None]
 INTERVAL = 1.645  # standard deviations either side of 90 %
+ASSUMED_WIDER = 1.2  # times wider, for each thing that a row does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,16 @@ def _placed(run: ServedRun, placed: PlacedRun, table: CalibrationTable) -> list[
     ]
 
 
+def residual(replica: DeploymentRuns, run: ServedRun, metric: str) -> float:
+    """Standard deviation of the logarithm of a prediction's error."""
+    fit = replica.fit.residuals
+    if metric not in (WATTS, JOULES, JOULES_AT_SPEED):
+        return fit[residual_name(run.load, metric)]
+    power = max(gpu_power(stage.island.gpu, replica.cost.hwdb).sigma for stage in replica.deployment.stages)
+    # Power that flows whatever runs makes a token dearer as much as it is slower: more than half of it.
+    return float(np.hypot(power, 0.6 * fit["residual_tpot"])) if metric == JOULES else power
+
+
 def residual_name(load: str, metric: str) -> str:
     """The parameter that says how wide the errors of a metric are under a load."""
     kind = {BURST: "burst_", APART: "apart_"}.get(load, "")
@@ -123,7 +140,7 @@ def _rows(replica: DeploymentRuns, values: dict[str, Floats]) -> list[PredictedR
         for metric, measured in run.measured:
             if metric not in values or not 0.0 < values[metric][place] < np.inf:
                 continue
-            spread = replica.fit.residuals[residual_name(run.load, metric)]
+            spread = residual(replica, run, metric) * ASSUMED_WIDER ** len(run.assumed)
             found.append(_row(run, metric, measured, float(values[metric][place]), spread))
     return found
 
@@ -145,6 +162,8 @@ def _values(replica: DeploymentRuns, load: str, hwdb: Hwdb) -> dict[str, Floats]
         return _times(apart_loop(cost, workers, station, lengths, column(runs, "clients"), clients))
     if load == BURST:
         return bursts(replica, hwdb)
+    if load == ENERGY:
+        return _energy(replica)
     if load == DECODE:
         running = column(runs, "clients")
         step = cost.step_s(0.0, 0.0, running, running * lengths.context)
@@ -165,6 +184,44 @@ def _values(replica: DeploymentRuns, load: str, hwdb: Hwdb) -> dict[str, Floats]
         steady = closed_loop(cost, deployment, capacity, lengths, column(runs, "clients"))
         return {"output_tok_s": steady.running / steady.tpot_s, "tpot": steady.tpot_s}
     raise ValueError(f"no closed form for load {load!r}")
+
+
+def _energy(replica: DeploymentRuns) -> dict[str, Floats]:
+    """Tokens/s, watts and joules per token of runs whose requests all decode at once."""
+    steady = at_seats(replica)
+    lengths, runs = replica.load, replica.runs
+    speed = steady.request_rate * lengths.osl
+    watts = replica_power(replica.cost, lengths, steady).gpu_w
+    told = np.array([run.value("output_tok_s") for run in runs])
+    stretched = at_speed(steady, lengths, np.where(told > 0, told, speed))
+    # The median gap between two tokens has no prompt in it unless most iterations do.
+    prompts = -np.expm1(-steady.running / lengths.osl)
+    return {
+        "tpot": np.where(prompts > 0.5, steady.tpot_s, steady.step_s),
+        "output_tok_s": speed,
+        WATTS: watts,
+        JOULES: watts / speed,
+        JOULES_AT_SPEED: replica_power(replica.cost, lengths, stretched).gpu_w
+        / np.where(told > 0, told, speed),
+    }
+
+
+def at_seats(replica: DeploymentRuns) -> Steady:
+    """The runs' steady state with as many requests decoding as the rows say."""
+    count = column(replica.runs, "clients")
+    block = replica.deployment.engine.block_tokens
+    whole = KvCapacity(int(np.max(count * (replica.load.isl + replica.load.osl)) // block) + 1, block)
+    engine = replace(replica.deployment.engine, max_sequences=int(np.max(count)) + 1)
+    return closed_loop(replica.cost, replace(replica.deployment, engine=engine), whole, replica.load, count)
+
+
+def at_speed(steady: Steady, lengths: Load, output_tok_s: Floats) -> Steady:
+    """The same work at another speed: iterations and prompts take as much longer as tokens are slower."""
+    rate = output_tok_s / lengths.osl
+    longer = steady.request_rate / rate
+    return replace(
+        steady, request_rate=rate, step_s=steady.step_s * longer, prompt_s=steady.prompt_s * longer
+    )
 
 
 def _that_held(runs: Sequence[ServedRun], counted: KvCapacity) -> KvCapacity:

@@ -25,6 +25,7 @@ from tangram_validate.serving.cells import (
 )
 from tangram_validate.serving.commands import launch_command
 from tangram_validate.serving.copies import doubting_copies
+from tangram_validate.serving.energy_rows import energy_run, is_energy
 from tangram_validate.serving.placed_runs import is_placed_runs, read_placed_runs
 from tangram_validate.serving.request_logs import NEEDED, TIMES, by_setup, is_request_log, summary
 from tangram_validate.serving.runs import (
@@ -41,6 +42,7 @@ from tangram_validate.serving.runs import (
     RefusedRun,
     ServedRun,
 )
+from tangram_validate.serving.stand_ins import known_variant, stand_in
 
 _NEEDED = ("gpu", "model", "tp")
 # Endings of checkpoints' names that say their precision.
@@ -55,6 +57,9 @@ FAR = 1.5  # times its own first token and tokens: more, and an end-to-end time 
 OTHER_REQUESTS = "e2e_ms is not of the requests of ttft_ms and tpot_ms, or was cut short: not compared"
 DRAFTED = "the row's server guessed tokens ahead, and the row does not say how many were right"
 RANKS = "the row's degrees do not divide the heads: read as ranks with attention data parallelism"
+# Rows of InferenceX as collected by aiconfigurator: its scripts start vLLM with asynchronous scheduling.
+INFERENCEX = "aiconfigurator silicon_sample"
+UNKNOWN_MODEL = "the model is not shipped: read as the nearest one, grown or cut to its size"
 _UNSTATED = ("", "unstated", "unset", "auto", "nan")
 # Publishers of quantised copies, and what their copies are called at home.
 _FAMILIES = ("meta-llama/", "mistralai/", "Qwen/", "ibm-granite/", "deepseek-ai/", "openai/")
@@ -114,7 +119,7 @@ def read_rows_as_runs(rows: Iterable[dict[str, str]], hwdb: Hwdb) -> list[Served
     found: list[ServedRun | RefusedRun] = []
     for line, row in enumerate(rows, start=2):
         try:
-            found.append(reader.start(line, row) if "kv_tokens" in row else reader.run(line, row))
+            found.append(reader.any_run(line, row))
         except TangramError as error:
             found.append(RefusedRun(line, _short(str(error))))
     return doubting_copies(found)
@@ -140,6 +145,18 @@ class _Reader:
         self.layouts = layouts or {}
         self.engines = engine_names(hwdb)
         self._models: dict[str, Model | TangramError] = {}
+
+    def any_run(self, line: int, row: dict[str, str]) -> ServedRun:
+        """A row of any of the tables of single runs, told by its columns."""
+        if "kv_tokens" in row:
+            return self.start(line, row)
+        return self.energy(line, row) if is_energy(row) else self.run(line, row)
+
+    def energy(self, line: int, row: dict[str, str]) -> ServedRun:
+        """A row of `energy_serving.csv`: seats always taken, watts of all GPUs measured."""
+        model, stood_in = self.model_or_stand_in(row)
+        run = energy_run(line, row, self.hwdb.gpu(row["gpu"]).name, model, self.precision(row, model, "vllm"))
+        return replace(run, assumed=(*stood_in, *run.assumed))
 
     def run(self, line: int, row: dict[str, str]) -> ServedRun:
         """A row of `measurements.csv` and its kind."""
@@ -218,6 +235,7 @@ class _Reader:
             max_batched_tokens=_limit(number(row, "max_num_batched_tokens") or command.max_batched_tokens),
             memory_fraction=fraction(row) or command.memory_fraction,
             recv_interval=_limit(command.recv_interval),
+            async_scheduling=command.async_scheduling or row.get("source", "").startswith(INFERENCEX),
             workers=apart.workers if apart else 1,
             prompts=apart.prompts if apart else None,
             doubt=doubt,
@@ -314,6 +332,15 @@ class _Reader:
             raise found
         return found
 
+    def model_or_stand_in(self, row: dict[str, str]) -> tuple[Model, tuple[str, ...]]:
+        """The row's model, or the nearest shipped one of its size and words that say so."""
+        name = row["model"]
+        try:
+            return self.model(name), ()
+        except TangramError:
+            model = stand_in(name, number(row, "params_b"), number(row, "active_b"))
+            return model, (UNKNOWN_MODEL,)
+
     def precision(self, row: dict[str, str], model: Model, engine: str, launched: str = "") -> Precision:
         """What weights and caches are in: stated, told by the checkpoint's name, or 16 bits.
 
@@ -353,4 +380,4 @@ def _find(name: str) -> Model:
             return load_model(one)
         except TangramError:
             continue
-    return load_model(name)
+    return known_variant(base) or load_model(name)

@@ -67,6 +67,7 @@ def deployment_for(run: ServedRun, hwdb: Hwdb) -> Deployment:
         max_batched_tokens=run.max_batched_tokens or engine.max_batched_tokens,
         memory_fraction=run.memory_fraction or engine.memory_fraction,
         recv_interval=run.recv_interval or engine.recv_interval,
+        async_scheduling=run.async_scheduling or engine.async_scheduling,
     )
     return deployment_of(
         run.model,

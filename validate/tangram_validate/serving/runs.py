@@ -17,9 +17,13 @@ DECODE = "decode"  # all requests decode, no prompt is under way
 LOG = "log"  # every request of the run is known: it is played
 SHAREGPT = "ShareGPT"  # conversations whose lengths vLLM's benchmark takes over
 PLACED = "placed layers"  # on unlike nodes: played hop by hop
+ENERGY = "energy"  # closed, seats always taken, and the watts of all GPUs were measured
+# Of ENERGY: watts of all GPUs, and joules per output token at the speed predicted and at the speed measured.
+WATTS, JOULES, JOULES_AT_SPEED = "watts", "joules_per_token", "joules_per_token_at_measured_speed"
 METRICS = (
     *("tpot", "ttft", "e2e", "output_tok_s", "kv_tokens"),
     *("tpot_p99", "ttft_p99", "e2e_p99"),
+    *(WATTS, JOULES, JOULES_AT_SPEED),
 )
 
 
@@ -56,7 +60,7 @@ class ServedRun:
     pp: int
     attention_dp: int
     ep: int
-    load: str  # one of CLOSED, OPEN, OFFLINE, STATIC, FIRST, START, APART, BURST, DECODE, LOG, PLACED
+    load: str  # one of the words above: CLOSED, OPEN, ...
     clients: float  # in flight (CLOSED, STATIC, APART, DECODE), or sent in all (BURST)
     rate: float  # requests per second (OPEN, BURST; of a burst 0: all at once)
     isl: float
@@ -68,6 +72,7 @@ class ServedRun:
     max_batched_tokens: int = 0
     memory_fraction: float = 0.0
     recv_interval: int = 0
+    async_scheduling: bool = False  # switched on by the benchmark; False: the engine's default
     requests: tuple[LoggedRequest, ...] = ()  # LOG
     placed: "PlacedRun | None" = None  # PLACED
     workers: int = 1  # that decode and share the clients (APART)
@@ -76,6 +81,7 @@ class ServedRun:
     dropped: tuple[str, ...] = ()  # why values of the row are not compared
     table: str = ""  # the file, where several are read
     dataset: str = ""  # SHAREGPT: lengths differ as there, `isl` and `osl` are means (BURST)
+    assumed: tuple[str, ...] = ()  # what the row does not say and was read with its usual meaning
 
     def value(self, metric: str) -> float:
         """A measured value, 0.0 where there is none."""
@@ -87,7 +93,7 @@ class ServedRun:
         return (
             *(self.gpu, self.model.name, self.precision, self.engine, self.version, self.tp, self.pp),
             *(self.attention_dp, self.ep, self.max_sequences, self.max_batched_tokens),
-            *(self.memory_fraction, self.recv_interval, self.workers, self.prompts),
+            *(self.memory_fraction, self.recv_interval, self.async_scheduling, self.workers, self.prompts),
         )
 
 

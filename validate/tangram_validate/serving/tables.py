@@ -29,7 +29,7 @@ GRIDS = {
     WAVE: np.linspace(0.0, 0.6, 31),
 }
 WAVES_APART = np.linspace(0.0, 3.0, 61)
-HAND_SET = ("memory_", "hidden_host_s")  # parameters kept as they are: from logs, or set by hand
+HAND_SET = ("memory_", "serial_")  # parameters kept as they are: from logs, or set by hand
 SHRINKING = 5.0  # runs whose word counts as much as the expectation that versions do not differ
 
 

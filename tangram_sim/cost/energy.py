@@ -1,0 +1,116 @@
+"""Joules and watts of one GPU: power that flows while kernels run, and what arithmetic, memory and links add.
+
+Each unit's power at its datasheet rate is a share of the board's limit (`hwdb/efficiency/power.csv`), so a
+kind that nobody measured inherits the shares of its architecture with its own limit and rates. Clocks under a
+power cap follow an assumed curve: the energy of an operation goes with the square of the clock.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tangram_sim.clusters import Gpu
+from tangram_sim.cost.kernels import Floats, Number
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.hwdb import Hwdb
+
+LEAST_CLOCK = 0.3  # of the highest: what drivers let a clock sink to, about 500 of 1,755 MHz on an H100
+_ROUNDS = 40  # of bisection
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What one GPU does in `seconds`: seconds that each unit needs at its datasheet rate, numbers or arrays.
+
+    `running_s` is the part of `seconds` in which kernels are resident, waiting ones included.
+    """
+
+    seconds: Number
+    running_s: Number
+    arithmetic_s: Number = 0.0
+    memory_s: Number = 0.0
+    link_s: Number = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPower:
+    """Watts of one GPU and of its share of the host; the last four are added while the unit is fully busy."""
+
+    limit_w: float  # of the board, as sold
+    idle_w: float
+    host_w: float  # of the node beside its GPUs, a GPU's share
+    running_w: float  # added while kernels are resident
+    arithmetic_w: float
+    memory_w: float
+    link_w: float
+    sigma: float  # standard deviation of the logarithm of mean watts
+    basis: str  # what the shares rest on
+
+    def joules(self, activity: Activity, clock: Number = 1.0) -> Floats:
+        """Joules of one GPU, host apart, at a `clock` relative to the highest; never above the board's limit.
+
+        `activity.arithmetic_s` counts seconds at the datasheet's clock whatever `clock` is.
+        """
+        square = np.square(clock)
+        drawn = (
+            self.idle_w * np.asarray(activity.seconds)
+            + self.running_w * clock * square * activity.running_s
+            + self.arithmetic_w * square * activity.arithmetic_s
+            + self.memory_w * activity.memory_s
+            + self.link_w * activity.link_s
+        )
+        return np.asarray(np.minimum(drawn, self.limit_w * np.asarray(activity.seconds)))
+
+    def watts(self, activity: Activity, clock: Number = 1.0) -> Floats:
+        """Mean watts of one GPU, host apart, over `activity.seconds`."""
+        return np.asarray(self.joules(activity, clock) / activity.seconds)
+
+
+def activity(
+    gpu: Gpu,
+    seconds: Number,
+    *,
+    flop: Mapping[str, Number] | None = None,
+    memory_bytes: Number = 0.0,
+    link_bytes: Number = 0.0,
+    link_bytes_per_s: float = 0.0,
+    running_s: Number | None = None,
+) -> Activity:
+    """What `gpu` does in `seconds`: operations by type of number, bytes through memory and over links.
+
+    `running_s`: seconds with kernels resident, all of them where left out. Raises InfeasibleError for a type
+    of number that the GPU has no units for.
+    """
+    arithmetic: Number = 0.0
+    for dtype, count in (flop or {}).items():
+        peak = gpu.peak_flop_per_s(dtype)
+        if not peak:
+            raise InfeasibleError(f"{gpu.name} has no {dtype} units; choose another `dtype=`")
+        arithmetic = arithmetic + count / peak
+    return Activity(
+        seconds,
+        seconds if running_s is None else running_s,
+        arithmetic,
+        memory_bytes / gpu.memory_bytes_per_s,
+        link_bytes / link_bytes_per_s if link_bytes_per_s else 0.0,
+    )
+
+
+def gpu_power(gpu: Gpu, hwdb: Hwdb) -> GpuPower:
+    """The power of `gpu` by what it does. Raises BadInputError where its power limit is not known."""
+    if not gpu.power_w:
+        raise BadInputError(f"the power of {gpu.name} is not known; give its board power (`power_w`)")
+    shares, sigma, basis = hwdb.power_shares(gpu)
+    watts = {name: share * gpu.power_w for name, share in shares.items()}
+    return GpuPower(
+        limit_w=gpu.power_w,
+        idle_w=watts["idle"],
+        host_w=watts["host"],
+        running_w=watts["running"],
+        arithmetic_w=watts["arithmetic"],
+        memory_w=watts["memory"],
+        link_w=watts["link"],
+        sigma=sigma,
+        basis=basis,
+    )

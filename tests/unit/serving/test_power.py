@@ -1,0 +1,71 @@
+"""Watts of replicas: more work draws more, caps are met and slow arithmetic alone."""
+
+import pytest
+
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.studies.serving_estimate import ReplicaQuestion, ServeEstimateDocument, estimate_service
+from tangram_sim.units import read_watts
+
+HWDB = Hwdb.load()
+
+
+def estimate(**changes: object) -> ServeEstimateDocument:
+    question = {"model": "llama3-70b", "gpu": "H100-SXM", "tp": 4, "concurrency": 64.0} | changes
+    return estimate_service(ReplicaQuestion(**question), HWDB)  # type: ignore[arg-type]
+
+
+def test_more_requests_draw_more_watts_and_fewer_joules_a_token() -> None:
+    loads = [estimate(concurrency=float(many)) for many in (1, 4, 16, 64)]
+    watts = [one.gpu_w for one in loads]
+    joules = [one.joules_per_output_token for one in loads]
+    assert watts == sorted(watts)
+    assert joules == sorted(joules, reverse=True)
+
+
+def test_joules_per_token_are_watts_over_tokens_per_second() -> None:
+    found = estimate()
+    assert found.joules_per_output_token == pytest.approx(found.gpu_w / found.output_tok_s)
+    low, high = found.intervals["gpu_w"]
+    assert low < found.gpu_w < high
+
+
+def test_an_idle_replica_draws_little() -> None:
+    assert estimate(rate=0.001).gpu_w < 0.25 * estimate().gpu_w
+
+
+@pytest.mark.parametrize("cap", [600.0, 450.0, 300.0])
+def test_no_gpu_draws_more_than_its_cap(cap: float) -> None:
+    found = estimate(power_cap_w=cap)
+    assert found.gpu_w / found.gpus <= cap
+    assert found.gpu_w / found.gpus > 0.95 * cap or found.clock == 1.0
+    assert found.output_tok_s <= estimate().output_tok_s
+
+
+def test_a_cap_slows_prompts_and_leaves_decodes_that_wait_for_memory() -> None:
+    free, capped = estimate(concurrency=1.0), estimate(concurrency=1.0, power_cap_w=250.0)
+    assert capped.clock < 1.0
+    assert capped.step_s == pytest.approx(free.step_s, rel=1e-3)
+    assert capped.prompt_s > 1.1 * free.prompt_s
+
+
+def test_a_cap_below_the_lowest_clock_is_refused_with_watts() -> None:
+    with pytest.raises(InfeasibleError, match="cannot be met: H100-SXM still draws"):
+        estimate(power_cap_w=60.0)
+
+
+def test_a_gpu_without_a_power_limit_is_estimated_without_watts() -> None:
+    found = estimate(model="llama3-8b", gpu="TPUv5p", tp=1)
+    assert found.gpu_w == 0.0
+    assert any("watts are not known" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("text", "watts"), [("400W", 400.0), ("400", 400.0), ("1.2 kW", 1200.0)])
+def test_watts_are_read_with_their_unit(text: str, watts: float) -> None:
+    assert read_watts(text, "--power-cap") == pytest.approx(watts)
+
+
+@pytest.mark.parametrize("text", ["", "W", "-5", "0", "many", "nan"])
+def test_other_watts_are_refused(text: str) -> None:
+    with pytest.raises(BadInputError, match="--power-cap"):
+        read_watts(text, "--power-cap")
