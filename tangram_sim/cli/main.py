@@ -40,6 +40,7 @@ from tangram_sim.cli import (
 )
 from tangram_sim.cli.printable import LONGEST, PrintableStream
 from tangram_sim.cli.progress import Listener, listening
+from tangram_sim.cli.rl import app as rl
 from tangram_sim.cli.serving import app as serving
 from tangram_sim.cli.streams import open_closed_streams, point_at_nothing, say_error
 from tangram_sim.cli.wording import as_options
@@ -78,6 +79,7 @@ app.add_typer(trace.app, name="trace")
 app.add_typer(validate.app, name="validate")
 app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(serving.app, name="serve")
+app.add_typer(rl.app, name="rl")
 bounds.hold(app)
 offered.offer(app)
 grouped_help.offer(app)

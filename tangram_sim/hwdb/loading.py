@@ -66,14 +66,15 @@ def _rows(path: Path, table: str, schema: Schema) -> list[Located]:
 def _check_overlay(overlay: Path, base: Path) -> None:
     """An overlay that would silently change nothing is an error: missing, empty, or misspelled files."""
     tables = [path.name for path in base.glob("*.csv") if path.name != "schema.csv"]
-    named = (*sorted(tables), "efficiency/*.csv", "collectives/*.csv", "serving/*.csv", "clusters/*.yaml")
+    named = (*sorted(tables), "efficiency/*.csv", "collectives/*.csv", "serving/*.csv", "post_training/*.csv")
+    named = (*named, "clusters/*.yaml")
     wanted = f"give a folder with any of {', '.join(named)}"
     if not overlay.is_dir():
         raise BadInputError(f"`hwdb={overlay}`: no such folder; {wanted}")
     for path in sorted(overlay.glob("*.csv")):
         if path.name not in (*tables, "schema.csv"):
             raise BadInputError(f"{path}: {unknown_name('table', path.name, tables)}")
-    patterns = ("*.csv", "efficiency/*.csv", "collectives/*.csv", "serving/*.csv", "clusters/*.yaml")
+    patterns = ("*.csv", *named[len(tables) :])
     if not any(True for pattern in patterns for _ in overlay.glob(pattern)):
         raise BadInputError(f"`hwdb={overlay}`: the folder holds no table; {wanted}")
 

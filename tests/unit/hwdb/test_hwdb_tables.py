@@ -47,6 +47,7 @@ def test_schema_describes_known_tables_once() -> None:
         "collectives",
         "serving_engines",
         "serving_calibration",
+        "post_training_overheads",
     }
     assert not SCHEMA.duplicated(["table", "column"]).any()
     assert set(SCHEMA["type"]) <= {"text", "integer", "number", "date"}

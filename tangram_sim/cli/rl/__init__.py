@@ -1,0 +1,1 @@
+"""`tangram rl`: post-training with reinforcement learning on GPUs of different kinds."""

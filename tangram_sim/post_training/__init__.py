@@ -1,0 +1,1 @@
+"""Reinforcement-learning post-training: generate, score, update, synchronise weights, again."""

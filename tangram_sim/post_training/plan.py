@@ -1,0 +1,145 @@
+"""Who does what in post-training: pools of GPUs, their layouts, and when weights are synchronised."""
+
+from dataclasses import dataclass, replace
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.planners.uniform.layouts import Uniform
+
+COLOCATED, SPLIT = "colocated", "split"
+SYNC, ONE_STEP_OFF, ASYNC = "sync", "one-step-off", "async"
+MODES = (SYNC, ONE_STEP_OFF, ASYNC)
+# What becomes of running requests at a weight sync: waited for, kept with their KV, or prefilled again.
+DRAIN, IN_FLIGHT, PARTIAL = "drain", "in-flight", "partial"
+AT_SYNC = (DRAIN, IN_FLIGHT, PARTIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPool:
+    """The GPUs that update the policy, all of `cluster`, under one uniform layout.
+
+    `pack_tokens`: tokens of one packed micro-batch of a rank; 0: sequences are padded to `padded_tokens`,
+    `layout.micro_batch` of them at once. `offload`: weights, gradients and optimizer state wait in host
+    memory while the same GPUs generate.
+    """
+
+    cluster: Cluster
+    layout: Uniform
+    pack_tokens: int = 0
+    padded_tokens: int = 0
+    stack: str = "megatron"
+    offload: bool = False
+    logprob_tokens: int = 0  # of one micro-batch of a forward-only pass; 0: as `pack_tokens`
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the pool."""
+        return self.cluster.gpus
+
+    @property
+    def dp(self) -> int:
+        """Data-parallel degree: stated, or as many replicas as the GPUs hold."""
+        one = self.layout
+        return one.dp or max(self.gpus // (one.tp * one.pp * one.cp), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutReplicas:
+    """`count` equal replicas of an engine on GPUs of one kind.
+
+    `ep` spreads experts over that many ranks; `attention_dp` splits requests over groups that share experts.
+    """
+
+    gpu: str
+    count: int
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    attention_dp: int = 1
+    engine: str = "vllm"
+    memory_fraction: float = 0.0  # of the card; 0: the engine's default
+    max_sequences: int = 0  # 0: the engine's default
+    eager: bool = False  # kernels are launched one by one, no graph is captured
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all these replicas."""
+        return self.count * self.tp * self.pp * self.attention_dp
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """When the next generation may begin, and what happens to running requests at a weight sync.
+
+    `eta`: greatest age in versions that a sequence may have when it is trained on (asynchronous mode).
+    `share`: groups that may be begun beyond a step's own, as a share of them, in place of `eta` (None: by
+    version). The trainer takes a step's groups in `fetches` equal portions, each as soon as it is there.
+    """
+
+    kind: str = SYNC
+    eta: int = 0
+    share: float | None = None
+    at_sync: str = IN_FLIGHT
+    fetches: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise UnknownNameError or BadInputError for modes that cannot be."""
+        if self.kind not in MODES:
+            raise unknown_name("mode", self.kind, MODES)
+        if self.at_sync not in AT_SYNC:
+            raise unknown_name("way to synchronise", self.at_sync, AT_SYNC)
+        if self.eta < 0 or (self.share is not None and self.share < 0):
+            raise BadInputError(f"staleness {self.eta if self.share is None else self.share}: give 0 or more")
+
+    def may_begin(self, prompts: int, version: int, begun: int, left: int) -> int:
+        """Groups that may be begun right after sync number `version`; `begun` so far, `left` of them unused.
+
+        By version: (version + eta + 1) x prompts in all. By share: (1 + share) x prompts between two syncs,
+        those left over included.
+        """
+        if self.share is None:
+            return max((version + self.eta + 1) * prompts - begun, 0)
+        return max(int((1 + self.share) * prompts) - left, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RlPlan:
+    """A placement of roles: who trains, who generates, and in which mode.
+
+    Colocated pools are the same GPUs by turns. `sync_method` is a name in `sync.METHODS`.
+    """
+
+    training: TrainingPool
+    rollout: tuple[RolloutReplicas, ...]
+    placement: str = COLOCATED
+    mode: Mode = Mode()
+    sync_method: str = "auto"
+    dispatch: str = "even"
+
+    def __post_init__(self) -> None:
+        """Raise BadInputError for pools that contradict each other."""
+        if self.placement not in (COLOCATED, SPLIT):
+            raise unknown_name("placement", self.placement, (COLOCATED, SPLIT))
+        if not self.rollout or any(one.count < 1 for one in self.rollout):
+            raise BadInputError("a plan needs at least one rollout replica")
+        if self.placement == COLOCATED and self.mode.kind != SYNC:
+            raise BadInputError(
+                f"`mode={self.mode.kind}` needs GPUs of its own for rollout: give `placement=split`, or "
+                "`mode=sync`"
+            )
+
+    @property
+    def rollout_gpus(self) -> int:
+        """GPUs that generate."""
+        return sum(one.gpus for one in self.rollout)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the plan, each counted once."""
+        if self.placement == COLOCATED:
+            return max(self.training.gpus, self.rollout_gpus)
+        return self.training.gpus + self.rollout_gpus
+
+    def with_mode(self, mode: Mode) -> "RlPlan":
+        """The same pools in another mode."""
+        return replace(self, mode=mode)

@@ -1,0 +1,208 @@
+"""One step of post-training: phases of the pools, played as ops, from which overlap and waiting follow."""
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.graph_builder import GraphBuilder
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.models import has_experts
+from tangram_sim.post_training.asynchronous import Loop, play_loop
+from tangram_sim.post_training.overheads import Overheads, load_overheads
+from tangram_sim.post_training.plan import ASYNC, COLOCATED, ONE_STEP_OFF, RlPlan
+from tangram_sim.post_training.rollout import Rollout, fleet_of, play_rollout
+from tangram_sim.post_training.sync import BROADCAST, GATHER, Sync, sync_of
+from tangram_sim.post_training.training_phases import TrainingPhases, phases_of, unevenness
+from tangram_sim.post_training.workload import PostTraining
+from tangram_sim.serving.fleet import FAST
+from tangram_sim.sim import contention
+from tangram_sim.sim.critical import critical_path
+from tangram_sim.units import show_bytes
+
+# Phases in the order in which a step has them.
+GENERATE, REWARD, OLD, REFERENCE, VALUES = "generation", "reward", "old_logprobs", "reference", "values"
+UPDATE, CRITIC, SYNC, SWITCH, OTHER = "update", "critic_update", "weight_sync", "switch", "other"
+SCORING = (REWARD, OLD, REFERENCE, VALUES)
+TRAINING = (UPDATE, CRITIC)
+PHASES = (GENERATE, *SCORING, *TRAINING, SYNC, SWITCH, OTHER)
+_ROLLOUT, _TRAINING = "rollout", "training"
+_STEPS = 8  # played where steps overlap; the last ones are steady
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """A step as it was played. `phases_s` are seconds each phase is busy, `exposed_s` those a step waits for.
+
+    `idle` is the share of a step in which each pool does nothing; ages are versions between the weights that
+    began a sequence and those that it trains.
+    """
+
+    work: PostTraining
+    plan: RlPlan
+    step_s: float
+    phases_s: dict[str, float]
+    exposed_s: dict[str, float]
+    idle: dict[str, float]
+    rollout: Rollout
+    training: TrainingPhases
+    sync: Sync
+    memory: dict[str, tuple[float, float]]  # bytes a GPU and what there is, by phase
+    notes: tuple[str, ...] = ()
+    loop: Loop | None = None
+    ages: tuple[int, ...] = field(default=(0,))
+
+    @property
+    def trained_tokens_per_s(self) -> float:
+        """Prompt and response tokens of consumed sequences a second."""
+        return self.work.trained_tokens / self.step_s
+
+    @property
+    def generated_tokens_per_s(self) -> float:
+        """Response tokens a second."""
+        return self.rollout.generated_tokens / self.step_s
+
+
+def play_step(
+    work: PostTraining,
+    plan: RlPlan,
+    hwdb: Hwdb,
+    *,
+    overheads: Overheads | None = None,
+    seed: int = 0,
+    engine: str = FAST,
+    must_fit: bool = True,
+) -> StepOutcome:
+    """Play one step of `work` under `plan`; of overlapping modes a steady one.
+
+    `engine` is the player of rollouts, `fast` or `reference`. Raises InfeasibleError, naming the phase, where
+    memory does not suffice (for training only if it `must_fit`); BadInputError for layouts that break a law.
+    """
+    extra = overheads or load_overheads(hwdb)
+    lengths = work.lengths.draw(work.prompts, work.samples, seed)
+    training = priced_training(work, plan, hwdb)
+    notes = list[str]()
+    fleet = fleet_of(work, plan.rollout, hwdb, extra.rollout_scale, extra.rollout_iteration_s)
+    rollout = play_rollout(fleet, work.prompt_tokens, lengths, dispatch=plan.dispatch, engine=engine)
+    rollout = replace(rollout, seconds=rollout.seconds * work.generated_share)
+    ranks = min(one.tp * one.pp for one in plan.rollout)
+    colocated = plan.placement == COLOCATED
+    method = plan.sync_method if plan.sync_method != "auto" else GATHER if colocated else BROADCAST
+    sync = sync_of(work.model, work.rollout_precision, ranks, plan.training.cluster, method, extra, hwdb)
+    phases = _phases(work, training, extra)
+    phases[GENERATE], phases[SYNC] = rollout.seconds, sync.seconds
+    if colocated:
+        phases[SWITCH] = extra.switch_s + 2.0 * training.static_bytes / extra.host_bytes_per_s
+    memory = _memory(plan, training, hwdb, must_fit)
+    loop = None
+    if colocated or plan.mode.kind != ASYNC:
+        step_s, exposed, idle = _played(phases, plan)
+        ages = (1,) if plan.mode.kind == ONE_STEP_OFF else (0,)
+    else:
+        train_s = sum(phases[name] for name in (*SCORING, *TRAINING, OTHER))
+        loop = play_loop(fleet, work, plan.mode, train_s, sync.seconds, seed=seed, engine=engine)
+        step_s, ages = loop.step_s, tuple(loop.ages.tolist())
+        exposed = {**phases, GENERATE: loop.waited_s, SWITCH: 0.0}
+        idle = {_TRAINING: max(1.0 - train_s / step_s, 0.0), _ROLLOUT: loop.rollout_idle}
+    return StepOutcome(
+        work, plan, step_s, phases, exposed, idle, rollout, training, sync, memory, tuple(notes), loop, ages
+    )
+
+
+def priced_training(work: PostTraining, plan: RlPlan, hwdb: Hwdb) -> TrainingPhases:
+    """Updates and forward-only passes of the policy on the plan's training pool."""
+    return _priced_training(work, plan.training, hwdb)
+
+
+@lru_cache(maxsize=4096)
+def _priced_training(work: PostTraining, pool: "object", hwdb: Hwdb) -> TrainingPhases:
+    lengths = work.lengths.draw(work.prompts, work.samples, 0)
+    uneven = unevenness(lengths, work.prompt_tokens, pool.dp, work.updates)  # type: ignore[attr-defined]
+    return phases_of(work.model, work, pool, hwdb, uneven)  # type: ignore[arg-type]
+
+
+def _phases(work: PostTraining, training: TrainingPhases, extra: Overheads) -> dict[str, float]:
+    """Seconds of every phase but generation, sync and switch."""
+    forward = training.forward_s * extra.forward_scale
+    update = training.update_s * extra.update_scale * work.updates
+    if has_experts(work.model):
+        forward, update = forward * extra.sparse_update_scale, update * extra.sparse_update_scale
+    critic = work.critic.parameters / work.model.parameters if work.critic is not None else 0.0
+    scorer = work.reward_model.parameters / work.model.parameters if work.reward_model is not None else 0.0
+    return {
+        GENERATE: 0.0,
+        REWARD: work.reward_s + forward * scorer,
+        OLD: forward if work.old_logprobs else 0.0,
+        REFERENCE: forward if work.reference else 0.0,
+        VALUES: forward * critic,
+        UPDATE: update,
+        CRITIC: update * critic,
+        SYNC: 0.0,
+        SWITCH: 0.0,
+        OTHER: extra.step_s,
+    }
+
+
+def _memory(
+    plan: RlPlan, training: TrainingPhases, hwdb: Hwdb, must_fit: bool
+) -> dict[str, tuple[float, float]]:
+    """Bytes of the fullest GPU by phase, and what it holds. Raises InfeasibleError naming the phase."""
+    if must_fit:
+        training.require_fit()
+    held = {UPDATE: (training.first_stage_bytes, training.capacity_bytes)}
+    for one in plan.rollout:
+        memory = hwdb.gpu(one.gpu).memory_bytes
+        share = one.memory_fraction or 0.9
+        kept = training.static_bytes if plan.placement == COLOCATED and not plan.training.offload else 0.0
+        held[GENERATE] = (share * memory + kept, memory)
+        if must_fit and share * memory + kept > memory * 1.02:
+            raise InfeasibleError(
+                f"generation: the engine takes {show_bytes(share * memory)} beside {show_bytes(kept)} of "
+                f"training state, of {show_bytes(memory)} on a {one.gpu}; give `offload`, a smaller share of "
+                "memory for the engine, or `placement=split`"
+            )
+    return held
+
+
+def _played(phases: dict[str, float], plan: RlPlan) -> tuple[float, dict[str, float], dict[str, float]]:
+    """(seconds a step, exposed seconds by phase, idle share by pool) where requests do not run on."""
+    colocated = plan.placement == COLOCATED
+    ahead = plan.mode.kind == ONE_STEP_OFF
+    rollout_pool = _TRAINING if colocated else _ROLLOUT
+    builder = GraphBuilder()
+    last_update: tuple[int, ...] = ()
+    last_generated: tuple[int, ...] = ()
+    ready: tuple[int, ...] = ()
+    ends = list[int]()
+    for _ in range(_STEPS if ahead else 1):
+        before = (*last_update, *last_generated) if ahead else last_update
+        switch = builder.op(SWITCH, _TRAINING, phases[SWITCH], before)
+        synced = [builder.op(SYNC, _TRAINING, phases[SYNC], (switch, *before))]
+        if not colocated:
+            synced.append(builder.op(SYNC, _ROLLOUT, phases[SYNC], (switch, *before)))
+        generated = builder.op(GENERATE, rollout_pool, phases[GENERATE], synced)
+        batch = (*ready, *synced) if ahead else (generated,)
+        op = -1
+        for name in (*SCORING, *TRAINING, OTHER):
+            op = builder.op(name, _TRAINING, phases[name], batch if op < 0 else (op,))
+        last_update, last_generated, ready = (op,), (generated,), (generated,)
+        ends.append(op)
+    timeline = contention.play(builder.freeze())
+    busy = dict(zip(timeline.graph.resources, timeline.busy_s().tolist(), strict=True))
+    path = critical_path(timeline).seconds_by_kind()
+    steps = len(ends)
+    if not ahead:
+        total = timeline.makespan_s
+        idle = {name: 1.0 - spent / total for name, spent in busy.items()} if total else {}
+        return total, {name: path.get(name, 0.0) for name in PHASES}, idle
+    step_s = float(timeline.end_s[ends[-1]] - timeline.end_s[ends[-2]])
+    exposed = {name: path.get(name, 0.0) / steps for name in PHASES}
+    idle = {name: max(1.0 - spent / steps / step_s, 0.0) for name, spent in busy.items()}
+    return step_s, exposed, idle
+
+
+def interval(step_s: float, sigma: float) -> tuple[float, float]:
+    """The 90 % interval of a step around its median."""
+    reach = float(np.exp(1.645 * sigma))
+    return step_s / reach, step_s * reach

@@ -1,0 +1,70 @@
+"""`tangram rl validate`: compares predicted post-training steps with measured ones, beside a simple floor."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tangram_sim.cli import options as shared
+
+Runs = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUNS.csv...", help="Measured runs, one a row; several tables are read as one."),
+]
+LeaveOut = Annotated[
+    str,
+    typer.Option(
+        "--leave-out",
+        help="source or model: predict each run with overheads fitted to the others of the table.  "
+        "[default: the shipped overheads]",
+    ),
+]
+
+
+def command(
+    runs: Runs, leave_out: LeaveOut = "", hwdb: shared.HwdbFolders = None, as_json: shared.AsJson = False
+) -> None:
+    """Predict every measured post-training step of the tables; print errors, coverage and a floor beside."""
+    from tangram_sim.cli.console import print_json, print_line, print_table
+    from tangram_sim.errors import unknown_name
+    from tangram_validate.post_training.documents import RlScoreDocument
+    from tangram_validate.post_training.predict import LEAVE_OUT, predict_rows
+    from tangram_validate.post_training.reading import COLUMNS, TELLING
+    from tangram_validate.post_training.report import document
+    from tangram_validate.published.table import read_rows
+
+    if leave_out not in LEAVE_OUT:
+        raise unknown_name("group to leave out", leave_out, LEAVE_OUT[1:])
+    rows = [row for path in runs for row in read_rows(path, COLUMNS, "post-training runs", telling=TELLING)]
+    answer = document(predict_rows(rows, shared.load_hwdb(hwdb), leave_out), leave_out)
+    if as_json:
+        print_json(answer.model_dump())
+        return
+
+    def line(name: str, one: RlScoreDocument) -> tuple[str, ...]:
+        shown = (one.median_ape, one.p90_ape, one.bias, one.interval_coverage)
+        return (name, f"{one.n}", *("" if value is None else f"{value * 100:.1f} %" for value in shown))
+
+    how = (
+        f"each {leave_out} predicted with overheads fitted to the others"
+        if leave_out
+        else "shipped overheads"
+    )
+    print_line(f"{answer.overall.n} steps of {answer.rows} rows compared, {how}")
+    print_line()
+    table = [line("all", answer.overall), *(line(name, one) for name, one in answer.by_source.items())]
+    table.append(line("floor: three constants", answer.floor))
+    columns = ("steps", "n", "median error", "p90", "bias", "inside 90 %")
+    print_table(columns, table, right=range(1, 6))
+    if answer.by_phase:
+        print_line()
+        phases = [line(name, one) for name, one in answer.by_phase.items()]
+        print_table(("phase", *columns[1:]), phases, right=range(1, 6))
+    if answer.unpredicted:
+        print_line()
+        reasons: dict[str, int] = {}
+        for one in answer.unpredicted:
+            reasons[one.reason] = reasons.get(one.reason, 0) + 1
+        print_table(
+            ("rows not predicted", "because"), [(f"{n}", why) for why, n in reasons.items()], right=(0,)
+        )

@@ -1,0 +1,1 @@
+"""Measured post-training runs: read, predicted, scored; overheads fitted to them."""
