@@ -105,7 +105,7 @@ def _overheads(
 ) -> tuple[dict[str, float], list[RlOverheadDocument]]:
     """(measured over predicted by phase, overlay rows) of the fitted steps, on the run's own set-up."""
     lengths = _lengths(log, fitted)
-    row = {
+    row: dict[str, str] = {
         **setup,
         **{name: str(lengths[name]) for name in ("mean_prompt", "mean_response") if name in lengths},
     }
