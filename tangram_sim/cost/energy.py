@@ -16,7 +16,6 @@ from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
 
 LEAST_CLOCK = 0.3  # of the highest: what drivers let a clock sink to, about 500 of 1,755 MHz on an H100
-_ROUNDS = 40  # of bisection
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,20 @@
 """Watts of a replica under a steady load, and what a power cap does to its clocks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from tangram_sim.cost.energy import LEAST_CLOCK, Activity, gpu_power
-from tangram_sim.cost.kernels import Floats
+from tangram_sim.cost.kernels import Floats, Number
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.serving.closed_form import Load, Steady
 from tangram_sim.serving.costs import LayerStepCost
 from tangram_sim.serving.deployment import Deployment, ReplicaStage
+from tangram_sim.units import percent
+
+CLOCKS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, LEAST_CLOCK)  # tried under a power cap
 
 
 @dataclass(frozen=True)
@@ -18,19 +23,12 @@ class ReplicaPower:
 
     gpu_w: Floats  # all GPUs together
     host_w: float
-    highest_w: Floats  # of any one GPU
     sigma: float  # standard deviation of log watts
     basis: str
 
 
-def stage_activities(
-    cost: LayerStepCost, load: Load, steady: Steady, clock: float = 1.0
-) -> list[tuple[ReplicaStage, Activity]]:
-    """What a GPU of each stage does in a mean second, where `steady` is the answer of `cost` to `load`.
-
-    `clock`, relative to the highest, is the one that `cost` was made for (`at_clock`); arithmetic is counted
-    at the highest.
-    """
+def stage_activities(cost: LayerStepCost, load: Load, steady: Steady) -> list[tuple[ReplicaStage, Activity]]:
+    """What a GPU of each stage does in a mean second, where `steady` is the answer of `cost` to `load`."""
     deployment = cost.deployment
     b, pp = np.maximum(steady.running, 1.0), float(deployment.pp)
     contexts, zero = b * load.context, np.zeros_like(b)
@@ -55,7 +53,7 @@ def stage_activities(
         activity = Activity(
             seconds=1.0,
             running_s=np.minimum(passing, 1.0),
-            arithmetic_s=products_s * clock,
+            arithmetic_s=products_s,
             memory_s=per_second["moved_bytes"] / gpu.memory_bytes_per_s,
             link_s=per_second["sent_bytes"] / link if link else 0.0,
         )
@@ -63,17 +61,20 @@ def stage_activities(
     return found
 
 
-def replica_power(cost: LayerStepCost, load: Load, steady: Steady, clock: float = 1.0) -> ReplicaPower:
-    """Watts of the replica that `cost` prices; arguments as of `stage_activities`."""
-    total = highest = np.zeros_like(steady.running)
+def replica_power(cost: LayerStepCost, load: Load, steady: Steady) -> ReplicaPower:
+    """Watts of the replica that `cost` prices, where `steady` is its answer to `load`.
+
+    Under a power cap operations are counted at what they take at the highest clock, up to the cap.
+    """
+    total = np.zeros_like(steady.running)
     host_w, sigma, basis = 0.0, 0.0, []
-    for stage, activity in stage_activities(cost, load, steady, clock):
+    most_w = cost.cap_w if isinstance(cost, CappedStepCost) else np.inf
+    for stage, activity in stage_activities(cost, load, steady):
         power = gpu_power(stage.island.gpu, cost.hwdb)
-        watts = power.watts(activity, clock)
-        total, host_w = total + watts * stage.gpus, host_w + power.host_w * stage.gpus
-        highest, sigma = np.maximum(highest, watts), max(sigma, power.sigma)
+        total = total + np.minimum(power.watts(activity), most_w) * stage.gpus
+        host_w, sigma = host_w + power.host_w * stage.gpus, max(sigma, power.sigma)
         basis.append(power.basis)
-    return ReplicaPower(total, host_w, highest, sigma, "; ".join(dict.fromkeys(basis)))
+    return ReplicaPower(total, host_w, sigma, "; ".join(dict.fromkeys(basis)))
 
 
 def at_clock(deployment: Deployment, clock: float) -> Deployment:
@@ -87,9 +88,68 @@ def at_clock(deployment: Deployment, clock: float) -> Deployment:
     return replace(deployment, stages=stages)
 
 
-def least_clock_error(cap_w: float, watts: float, gpu: str) -> InfeasibleError:
-    """The error for a cap that the lowest clock does not meet; `watts` is what a GPU draws then."""
-    return InfeasibleError(
-        f"a power cap of {cap_w:g} W cannot be met: {gpu} still draws {watts:,.0f} W at {LEAST_CLOCK:.0%} of "
-        "its clock; give a higher cap or more GPUs"
-    )
+@dataclass(frozen=True)
+class CappedStepCost(LayerStepCost):
+    """Costs under a power cap: each iteration runs at the highest clock at which no GPU draws more.
+
+    Drivers follow the load in milliseconds, so prompts are slowed, and decodes that wait for memory hardly.
+    Clocks between those tried are interpolated. An iteration that the lowest clock does not bring below the
+    cap runs at that clock.
+    """
+
+    cap_w: float = 0.0
+
+    @cached_property
+    def _tried(self) -> tuple[tuple[float, LayerStepCost], ...]:
+        return tuple(
+            (clock, LayerStepCost(at_clock(self.deployment, clock), self.hwdb, self.fit)) for clock in CLOCKS
+        )
+
+    def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
+        """Seconds of the iteration at the clock that the cap leaves."""
+        work = np.broadcast_arrays(
+            *(np.asarray(one, dtype=np.float64) for one in (rows, scores, decodes, contexts))
+        )
+        times = [cost.step_s(*work) for _, cost in self._tried]
+        watts = [
+            self._watts(cost, clock, seconds, work)
+            for (clock, cost), seconds in zip(self._tried, times, strict=True)
+        ]
+        found = times[-1]
+        for place in range(len(times) - 2, -1, -1):
+            above, below = watts[place], watts[place + 1]
+            part = np.clip((self.cap_w - below) / np.maximum(above - below, 1e-9), 0.0, 1.0)
+            between = times[place + 1] + part * (times[place] - times[place + 1])
+            found = np.where(below <= self.cap_w, between, found)
+        return np.asarray(found)
+
+    def check(self, load: Load, running: Floats) -> None:
+        """Raise InfeasibleError where the lowest clock does not bring decodes or prompts below the cap."""
+        clock, cost = self._tried[-1]
+        zero, b = np.zeros_like(running), np.maximum(running, 1.0)
+        for work in ((zero, zero, b, b * load.context), (load.rows, load.scores, zero, zero)):
+            watts = float(np.max(self._watts(cost, clock, cost.step_s(*work), work)))
+            if watts > self.cap_w:
+                gpu = self.deployment.stages[0].island.gpu.name
+                raise InfeasibleError(
+                    f"a power cap of {self.cap_w:g} W cannot be met: {gpu} still draws {watts:,.0f} W at "
+                    f"{percent(clock)} of its clock; give a higher cap or more GPUs"
+                )
+
+    def _watts(self, cost: LayerStepCost, clock: float, seconds: Floats, work: Sequence[Floats]) -> Floats:
+        """Watts of the GPU that draws most in iterations of `work` (rows, scores, decodes, contexts)."""
+        highest, pp = np.zeros_like(seconds), float(self.deployment.pp)
+        for stage, did in zip(self.deployment.stages, cost.passes(cost.work(*work)), strict=True):
+            gpu = stage.island.gpu
+            vector = max(gpu.peak_flop_per_s("bf16"), gpu.peak_flop_per_s("fp16"))
+            link = stage.island.intra.bytes_per_s
+            activity = Activity(
+                seconds,
+                seconds,
+                pp * (did.least_s * clock + did.attention_flop / vector),
+                pp * did.moved_bytes / gpu.memory_bytes_per_s,
+                pp * did.sent_bytes / link if link else 0.0,
+            )
+            busy = np.where(seconds > 0, gpu_power(gpu, self.hwdb).joules(activity, clock), 0.0)
+            highest = np.maximum(highest, busy / np.where(seconds > 0, seconds, 1.0))
+        return np.asarray(highest.reshape(np.shape(seconds)))

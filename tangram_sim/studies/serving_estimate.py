@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from tangram_sim.cost.energy import LEAST_CLOCK
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_model
@@ -17,16 +16,15 @@ from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import ClosedClients, Load, Steady, closed_loop, open_loop, seats
 from tangram_sim.serving.costs import PARTS, LayerStepCost
 from tangram_sim.serving.deployment import Deployment, Speculation
-from tangram_sim.serving.energy import ReplicaPower, at_clock, least_clock_error, replica_power
+from tangram_sim.serving.energy import CappedStepCost, ReplicaPower, replica_power
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.forward import emulated
 from tangram_sim.serving.kv import kv_capacity, stage_memory
 from tangram_sim.serving.stepcost import KvCapacity
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
-from tangram_sim.units import HOUR_S, MEGA, percent, show_bytes, show_seconds
+from tangram_sim.units import HOUR_S, MEGA, show_bytes, show_seconds
 
 INTERVAL = 1.645  # standard deviations either side of 90 %
-CLOCK_ROUNDS = 12  # of bisection: a clock to 0.02 %
 CLOCK_WIDER = 1.5  # times wider intervals of watts under a power cap, whose clock is assumed
 MOST_TOKENS = 10_000_000  # of a prompt or an output
 MOST_CLIENTS = 1_000_000
@@ -71,7 +69,6 @@ class ServeEstimateDocument(Document):
     gpu_w: float = Field(0.0, description="mean watts of all GPUs of the replica")
     host_w: float = Field(0.0, description="mean watts of the hosts' shares beside them")
     joules_per_output_token: float = Field(0.0, description="of the GPUs, prompts included, hosts apart")
-    clock: float = Field(1.0, description="of the highest; below 1 under a power cap")
     intervals: dict[str, tuple[float, float]] = Field(description="90 % intervals")
     assumptions: dict[str, Any] = Field(description="engine defaults, calibration, hardware, price")
     notes: list[str] = Field([])
@@ -147,84 +144,44 @@ def estimate_service(question: ReplicaQuestion, hwdb: Hwdb) -> ServeEstimateDocu
             f"a request of {question.isl + question.osl:,.0f} tokens does not fit the KV cache of "
             f"{capacity.tokens:,}; give more `tp=` or `pp=`, fewer bits or `kv_dtype=fp8`"
         )
-    cost, found, power, clock = powered(question, cost, capacity, load)
+    cap = question.power_cap_w
+    if cap:
+        cost = CappedStepCost(cost.deployment, hwdb, cost.fit, cap)
     most = open_loop(cost, cost.deployment, capacity, load, np.inf)
+    if question.rate:
+        found = open_loop(cost, cost.deployment, capacity, load, question.rate)
+    else:
+        habits = ClosedClients.of(cost.fit)
+        found = closed_loop(cost, cost.deployment, capacity, load, question.concurrency, habits)
     answer = _document(question, hwdb, cost, capacity, (load, found, most, float(room[0])))
-    if power is None:
+    if not cap and not all(stage.island.gpu.power_w for stage in cost.deployment.stages):
         unknown = f"watts are not known: the power limit of {question.gpu} is not in the database"
         return answer.model_copy(update={"notes": [*answer.notes, unknown]})
-    return with_power(answer, power, clock, question.power_cap_w)
+    if isinstance(cost, CappedStepCost):
+        cost.check(load, found.running)
+    return with_power(answer, replica_power(cost, load, found), cap)
 
 
-def powered(
-    question: ReplicaQuestion, cost: LayerStepCost, capacity: KvCapacity, load: Load
-) -> tuple[LayerStepCost, Steady, ReplicaPower | None, float]:
-    """(cost, averages, watts, clock) at the highest clock at which no GPU draws more than the power cap.
-
-    No watts where a GPU's limit is not known and no cap is given. Raises InfeasibleError where the lowest
-    clock does not meet the cap.
-    """
-
-    def at(clock: float) -> tuple[LayerStepCost, Steady, ReplicaPower, float]:
-        slower, found = loaded(clock)
-        return slower, found, replica_power(slower, load, found, clock), clock
-
-    def loaded(clock: float) -> tuple[LayerStepCost, Steady]:
-        slower = replace(cost, deployment=at_clock(cost.deployment, clock))
-        if question.rate:
-            found = open_loop(slower, slower.deployment, capacity, load, question.rate)
-        else:
-            habits = ClosedClients.of(cost.fit)
-            found = closed_loop(slower, slower.deployment, capacity, load, question.concurrency, habits)
-        return slower, found
-
-    cap = question.power_cap_w
-    if not cap and not all(stage.island.gpu.power_w for stage in cost.deployment.stages):
-        return *loaded(1.0), None, 1.0
-    best = at(1.0)
-    if not cap or float(best[2].highest_w[0]) <= cap:
-        return best
-    lowest = at(LEAST_CLOCK)
-    if float(lowest[2].highest_w[0]) > cap:
-        raise least_clock_error(cap, float(lowest[2].highest_w[0]), question.gpu)
-    low, high, best = LEAST_CLOCK, 1.0, lowest
-    for _ in range(CLOCK_ROUNDS):
-        tried = at((low + high) / 2.0)
-        if float(tried[2].highest_w[0]) <= cap:
-            low, best = tried[3], tried
-        else:
-            high = tried[3]
-    return best
-
-
-def with_power(
-    answer: ServeEstimateDocument, power: ReplicaPower, clock: float, cap_w: float
-) -> ServeEstimateDocument:
+def with_power(answer: ServeEstimateDocument, power: ReplicaPower, cap_w: float) -> ServeEstimateDocument:
     """The answer with watts, joules per token, their intervals and what they rest on."""
     watts = float(power.gpu_w[0])
-    joules = watts / answer.output_tok_s
     low, high = answer.intervals["output_tok_s"]
     speed = float(np.log(high / low)) / (2.0 * INTERVAL)
+    wider = CLOCK_WIDER if cap_w else 1.0
     spreads = {"gpu_w": power.sigma, "joules_per_output_token": float(np.hypot(power.sigma, 0.6 * speed))}
-    values = {"gpu_w": watts, "joules_per_output_token": joules}
-    notes = list(answer.notes)
-    if clock < 1.0:
-        notes.append(
-            f"a power cap of {cap_w:g} W lowers the clock to {percent(clock)}: the curve of clock against "
-            "watts is assumed, not measured"
-        )
+    values = {"gpu_w": watts, "joules_per_output_token": watts / answer.output_tok_s}
+    intervals = {name: _interval(value, spreads[name] * wider) for name, value in values.items()}
+    assumed = (
+        f"under the power cap of {cap_w:g} W clocks follow a curve that is assumed, not measured: joules of "
+        "an operation go with the square of the clock"
+    )
     return answer.model_copy(
         update={
             **values,
             "host_w": power.host_w,
-            "clock": clock,
-            "intervals": answer.intervals
-            | {
-                name: _interval(value, spreads[name] * (CLOCK_WIDER if clock < 1.0 else 1.0))
-                for name, value in values.items()
-            },
+            "intervals": answer.intervals | intervals,
             "assumptions": answer.assumptions | {"power": power.basis},
-            "notes": notes,
+            "notes": [*answer.notes, *([assumed] if cap_w else [])],
         }
     )
 

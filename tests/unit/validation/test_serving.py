@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tangram_validate.serving.bench_json import read_bench_json
 from tangram_validate.serving.fitting import fit
 from tangram_validate.serving.observations import observe
 from tangram_validate.serving.own import calibrate_to
+from tangram_validate.serving.predict import ASSUMED_WIDER, predict
 from tangram_validate.serving.reading import read_rows_as_runs, read_runs
 from tangram_validate.serving.runs import RefusedRun, ServedRun
 from tangram_validate.serving.tables import table_of
@@ -50,13 +52,11 @@ def rows(*changes: dict[str, str]) -> list[ServedRun | RefusedRun]:
         ({"gpu": "H100-XYZ"}, "unknown GPU"),
         ({"model": "no-such-model"}, "unknown model"),
         ({"engine": "llama.cpp"}, "engine"),
-        ({"scenario": "MLPerf Server"}, "no closed form"),
+        ({"scenario": "training"}, "no closed form"),
         ({"mode": "disagg"}, "no note"),
         ({"concurrency": ""}, "in flight"),
-        ({"isl": ""}, "lengths"),
         ({"isl": "-5"}, "zero or more"),
         ({"osl": "many"}, "no number"),
-        ({"failures": "3"}, "requests failed"),
         ({"tpot_ms": ""}, "none of"),
         ({"tp": "12"}, "does not divide"),
     ],
@@ -65,6 +65,52 @@ def test_rows_that_cannot_be_predicted_say_why(change: dict[str, str], reason: s
     (found,) = rows(change)
     assert isinstance(found, RefusedRun)
     assert reason in found.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "assumed"),
+    [
+        ({"isl": ""}, "lengths"),
+        ({"engine": "unstated (vLLM or SGLang)"}, "engine"),
+        ({"model": "some/Dense-9B-Instruct"}, "not shipped"),
+        ({"tp": "", "n_gpus": "8"}, "degrees"),
+        (
+            {"scenario": "MLPerf Server", "output_tok_s": "900", "isl": "", "model": "llama2-70b-99.9"},
+            "lengths",
+        ),
+    ],
+)
+def test_what_a_row_leaves_out_is_read_with_its_usual_meaning(change: dict[str, str], assumed: str) -> None:
+    """It is read, said, and its interval is wider."""
+    (found,) = rows(change)
+    assert isinstance(found, ServedRun)
+    assert any(assumed in one for one in found.assumed)
+    told, _ = predict([found, replace(found, assumed=())], HWDB, CalibrationTable.load(HWDB))
+    wide, plain = (np.log(one.high / one.predicted) for one in told[:: len(told) // 2])
+    assert wide == pytest.approx(plain * ASSUMED_WIDER ** len(found.assumed))
+
+
+def test_runs_with_failures_are_scored_apart() -> None:
+    (found,) = rows({"failures": "3"})
+    assert isinstance(found, ServedRun)
+    assert "requests failed" in found.doubt
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("NVIDIA H200-SXM-141GB-CTS", "H200-SXM-141GB"),
+        ("AMD Instinct MI300X 192GB HBM3", "MI300X"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000-Blackwell-Server"),
+        ("NVDA:A100_80G:SXM", "A100-SXM4-80GB"),
+        ("H100-SXM (350 W cap)", "H100-SXM5-80GB"),
+    ],
+)
+def test_words_around_a_gpus_name_do_not_hide_it(words: str, name: str) -> None:
+    (found,) = rows({"gpu": words})
+    assert isinstance(found, ServedRun)
+    assert found.gpu == name
+    assert found.power_cap_w == (350.0 if "cap" in words else 0.0)
 
 
 def test_degrees_that_were_multiplied_twice_are_read_as_ranks() -> None:

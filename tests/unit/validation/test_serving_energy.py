@@ -1,17 +1,20 @@
 """Measured energy rows: read with their usual meaning, scored, and fitted to."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tangram_validate.serving.power_fit import PRIORS, fit, left_out, observed
+from tangram_validate.serving.predict import predict
 from tangram_validate.serving.reading import read_rows_as_runs, read_runs
 from tangram_validate.serving.runs import ENERGY, JOULES, WATTS, RefusedRun, ServedRun
 from tangram_validate.serving.stand_ins import stand_in
 
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb, load_model
+from tangram_sim.serving.calibration import CalibrationTable
 from tests.commands import tangram as run
 from tests.places import SHARED
 
@@ -112,3 +115,25 @@ def test_watts_of_models_left_out_are_nearer_than_nameplate() -> None:
     for part in observed(runs, HWDB).values():
         predicted, measured = left_out(part)
         assert np.median(np.abs(predicted / measured - 1)) < 0.5 * np.median(np.abs(1 / measured - 1))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TABLE.is_file(), reason="the measured runs lie in ../shared")
+def test_half_of_the_power_slows_prompts_and_not_decodes_as_published() -> None:
+    """Splitwise's H100 at 350 W: prompts take 1.30 times as long, decodes as long as before."""
+    table = CalibrationTable.load(HWDB)
+    runs = [
+        one
+        for one in read_runs(TABLE.parent / "measurements.csv", HWDB)
+        if isinstance(one, ServedRun) and one.power_cap_w
+    ]
+    assert len(runs) == 76
+    capped, _ = predict(runs, HWDB, table)
+    free, _ = predict([replace(one, power_cap_w=0.0) for one in runs], HWDB, table)
+    for metric, low, high in (("ttft", 1.1, 1.4), ("tpot", 0.99, 1.03)):
+        longer = [
+            one.predicted / other.predicted
+            for one, other in zip(capped, free, strict=True)
+            if one.metric == metric
+        ]
+        assert low < np.median(longer) < high

@@ -44,24 +44,28 @@ def gpu_of(cells: Cells, hwdb: Hwdb) -> Gpu:
     Raises UnknownNameError for a name that means no GPU of hwdb.
     """
     text = cells.text("gpu")
+    gpu, plain = named_gpu(text, hwdb, cells.number("gpu_mem_gb") or 0.0)
+    if not plain:
+        cells.assume("gpu", gpu.name, f"written {text}")
+    return gpu
+
+
+def named_gpu(text: str, hwdb: Hwdb, memory_gb: float = 0.0) -> tuple[Gpu, bool]:
+    """(the GPU that `text` names, whether the database has that very name); see `gpu_of`."""
     try:
-        return hwdb.gpu(text)
+        return hwdb.gpu(text), True
     except UnknownNameError:
         words = [
-            word for word in re.split(r"[-_\s/(),]+", text.lower()) if word and not _IDLE.fullmatch(word)
+            word for word in re.split(r"[-_\s/(),:]+", text.lower()) if word and not _IDLE.fullmatch(word)
         ]
         sizes = [word for word in words if _MEMORY.fullmatch(word)]
         chip = [word for word in words if word not in sizes]
-        stated = cells.number("gpu_mem_gb")
-        sizes += [f"{stated:g}gb"] if stated else []
+        sizes += [f"{memory_gb:g}gb"] if memory_gb else []
         for size in [*sizes, ""]:
-            name = "-".join([*chip, size] if size else chip)
             try:
-                gpu = hwdb.gpu(name)
+                return hwdb.gpu("-".join([*chip, size] if size else chip)), False
             except UnknownNameError:
                 continue
-            cells.assume("gpu", gpu.name, f"written {text}")
-            return gpu
         raise
 
 

@@ -9,6 +9,7 @@ from tangram_validate.serving.runs import (
     CLOSED,
     DECODE,
     FIRST,
+    LIMITED,
     OFFLINE,
     OPEN,
     SHAREGPT,
@@ -25,6 +26,8 @@ SCENARIOS = (
     ("static batch", BURST),
     ("burst", BURST),
     ("MLPerf Offline", OFFLINE),
+    ("MLPerf Server", LIMITED),
+    ("MLPerf Interactive", LIMITED),
     ("decode only", DECODE),
     ("first token", FIRST),
 )

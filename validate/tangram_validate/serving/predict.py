@@ -34,6 +34,7 @@ from tangram_validate.serving.runs import (
     FIRST,
     JOULES,
     JOULES_AT_SPEED,
+    LIMITED,
     LOG,
     METRICS,
     OFFLINE,
@@ -47,6 +48,7 @@ from tangram_validate.serving.runs import (
 
 Progress = Callable[[int, int, str], None]
 INTERVAL = 1.645  # standard deviations either side of 90 %
+CLIENTS_TRIED = np.geomspace(1e-3, 1.0, 24)  # parts of the seats
 ASSUMED_WIDER = 1.2  # times wider, for each thing that a row does not say
 
 
@@ -180,10 +182,25 @@ def _values(replica: DeploymentRuns, load: str, hwdb: Hwdb) -> dict[str, Floats]
         return _times(steady)
     if load == OFFLINE:
         return {"output_tok_s": _rate(greatest_throughput(cost, deployment, capacity, lengths), lengths)}
+    if load == LIMITED:
+        return {"output_tok_s": _limited(replica, capacity)}
     if load == STATIC:
         steady = closed_loop(cost, deployment, capacity, lengths, column(runs, "clients"))
         return {"output_tok_s": steady.running / steady.tpot_s, "tpot": steady.tpot_s}
     raise ValueError(f"no closed form for load {load!r}")
+
+
+def _limited(replica: DeploymentRuns, capacity: KvCapacity) -> Floats:
+    """Tokens/s with as many requests at once as keep the seconds a token below each run's limit."""
+    lengths, limit = replica.load, column(replica.runs, "tpot_limit_s")
+    most = greatest_throughput(replica.cost, replica.deployment, capacity, lengths)
+    best = np.zeros_like(limit)
+    for part in CLIENTS_TRIED:
+        clients = np.maximum(most.running * part, 1.0)
+        found = closed_loop(replica.cost, replica.deployment, capacity, lengths, clients)
+        speed = found.running / found.tpot_s
+        best = np.where((limit <= 0) | (found.tpot_s <= limit) | (best <= 0), np.maximum(best, speed), best)
+    return best
 
 
 def _energy(replica: DeploymentRuns) -> dict[str, Floats]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tangram_sim.clusters import Gpu
 from tangram_sim.datafiles import read_csv
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb, load_model
@@ -12,6 +13,7 @@ from tangram_sim.parallelizers.laws import tensor_law
 from tangram_sim.precision import Precision
 from tangram_sim.serving.build import precision_of
 from tangram_sim.serving.engines import engine_names
+from tangram_validate.serving import unstated
 from tangram_validate.serving.apart import Row, apart_layout, is_apart, known_layouts
 from tangram_validate.serving.cells import (
     SCENARIOS,
@@ -33,6 +35,7 @@ from tangram_validate.serving.runs import (
     BURST,
     CLOSED,
     DECODE,
+    LIMITED,
     LOG,
     OFFLINE,
     OPEN,
@@ -56,6 +59,7 @@ MOST_SENT = 1_000_000  # requests of a burst, played one by one
 FAR = 1.5  # times its own first token and tokens: more, and an end-to-end time is of something else
 OTHER_REQUESTS = "e2e_ms is not of the requests of ttft_ms and tpot_ms, or was cut short: not compared"
 DRAFTED = "the row's server guessed tokens ahead, and the row does not say how many were right"
+FAILED = "requests failed: the times of others are bounded by the client's patience"
 RANKS = "the row's degrees do not divide the heads: read as ranks with attention data parallelism"
 # Rows of InferenceX as collected by aiconfigurator: its scripts start vLLM with asynchronous scheduling.
 INFERENCEX = "aiconfigurator silicon_sample"
@@ -166,14 +170,23 @@ class _Reader:
         load = next((load for start, load in SCENARIOS if scenario.startswith(start)), "")
         if not load:
             raise RowError(f"no closed form for the scenario {scenario!r}")
-        isl, osl = number(row, "isl"), number(row, "osl")
-        if isl < 1 or osl < 1:
-            raise RowError("the row does not state the lengths of prompts and outputs")
-        engine, release = self.engine(row)
-        gpu = self.hwdb.gpu(row["gpu"]).name
-        model = self.model(row["model"])
+        isl, osl, assumed = unstated.lengths(row, number(row, "isl"), number(row, "osl"))
+        device, cap_w = unstated.read_gpu(row["gpu"], self.hwdb)
+        gpu = device.name
+        engine, release, usual = self.engine(row, device)
+        model, stood_in = self.model_or_stand_in(row)
+        assumed = (*assumed, *usual, *stood_in)
         command = launch_command(row.get("note", ""))
+        if unstated.mlperf_model(row) and not stated_precision(row):
+            row = row | {"precision": unstated.usual_precision(device)}
+            assumed = (*assumed, unstated.PRECISION)
         precision = self.precision(row, model, engine, command.model)
+        copies = 1.0
+        if not row["tp"]:
+            every = max(int(number(row, "n_gpus")), 1)
+            tp = unstated.fewest_gpus(model, precision, device, every)
+            row, copies = row | {"tp": f"{tp}"}, max(every / tp, 1.0)
+            assumed = (*assumed, unstated.DEGREES)
         apart = apart_layout(row, model, self.layouts) if is_apart(row) and load == CLOSED else None
         tp, dp, ep = (apart.tp, apart.attention_dp, apart.ep) if apart else degrees(row, gpu)
         uneven = tensor_law(model, tp)
@@ -196,13 +209,13 @@ class _Reader:
         if load == OPEN and not rate:
             raise RowError("the row does not state the rate of requests")
         if number(row, "failures") > 0:
-            raise RowError("requests failed: their times are the client's limits")
-        told = load in (OFFLINE, STATIC, BURST, DECODE)
+            doubt = doubt or FAILED
+        told = load in (OFFLINE, STATIC, BURST, DECODE, LIMITED)
         measured = {
             "tpot": number(row, "tpot_ms") / 1e3,
             "ttft": number(row, "ttft_ms") / 1e3,
             "e2e": number(row, "e2e_ms") / 1e3,
-            "output_tok_s": number(row, "output_tok_s") if told else 0.0,
+            "output_tok_s": number(row, "output_tok_s") / copies if told else 0.0,
         }
         alone = measured["ttft"] + (osl - 1.0) * measured["tpot"]
         dropped: tuple[str, ...] = ()
@@ -241,6 +254,9 @@ class _Reader:
             doubt=doubt,
             dropped=dropped,
             dataset=dataset(row) if load == BURST else "",
+            tpot_limit_s=unstated.mlperf_limit(row),
+            power_cap_w=cap_w,
+            assumed=assumed,
         )
 
     def start(self, line: int, row: dict[str, str]) -> ServedRun:
@@ -248,10 +264,11 @@ class _Reader:
         tokens = number(row, "kv_tokens")
         if not tokens:
             raise RowError("the row has no kv_tokens to compare with")
-        model = self.model(row["model"])
+        model, assumed = self.model_or_stand_in(row)
         return ServedRun(
             line=line,
-            gpu=self.hwdb.gpu(row["gpu"]).name,
+            assumed=assumed,
+            gpu=unstated.read_gpu(row["gpu"], self.hwdb)[0].name,
             model=model,
             precision=self.precision(row, model, "vllm"),
             engine="vllm",
@@ -312,13 +329,13 @@ class _Reader:
             requests=requests,
         )
 
-    def engine(self, row: dict[str, str]) -> tuple[str, str]:
-        """The engine of a row and its version."""
+    def engine(self, row: dict[str, str], gpu: Gpu) -> tuple[str, str, tuple[str, ...]]:
+        """(the engine of a row, its version, what was assumed)."""
         told = row.get("engine", "vllm") or "vllm"
-        name, version_of = NAMED.get(told, (told, ""))
-        if name not in self.engines:
-            raise RowError(f"no row of defaults for the engine {told[:40]!r}")
-        return name, version_of or version(row.get("engine_version", ""), name)
+        if told in NAMED:
+            return *NAMED[told], ()
+        name, release, assumed = unstated.known_or_usual_engine(row, told, self.engines, gpu)
+        return name, release if assumed else version(row.get("engine_version", ""), name), assumed
 
     def model(self, name: str) -> Model:
         """A shipped model by any of its names, or by that of a quantised copy."""
@@ -346,14 +363,7 @@ class _Reader:
 
         TensorRT-LLM's fp8 and fp4 checkpoints carry scales for an fp8 cache and use it.
         """
-        stated = next(
-            (
-                row[name].lower()
-                for name in ("quantization", "precision", "dtype")
-                if row.get(name, "").lower() not in _UNSTATED
-            ),
-            "",
-        )
+        stated = stated_precision(row)
         names = (row["model"].lower(), launched.lower())
         told = next((kind for end, kind in ENDINGS for name in names if name.endswith(end)), "")
         if model.family == "gpt_oss" and not told:
@@ -367,12 +377,22 @@ class _Reader:
         return found
 
 
+def stated_precision(row: dict[str, str]) -> str:
+    """The precision that a row's cells name, "" where they name none."""
+    for column in ("quantization", "precision", "dtype"):
+        if (told := row.get(column, "").lower()) not in _UNSTATED:
+            return unstated.SPELLED.get(told, told)
+    return ""
+
+
 def _find(name: str) -> Model:
     base = name
     for end, _ in ENDINGS:
         if base.lower().endswith(end):
             base = base[: -len(end)].rstrip("-")
     tail = base.split("/")[-1]
+    if tail.lower().startswith("gptj"):  # MLPerf's name
+        tail = "gpt-j-6b"
     tries: Iterable[str] = (name, base, tail, *(family + tail for family in _FAMILIES))
     tries = (*tries, *(one.replace("Meta-", "") for one in tries))
     for one in tries:

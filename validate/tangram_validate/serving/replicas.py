@@ -14,6 +14,7 @@ from tangram_sim.serving.calibration import CalibrationTable, EngineFit
 from tangram_sim.serving.closed_form import Load
 from tangram_sim.serving.costs import LayerStepCost
 from tangram_sim.serving.deployment import Deployment
+from tangram_sim.serving.energy import CappedStepCost
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.stepcost import KvCapacity
@@ -107,7 +108,10 @@ def replicas(
         first = same[0]
         try:
             deployment = deployment_for(first, hwdb)
-            cost = LayerStepCost(deployment, hwdb, table.fit_of(deployment, first.version))
+            fit = table.fit_of(deployment, first.version)
+            cost = LayerStepCost(deployment, hwdb, fit)
+            if first.power_cap_w:
+                cost = CappedStepCost(deployment, hwdb, fit, first.power_cap_w)
         except TangramError as error:
             yield from (RefusedRun(run.line, str(error), run.table) for run in same)
         else:

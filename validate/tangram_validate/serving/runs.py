@@ -17,6 +17,7 @@ DECODE = "decode"  # all requests decode, no prompt is under way
 LOG = "log"  # every request of the run is known: it is played
 SHAREGPT = "ShareGPT"  # conversations whose lengths vLLM's benchmark takes over
 PLACED = "placed layers"  # on unlike nodes: played hop by hop
+LIMITED = "limited"  # as many requests at once as a limit of the seconds a token allows
 ENERGY = "energy"  # closed, seats always taken, and the watts of all GPUs were measured
 # Of ENERGY: watts of all GPUs, and joules per output token at the speed predicted and at the speed measured.
 WATTS, JOULES, JOULES_AT_SPEED = "watts", "joules_per_token", "joules_per_token_at_measured_speed"
@@ -81,6 +82,8 @@ class ServedRun:
     dropped: tuple[str, ...] = ()  # why values of the row are not compared
     table: str = ""  # the file, where several are read
     dataset: str = ""  # SHAREGPT: lengths differ as there, `isl` and `osl` are means (BURST)
+    tpot_limit_s: float = 0.0  # LIMITED; 0.0: none
+    power_cap_w: float = 0.0  # of each GPU; 0.0: the board's own limit
     assumed: tuple[str, ...] = ()  # what the row does not say and was read with its usual meaning
 
     def value(self, metric: str) -> float:
@@ -94,6 +97,7 @@ class ServedRun:
             *(self.gpu, self.model.name, self.precision, self.engine, self.version, self.tp, self.pp),
             *(self.attention_dp, self.ep, self.max_sequences, self.max_batched_tokens),
             *(self.memory_fraction, self.recv_interval, self.async_scheduling, self.workers, self.prompts),
+            self.power_cap_w,
         )
 
 
