@@ -11,7 +11,14 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import has_experts
 from tangram_sim.post_training.asynchronous import Loop, play_loop
 from tangram_sim.post_training.overheads import Overheads, load_overheads
-from tangram_sim.post_training.plan import ASYNC, COLOCATED, ONE_STEP_OFF, RlPlan
+from tangram_sim.post_training.plan import (
+    ASYNC,
+    COLOCATED,
+    ONE_STEP_OFF,
+    RlPlan,
+    RolloutReplicas,
+    TrainingPool,
+)
 from tangram_sim.post_training.rollout import Rollout, fleet_of, play_rollout
 from tangram_sim.post_training.sync import BROADCAST, GATHER, Sync, sync_of
 from tangram_sim.post_training.training_phases import TrainingPhases, phases_of, unevenness
@@ -49,7 +56,6 @@ class StepOutcome:
     training: TrainingPhases
     sync: Sync
     memory: dict[str, tuple[float, float]]  # bytes a GPU and what there is, by phase
-    notes: tuple[str, ...] = ()
     loop: Loop | None = None
     ages: tuple[int, ...] = field(default=(0,))
 
@@ -80,12 +86,8 @@ def play_step(
     memory does not suffice (for training only if it `must_fit`); BadInputError for layouts that break a law.
     """
     extra = overheads or load_overheads(hwdb)
-    lengths = work.lengths.draw(work.prompts, work.samples, seed)
-    training = priced_training(work, plan, hwdb)
-    notes = list[str]()
-    fleet = fleet_of(work, plan.rollout, hwdb, extra.rollout_scale, extra.rollout_iteration_s)
-    rollout = play_rollout(fleet, work.prompt_tokens, lengths, dispatch=plan.dispatch, engine=engine)
-    rollout = replace(rollout, seconds=rollout.seconds * work.generated_share)
+    training = priced_training(work, plan.training, hwdb)
+    rollout = rolled_out(work, plan.rollout, plan.dispatch, extra, hwdb, seed=seed, engine=engine)
     ranks = min(one.tp * one.pp for one in plan.rollout)
     colocated = plan.placement == COLOCATED
     method = plan.sync_method if plan.sync_method != "auto" else GATHER if colocated else BROADCAST
@@ -101,25 +103,51 @@ def play_step(
         ages = (1,) if plan.mode.kind == ONE_STEP_OFF else (0,)
     else:
         train_s = sum(phases[name] for name in (*SCORING, *TRAINING, OTHER))
+        fleet = fleet_of(work, plan.rollout, hwdb, extra.rollout_scale, extra.rollout_iteration_s)
         loop = play_loop(fleet, work, plan.mode, train_s, sync.seconds, seed=seed, engine=engine)
         step_s, ages = loop.step_s, tuple(loop.ages.tolist())
         exposed = {**phases, GENERATE: loop.waited_s, SWITCH: 0.0}
         idle = {_TRAINING: max(1.0 - train_s / step_s, 0.0), _ROLLOUT: loop.rollout_idle}
-    return StepOutcome(
-        work, plan, step_s, phases, exposed, idle, rollout, training, sync, memory, tuple(notes), loop, ages
-    )
+    return StepOutcome(work, plan, step_s, phases, exposed, idle, rollout, training, sync, memory, loop, ages)
 
 
-def priced_training(work: PostTraining, plan: RlPlan, hwdb: Hwdb) -> TrainingPhases:
-    """Updates and forward-only passes of the policy on the plan's training pool."""
-    return _priced_training(work, plan.training, hwdb)
+def rolled_out(
+    work: PostTraining,
+    replicas: tuple[RolloutReplicas, ...],
+    dispatch: str,
+    extra: Overheads,
+    hwdb: Hwdb,
+    *,
+    seed: int = 0,
+    engine: str = FAST,
+) -> Rollout:
+    """The rollout of one step on these replicas, played; equal ones once. Raises TangramError."""
+    scales = (extra.rollout_scale, extra.rollout_iteration_s)
+    return _rolled_out(work, replicas, dispatch, scales, seed, engine, hwdb)
+
+
+@lru_cache(maxsize=1024)
+def _rolled_out(
+    work: PostTraining,
+    replicas: tuple[RolloutReplicas, ...],
+    dispatch: str,
+    scales: tuple[float, float],
+    seed: int,
+    engine: str,
+    hwdb: Hwdb,
+) -> Rollout:
+    lengths = work.lengths.draw(work.prompts, work.samples, seed)
+    fleet = fleet_of(work, replicas, hwdb, *scales)
+    found = play_rollout(fleet, work.prompt_tokens, lengths, dispatch=dispatch, engine=engine)
+    return replace(found, seconds=found.seconds * work.generated_share)
 
 
 @lru_cache(maxsize=4096)
-def _priced_training(work: PostTraining, pool: "object", hwdb: Hwdb) -> TrainingPhases:
+def priced_training(work: PostTraining, pool: TrainingPool, hwdb: Hwdb) -> TrainingPhases:
+    """Updates and forward-only passes of the policy on a training pool; equal ones are priced once."""
     lengths = work.lengths.draw(work.prompts, work.samples, 0)
-    uneven = unevenness(lengths, work.prompt_tokens, pool.dp, work.updates)  # type: ignore[attr-defined]
-    return phases_of(work.model, work, pool, hwdb, uneven)  # type: ignore[arg-type]
+    uneven = unevenness(lengths, work.prompt_tokens, pool.dp, work.updates)
+    return phases_of(work.model, work, pool, hwdb, uneven)
 
 
 def _phases(work: PostTraining, training: TrainingPhases, extra: Overheads) -> dict[str, float]:

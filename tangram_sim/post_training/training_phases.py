@@ -106,13 +106,12 @@ def phases_of(
     Raises BadInputError or InfeasibleError for layouts that break a law.
     """
     layout = with_allowed_experts(pool)
-    update = _lowered(
-        model, work, pool, layout, hwdb, work.update_sequences, pool.pack_tokens, uneven, trainable
-    )
-    budget = pool.logprob_tokens or pool.pack_tokens
+    share = (work.update_sequences, pool.pack_tokens)
+    update = _lowered(model, work, pool, layout, hwdb, share, uneven, trainable)
     whole = update
+    budget = pool.logprob_tokens or pool.pack_tokens
     if budget != pool.pack_tokens or work.updates != 1 or work.epochs != 1:
-        whole = _lowered(model, work, pool, layout, hwdb, work.sequences, budget, uneven, trainable)
+        whole = _lowered(model, work, pool, layout, hwdb, (work.sequences, budget), uneven, trainable)
     fullest = max(range(len(update.prices)), key=update.peak_bytes)
     return TrainingPhases(
         update_s=float(play_steps(update.template, update.template.durations(update.times)[None])[0]),
@@ -129,12 +128,12 @@ def _lowered(
     pool: TrainingPool,
     layout: Uniform,
     hwdb: Hwdb,
-    sequences: float,
-    budget: int,
+    share: tuple[float, int],
     uneven: float,
     trainable: float,
 ) -> LoweredStep:
-    passes = passes_of(work, pool, sequences, budget, uneven)
+    """The lowered step over `share`: so many sequences, in micro-batches of so many tokens."""
+    passes = passes_of(work, pool, *share, uneven)
     count = passes.count
     if layout.vpp > 1:  # interleaved schedules pass in whole rounds
         count = ceil(count / layout.pp) * layout.pp
@@ -159,3 +158,18 @@ def forward_only_s(step: LoweredStep) -> float:
     sends = step.times.send_forward_s[: len(stages) - 1]
     slowest = float(max(stages.max(), sends.max(initial=0.0)))
     return float(stages.sum() + sends.sum()) + (step.pipeline.microbatches - 1) * slowest
+
+
+def compute_s(model: Model, work: PostTraining, pool: TrainingPool, hwdb: Hwdb) -> tuple[float, float]:
+    """(forward and backward passes, forward passes) of a whole step on one GPU: seconds of compute alone.
+
+    No gradient is reduced, no optimizer runs and memory is not looked at: what a bound may count on.
+    """
+    step = _lowered(model, work, pool, pool.layout, hwdb, (work.sequences, pool.pack_tokens), 1.0, 1.0)
+    forward, backward = (
+        float(step.times.forward_s.sum()),
+        float(step.times.backward_input_s.sum() + step.times.backward_weight_s.sum()),
+    )
+    taken = passes_of(work, pool, work.sequences, pool.pack_tokens, 1.0)
+    passes = work.trained_tokens / (taken.sequences * taken.seq)
+    return passes * (forward + backward), passes * forward

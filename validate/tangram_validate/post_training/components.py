@@ -55,7 +55,7 @@ def components_of(run: RlRun, hwdb: Hwdb) -> Components:
 
 def _played(run: RlRun, fleet: list[FleetReplica], hwdb: Hwdb) -> Components:
     work, plan = run.work, run.plan
-    training = priced_training(work, plan, hwdb)
+    training = priced_training(work, plan.training, hwdb)
     lengths = work.lengths.draw(work.prompts, work.samples, 0)
     slower = fleet_of(work, plan.rollout, hwdb, 1.0, _PROBE_S)
     seconds = play_rollout(fleet, work.prompt_tokens, lengths).seconds

@@ -1,0 +1,224 @@
+"""Other rules for who trains and who generates, on the same pools and judged by the same player.
+
+Rules are ours where a paper was read in abstract only; what its authors report is printed beside, not aimed at.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from random import Random
+
+from tangram_sim.post_training.plan import SPLIT, RlPlan
+from tangram_sim.rl_planners.pools import Pools
+from tangram_sim.rl_planners.problem import Counts, Judge, RlProblem
+
+
+class RlBaseline(ABC):
+    """A rule that answers a placement problem. `claim`: what its paper or framework states, as reference."""
+
+    name: str
+    claim: str = ""
+
+    @abstractmethod
+    def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
+        """The rule's plan; None where it has none that fits."""
+
+
+def best_mode(problem: RlProblem, pools: Pools, judge: Judge, training: Counts) -> RlPlan | None:
+    """Pools cut at these nodes, in the fastest mode that the problem allows."""
+    found = [pools.plan(training, problem.rest(training), mode) for mode in problem.split_modes]
+    plans = [one for one in found if one is not None]
+    return min(plans, key=judge.step_s, default=None)
+
+
+def fastest_first(problem: RlProblem) -> list[int]:
+    """Groups of the fleet, those whose GPUs compute fastest first."""
+    peaks = [group.node.gpu.peak_flop_per_s("bf16") for group in problem.fleet.groups]
+    return sorted(range(len(peaks)), key=lambda place: -peaks[place])
+
+
+def cuts(problem: RlProblem) -> list[Counts]:
+    """Nodes that train, one more each time, fastest GPUs first; some node is left to generate."""
+    trains, found = [0] * len(problem.counts), list[Counts]()
+    for place in fastest_first(problem):
+        for _ in range(problem.counts[place]):
+            trains[place] += 1
+            found.append(tuple(trains))
+    return found[:-1]
+
+
+class AllColocated(RlBaseline):
+    """Every role on all GPUs by turns, one uniform layout, groups dealt out evenly: the slowest kind paces."""
+
+    name = "all-colocated"
+
+    def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:  # noqa: ARG002
+        """See RlBaseline."""
+        return pools.colocated(problem.counts)
+
+
+class FastestTrain(RlBaseline):
+    """Kinds in order of arithmetic to training until both roles take equally long, the rest generates."""
+
+    name = "fastest-train"
+
+    def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
+        """See RlBaseline."""
+        for cut in cuts(problem):
+            trains, generates = pools.training(cut), pools.rollout(problem.rest(cut))
+            if trains is not None and generates is not None and trains.seconds <= generates.seconds:
+                return best_mode(problem, pools, judge, cut)
+        return _last(problem, pools, judge)
+
+
+def _last(problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
+    """The plan with most trainers that fits."""
+    found = [best_mode(problem, pools, judge, cut) for cut in reversed(cuts(problem))]
+    return next((one for one in found if one is not None), None)
+
+
+@dataclass(frozen=True)
+class FixedRatio(RlBaseline):
+    """A fixed share of the GPUs generates, whatever they are; the fastest ones train."""
+
+    generate: float
+    name: str = ""  # type: ignore[misc]
+    claim: str = ""  # type: ignore[misc]
+
+    def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
+        """See RlBaseline."""
+        whole = problem.gpus(problem.counts)
+        ordered = sorted(
+            cuts(problem), key=lambda cut: abs(problem.gpus(problem.rest(cut)) / whole - self.generate)
+        )
+        found = (best_mode(problem, pools, judge, cut) for cut in ordered)
+        return next((one for one in found if one is not None), None)
+
+
+class StreamBalance(RlBaseline):
+    """Both stages are profiled, and nodes shifted from the faster to the slower one until they are equal."""
+
+    name = "streamrl-balance"
+    claim = "up to 2.66x throughput (arXiv 2504.15930)"
+
+    def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
+        """See RlBaseline."""
+        found = [
+            (abs(trains.seconds - generates.seconds), cut)
+            for cut in cuts(problem)
+            if (trains := pools.training(cut)) and (generates := pools.rollout(problem.rest(cut)))
+        ]
+        return best_mode(problem, pools, judge, min(found)[1]) if found else None
+
+
+class EqualReplicas(RlBaseline):
+    """BiDiRL's static split: equal replicas of the least width, the cut with the least of the longer stage."""
+
+    name = "bidirl-static"
+    claim = "picks the measured best of 3 + 3 splits, after profiling the machine"
+
+    def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
+        """See RlBaseline."""
+        found = [
+            (max(trains.seconds, generates.seconds), cut)
+            for cut in cuts(problem)
+            if (trains := pools.training(cut)) and (generates := pools.rollout(problem.rest(cut)))
+        ]
+        if not found:
+            return None
+        cut = min(found)[1]
+        trains = pools.training(cut)
+        least = next(iter(pools.replicas(problem.rest(cut), SPLIT)), None)
+        if trains is None or least is None:
+            return None
+        plans = [RlPlan(trains.pool, least, SPLIT, mode, problem.sync_method) for mode in problem.split_modes]
+        return min(plans, key=judge.step_s)
+
+
+class GraphPartition(RlBaseline):
+    """AReaL-Hex-like: for a cut both roles are searched; the node whose move lowers the longer one most moves."""
+
+    name = "areal-hex"
+    claim = "up to 1.50x throughput against one kind (H800, H20; arXiv 2511.00796)"
+
+    def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
+        """See RlBaseline."""
+        candidates = cuts(problem)
+        if not candidates:
+            return None
+        at = candidates[len(candidates) // 2]
+
+        def longer(cut: Counts) -> float:
+            trains, generates = pools.training(cut), pools.rollout(problem.rest(cut))
+            return max(trains.seconds, generates.seconds) if trains and generates else float("inf")
+
+        while True:
+            moves = [
+                tuple(count + step * (index == place) for index, count in enumerate(at))
+                for place in range(len(at))
+                for step in (1, -1)
+            ]
+            moves = [one for one in moves if _within(one, problem.counts)]
+            best = min(moves, key=longer, default=at)
+            if longer(best) >= longer(at):
+                return best_mode(problem, pools, judge, at)
+            at = best
+
+
+def _within(counts: Counts, whole: Counts) -> bool:
+    inside = all(0 <= count <= most for count, most in zip(counts, whole, strict=True))
+    return inside and 0 < sum(counts) < sum(whole)
+
+
+class HalvedSwaps(RlBaseline):
+    """HetRL-like: random sizes of the two groups, swapped node by node; the worse half is dropped each round."""
+
+    name = "hetrl"
+    claim = "3.17x in the mean over verl and others, up to 9.17x (arXiv 2512.12476)"
+    arms, rounds, seed = 8, 3, 0
+
+    def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
+        """See RlBaseline."""
+        random = Random(self.seed)
+        every = [cut for cut in (self._drawn(problem, random) for _ in range(4 * self.arms)) if cut]
+        arms = list(dict.fromkeys(every))[: self.arms]
+        best: RlPlan | None = None
+
+        def tried(cut: Counts) -> float:
+            nonlocal best
+            plan = best_mode(problem, pools, judge, cut)
+            if plan is not None and (best is None or judge.step_s(plan) < judge.step_s(best)):
+                best = plan
+            return judge.step_s(plan) if plan is not None else float("inf")
+
+        for _ in range(self.rounds):
+            arms = sorted(arms, key=tried)[: max(len(arms) // 2, 1)]
+            arms += [moved for one in arms if _within(moved := self._moved(one, random), problem.counts)]
+        for cut in arms:
+            tried(cut)
+        return best
+
+    def _drawn(self, problem: RlProblem, random: Random) -> Counts | None:
+        cut = tuple(random.randint(0, count) for count in problem.counts)
+        return cut if _within(cut, problem.counts) else None
+
+    def _moved(self, cut: Counts, random: Random) -> Counts:
+        place = random.randrange(len(cut))
+        step = random.choice((-1, 1))
+        return tuple(count + step * (index == place) for index, count in enumerate(cut))
+
+
+def baselines() -> tuple[RlBaseline, ...]:
+    """All of them, naive rules first."""
+    return (
+        AllColocated(),
+        FastestTrain(),
+        FixedRatio(0.75, "areal-75-25", "up to 2.57x against synchronous systems (arXiv 2505.24298)"),
+        FixedRatio(0.5, "half-and-half"),
+        StreamBalance(),
+        EqualReplicas(),
+        GraphPartition(),
+        HalvedSwaps(),
+    )
+
+
+NAIVE = ("all-colocated", "fastest-train", "areal-75-25", "half-and-half")

@@ -1,0 +1,111 @@
+"""A question of placement: a step, the fleet it may use, and how stale its sequences may be."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import TangramError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.post_training.overheads import Overheads
+from tangram_sim.post_training.plan import (
+    ASYNC,
+    COLOCATED,
+    IN_FLIGHT,
+    ONE_STEP_OFF,
+    SPLIT,
+    SYNC,
+    Mode,
+    RlPlan,
+)
+from tangram_sim.post_training.step import StepOutcome, play_step
+from tangram_sim.post_training.workload import PostTraining
+
+Counts = tuple[int, ...]  # nodes of each group of the fleet
+ANY = "any"
+PLACEMENTS = (ANY, COLOCATED, SPLIT)
+
+
+@dataclass(frozen=True)
+class RlProblem:
+    """A step on a fleet. `staleness`: greatest age in versions of a sequence that trains; 0: on-policy.
+
+    `placement`: any, colocated or split. `engine`: the rollout engine. `pack_tokens`: of a rank's micro-batch.
+    """
+
+    work: PostTraining
+    fleet: Cluster
+    hwdb: Hwdb
+    overheads: Overheads
+    staleness: int = 1
+    placement: str = ANY
+    engine: str = "vllm"
+    pack_tokens: int = 16384
+    stack: str = "megatron"
+    sync_method: str = "auto"
+
+    @property
+    def counts(self) -> Counts:
+        """Nodes of each group of the fleet."""
+        return tuple(group.count for group in self.fleet.groups)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The GPU of each group of the fleet."""
+        return tuple(group.node.gpu.name for group in self.fleet.groups)
+
+    def gpus(self, counts: Counts) -> int:
+        """GPUs of so many nodes of each group."""
+        return sum(count * group.node.gpus for count, group in zip(counts, self.fleet.groups, strict=True))
+
+    def part(self, counts: Counts) -> Cluster:
+        """The fleet with so many nodes of each group; groups without any are left out."""
+        groups = tuple(
+            replace(group, count=count)
+            for count, group in zip(counts, self.fleet.groups, strict=True)
+            if count
+        )
+        return Cluster(self.fleet.name, groups, self.fleet.network)
+
+    def rest(self, counts: Counts) -> Counts:
+        """The nodes that these leave."""
+        return tuple(whole - used for whole, used in zip(self.counts, counts, strict=True))
+
+    def vectors(self) -> Iterator[Counts]:
+        """Every choice of some nodes, all of them included, none not."""
+        for counts in product(*(range(count + 1) for count in self.counts)):
+            if any(counts):
+                yield counts
+
+    @property
+    def split_modes(self) -> tuple[Mode, ...]:
+        """Modes that split pools may take under the bound on staleness."""
+        modes = [Mode(SYNC)]
+        if self.staleness >= 1:
+            modes.append(Mode(ONE_STEP_OFF, eta=1))
+        if self.staleness >= 2:
+            modes.append(Mode(ASYNC, eta=self.staleness, at_sync=IN_FLIGHT))
+        return tuple(modes)
+
+
+@dataclass
+class Judge:
+    """Plays plans of one problem: what every planner, ours and others', is measured by."""
+
+    problem: RlProblem
+    played: dict[RlPlan, StepOutcome | TangramError] = field(default_factory=dict)
+
+    def step_s(self, plan: RlPlan) -> float:
+        """Seconds of a step of the plan; infinite where it does not fit or breaks a law."""
+        found = self.outcome(plan)
+        return found.step_s if isinstance(found, StepOutcome) else float("inf")
+
+    def outcome(self, plan: RlPlan) -> StepOutcome | TangramError:
+        """The plan played, or why it cannot be."""
+        if plan not in self.played:
+            one = self.problem
+            try:
+                self.played[plan] = play_step(one.work, plan, one.hwdb, overheads=one.overheads)
+            except TangramError as error:
+                self.played[plan] = error
+        return self.played[plan]

@@ -1,0 +1,116 @@
+"""Placement of roles: brute force on small fleets, bounds, baselines and laws of the search."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.hwdb import load_cluster
+from tangram_sim.post_training.overheads import load_overheads
+from tangram_sim.post_training.step import StepOutcome
+from tangram_sim.rl_planners.baselines import NAIVE, baselines
+from tangram_sim.rl_planners.bound import Advantage, overlapped_rate
+from tangram_sim.rl_planners.pools import Pools
+from tangram_sim.rl_planners.problem import Judge, RlProblem
+from tangram_sim.rl_planners.search import RlSearch, search
+from tests.unit.post_training.setups import HWDB, work
+
+KINDS = ("H800-SXM5-80GB", "H20-96GB", "L40S", "A100-SXM4-80GB")
+
+
+def problem(fleet: str, staleness: int = 1, **more) -> RlProblem:
+    step = work(16, 4, 400, 1600)
+    return RlProblem(step, load_cluster(fleet, HWDB), HWDB, load_overheads(HWDB), staleness, **more)
+
+
+fleets = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.integers(1, 3)), min_size=2, max_size=3, unique_by=lambda one: one[0]
+).filter(lambda groups: sum(count for _, count in groups) <= 6)
+
+
+def spelled(groups) -> str:
+    return "+".join(f"{kind}x8:{count}" for kind, count in groups)
+
+
+def brute_force(asked: RlProblem) -> float:
+    """The least step over all choices of nodes for both roles, and all modes."""
+    pools, judge = Pools(asked), Judge(asked)
+    plans = [pools.colocated(counts) for counts in asked.vectors()]
+    for trains, generates in product(asked.vectors(), asked.vectors()):
+        together = [a + b for a, b in zip(trains, generates, strict=True)]
+        if all(used <= whole for used, whole in zip(together, asked.counts, strict=True)):
+            plans += [pools.plan(trains, generates, mode) for mode in asked.split_modes]
+    return min((judge.step_s(plan) for plan in plans if plan is not None), default=float("inf"))
+
+
+@settings(max_examples=6, deadline=None)
+@given(groups=fleets, staleness=st.sampled_from((0, 1)))
+def test_the_search_matches_brute_force_on_small_fleets(groups, staleness) -> None:
+    asked = problem(spelled(groups), staleness)
+    best = brute_force(asked)
+    found = search(asked)
+    assert found.best.step_s <= best * (1 + 1e-9)
+    assert found.bound_s <= found.best.step_s
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(groups=fleets, staleness=st.sampled_from((0, 1)))
+def test_the_search_matches_brute_force_on_two_hundred_fleets(groups, staleness) -> None:
+    asked = problem(spelled(groups), staleness)
+    assert search(asked).best.step_s <= brute_force(asked) * (1 + 1e-9)
+
+
+@settings(max_examples=5, deadline=None)
+@given(groups=fleets, staleness=st.sampled_from((0, 1, 3)))
+def test_no_baseline_beats_the_search_and_no_plan_the_bound(groups, staleness) -> None:
+    looked = RlSearch(problem(spelled(groups), staleness))
+    found = looked.run()
+    for rule in baselines():
+        plan = rule.plan(looked.problem, looked.pools, looked.judge)
+        if plan is not None:
+            assert looked.judge.step_s(plan) >= found.best.step_s * (1 - 1e-9), rule.name
+    outcomes = [one.step_s for one in looked.judge.played.values() if isinstance(one, StepOutcome)]
+    assert min(outcomes) >= found.bound_s * (1 - 1e-9)
+
+
+def test_comparative_advantage_gives_the_better_generator_to_rollout() -> None:
+    kinds = [Advantage("A", 16, 1.0, 0.5), Advantage("B", 16, 0.15, 0.6)]
+    rate, shares = overlapped_rate(kinds)
+    assert rate == pytest.approx(176 / 15)
+    assert shares == {"A": pytest.approx(4 / 15), "B": 1.0}
+    assert [one.ratio for one in kinds] == [0.5, pytest.approx(4)]
+
+
+def test_cheap_memory_generates_and_arithmetic_trains() -> None:
+    found = search(problem("H800-SXM5-80GBx8:2+H20-96GBx8:2", placement="split"))
+    ratio = {one.kind: one.ratio for one in found.kinds}
+    assert ratio["H20-96GB"] > ratio["H800-SXM5-80GB"]
+    trains = {group.node.gpu.name for group in found.best.plan.training.cluster.groups}
+    assert trains == {"H800-SXM5-80GB"}
+
+
+def test_more_nodes_never_slow_the_best_plan() -> None:
+    small, large = (search(problem(f"H800-SXM5-80GBx8:1+H20-96GBx8:{count}")) for count in (1, 2))
+    assert large.best.step_s <= small.best.step_s * (1 + 1e-9)
+
+
+def test_more_staleness_never_slows_the_best_plan() -> None:
+    steps = [search(problem("H800-SXM5-80GBx8:1+H20-96GBx8:1", eta)).best.step_s for eta in (0, 1)]
+    assert steps[1] <= steps[0]
+
+
+def test_two_groups_of_equal_nodes_are_one() -> None:
+    one, two = (search(problem(fleet)) for fleet in ("H20-96GBx8:2", "H20-96GBx8:1+H20-96GBx8:1"))
+    assert two.best.step_s == pytest.approx(one.best.step_s, rel=0.02)
+
+
+def test_a_fleet_that_holds_no_role_is_refused_with_what_to_give() -> None:
+    with pytest.raises(InfeasibleError, match="larger GPUs"):
+        search(problem("T4x1:1"))
+
+
+def test_naive_rules_are_among_the_baselines() -> None:
+    assert set(NAIVE) <= {rule.name for rule in baselines()}
