@@ -64,7 +64,12 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - names of a literal table
 
 
+_MODULES = ("rl",)  # verbs of a workload: `ts.rl.plan(...)`
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"tangram_sim.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'tangram_sim' has no attribute {name!r}")
     return getattr(import_module(_PUBLIC[name]), name)

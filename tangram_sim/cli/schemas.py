@@ -21,6 +21,12 @@ from tangram_sim.studies.documents import (
 )
 from tangram_sim.studies.goodput_documents import GoodputDocument
 from tangram_sim.studies.replaying import ReplayDocument
+from tangram_sim.studies.rl_documents import (
+    RlCompareDocument,
+    RlPlanDocument,
+    RlSimulateDocument,
+    RlWhatIfDocument,
+)
 from tangram_sim.studies.serving_comparison import ServiceComparisonDocument
 from tangram_sim.studies.serving_estimate import ServeEstimateDocument
 from tangram_sim.studies.serving_plan import ServePlanDocument
@@ -44,6 +50,10 @@ DOCUMENTS: dict[str, type[Document]] = {
     "rankmap": RankMapDocument,
     "compare": ComparisonDocument,
     "goodput": GoodputDocument,
+    "rl-plan": RlPlanDocument,
+    "rl-compare": RlCompareDocument,
+    "rl-what-if": RlWhatIfDocument,
+    "rl-simulate": RlSimulateDocument,
     "serve-estimate": ServeEstimateDocument,
     "serve-plan": ServePlanDocument,
     "serve-compare": ServiceComparisonDocument,

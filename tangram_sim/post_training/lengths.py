@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log, sqrt
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
+from tangram_sim.datafiles import read_text
 from tangram_sim.errors import BadInputError
 
 Floats = NDArray[np.float64]
@@ -203,3 +205,27 @@ def lognormal_longest(
 def observed(tokens: Sequence[int], cap: int = 0) -> ObservedLengths:
     """Lengths of a log; the cap is the longest where none is given."""
     return ObservedLengths(tuple(int(one) for one in tokens), cap or int(max(tokens, default=1)))
+
+
+def read_lengths(path: Path, cap: int) -> ObservedLengths:
+    """Observed lengths in a file, one whole number a line (the first column, where there are several).
+
+    Raises BadInputError naming the line of anything else; a first line of words is a heading.
+    """
+    found = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        cell = line.split(",")[0].strip()
+        if not cell:
+            continue
+        try:
+            tokens = float(cell)
+        except ValueError:
+            if number == 1:
+                continue
+            raise BadInputError(f"{path}, line {number}: {cell!r}; a number of tokens is wanted") from None
+        if not 1 <= tokens < 1e8:
+            raise BadInputError(f"{path}, line {number}: {cell}; give 1 token or more")
+        found.append(round(tokens))
+    if not found:
+        raise BadInputError(f"{path}: no lengths in it; give one number of tokens a line")
+    return ObservedLengths(tuple(found), max(cap, 1))

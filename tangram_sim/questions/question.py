@@ -18,6 +18,12 @@ Answer = TypeVar("Answer", bound="AnswerDocument")
 # Verb -> module and class of its question.
 QUESTIONS: Mapping[str, str] = {
     "goodput": "tangram_sim.questions.goodput:GoodputQuestion",
+    "rl compare": "tangram_sim.questions.rl:RlCompareQuestion",
+    "rl estimate": "tangram_sim.questions.rl:RlEstimateQuestion",
+    "rl plan": "tangram_sim.questions.rl:RlPlanQuestion",
+    "rl purchase": "tangram_sim.questions.rl:RlPurchaseQuestion",
+    "rl simulate": "tangram_sim.questions.rl:RlSimulateQuestion",
+    "rl what-if": "tangram_sim.questions.rl:RlWhatIfQuestion",
 }
 
 

@@ -1,6 +1,6 @@
 """Other rules for who trains and who generates, on the same pools and judged by the same player.
 
-Rules are ours where a paper was read in abstract only; what its authors report is printed beside, not aimed at.
+Rules are ours where a paper was read in abstract only; what its authors report is printed beside.
 """
 
 from abc import ABC, abstractmethod
@@ -47,7 +47,7 @@ def cuts(problem: RlProblem) -> list[Counts]:
 
 
 class AllColocated(RlBaseline):
-    """Every role on all GPUs by turns, one uniform layout, groups dealt out evenly: the slowest kind paces."""
+    """Every role on all GPUs by turns, one uniform layout: the slowest kind sets the pace."""
 
     name = "all-colocated"
 
@@ -111,7 +111,7 @@ class StreamBalance(RlBaseline):
 
 
 class EqualReplicas(RlBaseline):
-    """BiDiRL's static split: equal replicas of the least width, the cut with the least of the longer stage."""
+    """BiDiRL's static split: equal replicas of the least width, the cut whose longer stage is shortest."""
 
     name = "bidirl-static"
     claim = "picks the measured best of 3 + 3 splits, after profiling the machine"
@@ -135,7 +135,7 @@ class EqualReplicas(RlBaseline):
 
 
 class GraphPartition(RlBaseline):
-    """AReaL-Hex-like: for a cut both roles are searched; the node whose move lowers the longer one most moves."""
+    """AReaL-Hex-like: both roles are searched for a cut; the node that shortens the longer one most moves."""
 
     name = "areal-hex"
     claim = "up to 1.50x throughput against one kind (H800, H20; arXiv 2511.00796)"
@@ -170,7 +170,7 @@ def _within(counts: Counts, whole: Counts) -> bool:
 
 
 class HalvedSwaps(RlBaseline):
-    """HetRL-like: random sizes of the two groups, swapped node by node; the worse half is dropped each round."""
+    """HetRL-like: random sizes of two groups, swapped node by node; each round drops the worse half."""
 
     name = "hetrl"
     claim = "3.17x in the mean over verl and others, up to 9.17x (arXiv 2512.12476)"

@@ -1,9 +1,9 @@
 """What each kind of GPU is best at, and a bound on the rate that no placement of roles passes.
 
-With g and h the sequences a second that one GPU of a kind trains and generates at its most favourable setting,
-a fleet of c GPUs of each kind consumes at most max over x of min(sum (1 - x) c g, sum x c h) sequences a
-second where generation and training overlap, and no step is shorter than N / sum c h + N / sum c g where they
-take turns.
+With g and h the sequences a second that one GPU of a kind trains and generates at its most favourable
+setting, a fleet of c GPUs of each kind consumes at most max over x of min(sum (1 - x) c g, sum x c h)
+sequences a second where generation and training overlap, and no step is shorter than
+N / sum c h + N / sum c g where they take turns.
 """
 
 from collections.abc import Sequence

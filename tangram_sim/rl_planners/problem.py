@@ -30,7 +30,7 @@ PLACEMENTS = (ANY, COLOCATED, SPLIT)
 class RlProblem:
     """A step on a fleet. `staleness`: greatest age in versions of a sequence that trains; 0: on-policy.
 
-    `placement`: any, colocated or split. `engine`: the rollout engine. `pack_tokens`: of a rank's micro-batch.
+    `placement`: any, colocated or split. `engine`: of rollout. `pack_tokens`: of a rank's micro-batch.
     """
 
     work: PostTraining

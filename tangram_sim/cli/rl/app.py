@@ -3,6 +3,7 @@
 import typer
 
 from tangram_sim.cli.plugins import VerbGroup
+from tangram_sim.cli.rl import verbs
 
 app = typer.Typer(
     cls=VerbGroup,
@@ -10,7 +11,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-
-@app.callback()
-def group() -> None:
-    """Post-training: plan, simulate and validate reinforcement learning on unequal GPUs."""
+app.command("plan")(verbs.plan)
+app.command("estimate")(verbs.estimate)
+app.command("simulate")(verbs.simulate)
+app.command("compare")(verbs.compare)
+app.command("what-if")(verbs.what_if)
+app.command("purchase")(verbs.purchase)

@@ -1,0 +1,164 @@
+"""What the verbs of post-training answer, as documents: plans, comparisons, what nodes would bring."""
+
+from pydantic import Field
+
+from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
+
+
+class RlLayoutDocument(Document):
+    """Degrees of the training layout."""
+
+    tp: int
+    pp: int
+    dp: int
+    cp: int
+    ep: int
+    zero_stage: int
+    recompute: str
+
+
+class RlRolloutDocument(Document):
+    """Equal replicas of an engine."""
+
+    gpu: str
+    count: int
+    tp: int
+    pp: int
+    ep: int
+    attention_dp: int
+    engine: str
+    memory_fraction: float
+
+
+class RlPoolDocument(Document):
+    """One pool: its nodes and GPUs, how long it works in a step, and what it waits."""
+
+    role: str = Field(description="training, rollout, or both by turns")
+    nodes: dict[str, int] = Field(description="nodes by GPU kind")
+    gpus: int
+    busy_s: float
+    idle_share: float = Field(description="of a step")
+    memory_bytes: float = Field(0.0, description="on the fullest GPU, in the fullest phase")
+    memory_capacity_bytes: float = Field(0.0)
+
+
+class RlPointDocument(Document):
+    """The step where so many GPUs train and the others generate."""
+
+    training_gpus: int
+    rollout_gpus: int
+    step_s: float
+
+
+class RlAdvantageDocument(Document):
+    """What one GPU of a kind is best at: sequences a second, at its most favourable setting."""
+
+    gpu: str
+    gpus: int
+    trains_per_s: float
+    generates_per_s: float
+    ratio: float = Field(description="generated over trained: the kind with the largest generates first")
+
+
+class RlDecisionsDocument(Document):
+    """Decisions of a plan, from which it is played again. Nodes are by group of the fleet, in order."""
+
+    placement: str
+    mode: str
+    staleness: int
+    sync_method: str
+    dispatch: str
+    training_nodes: list[int]
+    layout: RlLayoutDocument
+    pack_tokens: int
+    rollout: list[RlRolloutDocument]
+
+
+class RlPlanDocument(AnswerDocument):
+    """Output of `tangram rl plan --json` and `rl estimate --json`: a step on a fleet."""
+
+    schema_version: str = SCHEMA_VERSION
+    package_version: str
+    step_s: float
+    step_s_low: float = Field(description="90 % interval")
+    step_s_high: float
+    trained_tokens_per_s: float = Field(description="prompt and response tokens of consumed sequences")
+    generated_tokens_per_s: float
+    usd_per_hour: float | None = None
+    usd_per_million_trained_tokens: float | None = None
+    decisions: RlDecisionsDocument
+    pools: list[RlPoolDocument]
+    phases_s: dict[str, float] = Field(description="seconds each phase is busy")
+    exposed_s: dict[str, float] = Field(description="seconds of each phase that a step waits for")
+    long_tail_s: float = Field(description="of generation, after nine of ten responses are complete")
+    ages: dict[str, float] = Field(description="versions between generation and training: mean, p95, most")
+    lower_bound_s: float | None = None
+    gap: float | None = Field(None, description="step over the bound, less one")
+    curve: list[RlPointDocument] = Field([], description="the step over ratios of the same GPUs")
+    kinds: list[RlAdvantageDocument] = Field([], description="comparative advantage")
+    alternatives: dict[str, float] = Field({}, description="other plans played, seconds a step")
+    longer_responses: dict[str, float] = Field({}, description="step of this plan at other mean lengths")
+    plans: int = Field(0, description="plans played")
+    planning_cpu_s: float = 0.0
+    stopped: bool = Field(False, description="the time limit ended the search")
+    assumptions: list[str]
+
+
+class RlRuleDocument(Document):
+    """A rule for who trains and who generates, judged by the same player."""
+
+    rule: str
+    step_s: float | None = Field(None, description="None: no plan of this rule fits")
+    slower_by: float | None = Field(None, description="step over the best plan's, less one")
+    training: dict[str, int] = Field({}, description="nodes by GPU kind")
+    rollout_gpus: dict[str, int] = Field({})
+    placement: str = ""
+    mode: str = ""
+    claim: str = Field("", description="what its authors report; a reference, on other baselines")
+
+
+class RlCompareDocument(AnswerDocument):
+    """Output of `tangram rl compare --json`."""
+
+    schema_version: str = SCHEMA_VERSION
+    best_step_s: float
+    lower_bound_s: float
+    rules: list[RlRuleDocument]
+
+
+class RlOfferDocument(Document):
+    """The best plan with some nodes added."""
+
+    added: str
+    step_s: float
+    faster_by: float = Field(description="share of the step that is saved")
+    usd_per_hour: float | None
+    usd_per_million_trained_tokens: float | None
+    pays: bool | None = Field(None, description="whether a million trained tokens cost less with them")
+    generates: dict[str, int] = Field({}, description="GPUs that generate, by kind")
+    trains: dict[str, int] = Field({})
+
+
+class RlWhatIfDocument(AnswerDocument):
+    """Output of `tangram rl what-if --json` and `rl purchase --json`: nodes added, cheapest tokens first."""
+
+    schema_version: str = SCHEMA_VERSION
+    step_s: float = Field(description="without anything added")
+    usd_per_hour: float | None = None
+    usd_per_million_trained_tokens: float | None = None
+    offers: list[RlOfferDocument]
+    unpriced: list[str] = Field([], description="GPU kinds without a dated price: give one with --price")
+
+
+class RlSimulateDocument(AnswerDocument):
+    """Output of `tangram rl simulate --json`: a plan played with lengths drawn again and again."""
+
+    schema_version: str = SCHEMA_VERSION
+    seeds: int
+    step_s: dict[str, float] = Field(description="mean, low, high (5th and 95th percentile), standard error")
+    phases_s: dict[str, float]
+    exposed_s: dict[str, float]
+    idle: dict[str, float]
+    longest_response: float
+    preemptions: float
+    ages: dict[str, float]

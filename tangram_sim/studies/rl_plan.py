@@ -1,0 +1,457 @@
+"""Studies of post-training: the best placement, rules beside it, what nodes would bring; as documents."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tangram_sim import __version__
+from tangram_sim.clusters import Cluster, NodeGroup
+from tangram_sim.errors import BadInputError, InfeasibleError, TangramError
+from tangram_sim.hwdb import Hwdb, load_cluster
+from tangram_sim.hwdb.prices import gpu_rent
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.uniform.layouts import Uniform
+from tangram_sim.post_training.lengths import LognormalLengths, lognormal
+from tangram_sim.post_training.plan import COLOCATED, SPLIT, Mode, RlPlan, RolloutReplicas, TrainingPool
+from tangram_sim.post_training.step import UPDATE, StepOutcome, interval, play_step
+from tangram_sim.rl_planners.baselines import baselines
+from tangram_sim.rl_planners.problem import RlProblem
+from tangram_sim.rl_planners.search import RlSearch, RlSearchResult
+from tangram_sim.studies.rl_documents import (
+    RlAdvantageDocument,
+    RlCompareDocument,
+    RlDecisionsDocument,
+    RlLayoutDocument,
+    RlOfferDocument,
+    RlPlanDocument,
+    RlPointDocument,
+    RlPoolDocument,
+    RlRolloutDocument,
+    RlRuleDocument,
+    RlSimulateDocument,
+    RlWhatIfDocument,
+)
+from tangram_sim.units import HOUR_S, MEGA
+
+_BAND = (0.5, 0.75, 1.5, 2.0)  # of the stated mean response: lengths drift as the policy learns
+
+
+@dataclass(frozen=True)
+class RlPrices:
+    """USD an hour of one GPU by kind, as given, else the lowest dated rent; kinds without are named."""
+
+    hwdb: Hwdb
+    given: Mapping[str, float]
+
+    def of(self, gpu: str) -> float | None:
+        """USD an hour of one GPU; None where no price is known."""
+        if gpu in self.given:
+            return self.given[gpu]
+        rent, _ = gpu_rent(self.hwdb, gpu)
+        return rent or None
+
+    def usd_per_hour(self, gpus: Mapping[str, int]) -> float | None:
+        """USD an hour of so many GPUs by kind; None where one of them has no price."""
+        prices = [(self.of(kind), count) for kind, count in gpus.items()]
+        if any(price is None for price, _ in prices):
+            return None
+        return sum((price or 0.0) * count for price, count in prices)
+
+    def unpriced(self, kinds: Sequence[str]) -> list[str]:
+        """Kinds without a price."""
+        return [kind for kind in dict.fromkeys(kinds) if self.of(kind) is None]
+
+
+def prices_of(hwdb: Hwdb, given: Sequence[str]) -> RlPrices:
+    """Prices written as GPU=USD, an hour of one GPU. Raises BadInputError and UnknownNameError."""
+    found = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        try:
+            found[hwdb.gpu(name.strip()).name] = float(value)
+        except ValueError:
+            raise BadInputError(f"`price={text}`: give GPU=USD an hour, e.g. H20-96GB=1.5") from None
+        if not 0 < float(value) < float("inf"):
+            raise BadInputError(f"`price={text}`: give USD an hour above zero, e.g. H20-96GB=1.5")
+    return RlPrices(hwdb, found)
+
+
+def kinds_of(cluster: Cluster) -> dict[str, int]:
+    """GPUs of a cluster by kind."""
+    found: dict[str, int] = {}
+    for group in cluster.groups:
+        name = group.node.gpu.name
+        found[name] = found.get(name, 0) + group.count * group.node.gpus
+    return found
+
+
+def rollout_kinds(plan: RlPlan) -> dict[str, int]:
+    """GPUs that generate, by kind."""
+    found: dict[str, int] = {}
+    for one in plan.rollout:
+        found[one.gpu] = found.get(one.gpu, 0) + one.gpus
+    return found
+
+
+def plan_document(
+    outcome: StepOutcome, problem: RlProblem, prices: RlPrices, assumptions: Sequence[str]
+) -> RlPlanDocument:
+    """A played plan as a document; what a search adds is the caller's."""
+    plan = outcome.plan
+    low, high = interval(outcome.step_s, problem.overheads.sigma)
+    gpus = kinds_of(plan.training.cluster)
+    if plan.placement == SPLIT:
+        for kind, count in rollout_kinds(plan).items():
+            gpus[kind] = gpus.get(kind, 0) + count
+    hourly = prices.usd_per_hour(gpus)
+    tokens = outcome.trained_tokens_per_s
+    ages = np.array(outcome.ages, dtype=np.float64)
+    return RlPlanDocument(
+        package_version=__version__,
+        step_s=outcome.step_s,
+        step_s_low=low,
+        step_s_high=high,
+        trained_tokens_per_s=tokens,
+        generated_tokens_per_s=outcome.generated_tokens_per_s,
+        usd_per_hour=hourly,
+        usd_per_million_trained_tokens=hourly / HOUR_S / tokens * MEGA if hourly is not None else None,
+        decisions=decisions_of(plan, problem.fleet),
+        pools=pools_of(outcome),
+        phases_s=outcome.phases_s,
+        exposed_s=outcome.exposed_s,
+        long_tail_s=outcome.rollout.tail_s,
+        ages={
+            "mean": float(ages.mean()),
+            "p95": float(np.quantile(ages, 0.95)),
+            "most": float(ages.max()),
+        },
+        longer_responses=other_lengths(outcome, problem),
+        assumptions=[*assumptions, *lengths_assumed(outcome)],
+    )
+
+
+def lengths_assumed(outcome: StepOutcome) -> list[str]:
+    """What is taken for the lengths of responses, in words."""
+    work = outcome.work
+    found = [
+        f"responses of {work.lengths.mean:,.0f} tokens in the mean, at most {work.lengths.cap:,}; plans are "
+        "for these lengths"
+    ]
+    if isinstance(work.lengths, LognormalLengths):
+        found.append(
+            f"lengths are lognormal, sigma {work.lengths.sigma:.2f}, {work.lengths.capped_share:.1%} at the "
+            f"cap, correlation {work.lengths.correlation:g} within a prompt (assumed)"
+        )
+    found.append("what staleness does to learning is not modelled: the bound on it is yours")
+    return found
+
+
+def other_lengths(outcome: StepOutcome, problem: RlProblem) -> dict[str, float]:
+    """The step of the same plan at other mean response lengths, by that mean; those that fit."""
+    lengths = outcome.work.lengths
+    if not isinstance(lengths, LognormalLengths):
+        return {}
+    found = {}
+    for factor in _BAND:
+        mean = lengths.mean * factor
+        if mean > lengths.cap:
+            continue
+        work = replace(outcome.work, lengths=lognormal(mean, lengths.cap, lengths.sigma, lengths.correlation))
+        try:
+            again = play_step(work, outcome.plan, problem.hwdb, overheads=problem.overheads)
+        except TangramError:
+            continue
+        found[f"{mean:.0f}"] = again.step_s
+    return found
+
+
+def pools_of(outcome: StepOutcome) -> list[RlPoolDocument]:
+    """The pools of a plan: who works how long."""
+    plan, phases = outcome.plan, outcome.phases_s
+    generated = phases["generation"] + phases["weight_sync"]
+    trained = sum(phases.values()) - phases["generation"]
+    update = outcome.memory.get(UPDATE, (0.0, 0.0))
+    engine = outcome.memory.get("generation", (0.0, 0.0))
+    nodes = {
+        group.node.gpu.name: sum(
+            one.count for one in plan.training.cluster.groups if one.node.gpu.name == group.node.gpu.name
+        )
+        for group in plan.training.cluster.groups
+    }
+    fullest = max(update, engine, key=lambda one: one[0] / one[1] if one[1] else 0.0)
+    if plan.placement == COLOCATED:
+        busy = sum(phases.values())
+        return [
+            RlPoolDocument(
+                role="training and rollout by turns",
+                nodes=nodes,
+                gpus=plan.gpus,
+                busy_s=busy,
+                idle_share=max(1.0 - busy / outcome.step_s, 0.0),
+                memory_bytes=fullest[0],
+                memory_capacity_bytes=fullest[1],
+            )
+        ]
+    return [
+        RlPoolDocument(
+            role="training",
+            nodes=nodes,
+            gpus=plan.training.gpus,
+            busy_s=trained,
+            idle_share=max(outcome.idle.get("training", 0.0), 0.0),
+            memory_bytes=update[0],
+            memory_capacity_bytes=update[1],
+        ),
+        RlPoolDocument(
+            role="rollout",
+            nodes=rollout_kinds(plan),
+            gpus=plan.rollout_gpus,
+            busy_s=generated,
+            idle_share=max(outcome.idle.get("rollout", 0.0), 0.0),
+            memory_bytes=engine[0],
+            memory_capacity_bytes=engine[1],
+        ),
+    ]
+
+
+def decisions_of(plan: RlPlan, fleet: Cluster) -> RlDecisionsDocument:
+    """The decisions of a plan on a fleet."""
+    counts = {group.name: group.count for group in plan.training.cluster.groups}
+    layout = plan.training.layout
+    return RlDecisionsDocument(
+        placement=plan.placement,
+        mode=plan.mode.kind,
+        staleness=plan.mode.eta,
+        sync_method=plan.sync_method,
+        dispatch=plan.dispatch,
+        training_nodes=[counts.get(group.name, 0) for group in fleet.groups],
+        layout=RlLayoutDocument(
+            tp=layout.tp,
+            pp=layout.pp,
+            dp=plan.training.dp,
+            cp=layout.cp,
+            ep=layout.ep,
+            zero_stage=layout.zero_stage,
+            recompute=layout.recompute,
+        ),
+        pack_tokens=plan.training.pack_tokens,
+        rollout=[
+            RlRolloutDocument(
+                gpu=one.gpu,
+                count=one.count,
+                tp=one.tp,
+                pp=one.pp,
+                ep=one.ep,
+                attention_dp=one.attention_dp,
+                engine=one.engine,
+                memory_fraction=one.memory_fraction,
+            )
+            for one in plan.rollout
+        ],
+    )
+
+
+def plan_from(decisions: RlDecisionsDocument, problem: RlProblem) -> RlPlan:
+    """The plan of a document, on the problem's fleet. Raises BadInputError where the two do not agree."""
+    if len(decisions.training_nodes) != len(problem.counts):
+        raise BadInputError(
+            f"the plan is for a fleet of {len(decisions.training_nodes)} groups of nodes, this one has "
+            f"{len(problem.counts)}"
+        )
+    layout = Uniform(**decisions.layout.model_dump())
+    pool = TrainingPool(
+        problem.part(tuple(decisions.training_nodes)),
+        layout,
+        decisions.pack_tokens,
+        stack=problem.stack,
+        offload=decisions.placement == COLOCATED,
+    )
+    return RlPlan(
+        pool,
+        tuple(RolloutReplicas(**one.model_dump()) for one in decisions.rollout),
+        decisions.placement,
+        Mode(decisions.mode, decisions.staleness),
+        decisions.sync_method,
+        decisions.dispatch,
+    )
+
+
+def searched_document(
+    problem: RlProblem, prices: RlPrices, deadline: Deadline, assumptions: Sequence[str] = ()
+) -> RlPlanDocument:
+    """The best placement found, with bound, curve, advantages and other plans. Raises InfeasibleError."""
+    cpu = time.process_time()
+    found = RlSearch(problem, deadline).run()
+    document = plan_document(found.best, problem, prices, assumptions)
+    return document.with_fields(
+        lower_bound_s=found.bound_s,
+        gap=found.gap,
+        curve=[
+            RlPointDocument(training_gpus=one.training_gpus, rollout_gpus=one.rollout_gpus, step_s=one.step_s)
+            for one in found.curve
+        ],
+        kinds=[
+            RlAdvantageDocument(
+                gpu=one.kind,
+                gpus=one.gpus,
+                trains_per_s=one.trains,
+                generates_per_s=one.generates,
+                ratio=one.ratio,
+            )
+            for one in found.kinds
+        ],
+        alternatives={in_words(one.plan): one.step_s for one in found.ranked},
+        plans=found.plans,
+        planning_cpu_s=time.process_time() - cpu,
+        stopped=found.stopped,
+    )
+
+
+def in_words(plan: RlPlan) -> str:
+    """A plan on one line: who trains, who generates, in which mode."""
+    trains = " + ".join(f"{count} {kind}" for kind, count in kinds_of(plan.training.cluster).items())
+    generates = " + ".join(f"{one.gpus} {one.gpu} (tp {one.tp})" for one in plan.rollout)
+    if plan.placement == COLOCATED:
+        return f"colocated on {trains}, engines of tp {plan.rollout[0].tp}"
+    return f"{trains} train, {generates} generate, {plan.mode.kind}"
+
+
+def compared(problem: RlProblem, deadline: Deadline) -> RlCompareDocument:
+    """Our plan and the plans of other rules, judged by the same player. Raises InfeasibleError."""
+    looked = RlSearch(problem, deadline)
+    found = looked.run()
+    best = found.best.step_s
+    rules = [_rule("tangram", found.best.plan, best, best, "")]
+    for rule in baselines():
+        plan = rule.plan(problem, looked.pools, looked.judge)
+        step_s = looked.judge.step_s(plan) if plan is not None else float("inf")
+        rules.append(_rule(rule.name, plan, step_s, best, rule.claim))
+    rules[1:] = sorted(rules[1:], key=lambda one: one.step_s or float("inf"))
+    return RlCompareDocument(best_step_s=best, lower_bound_s=found.bound_s, rules=rules)
+
+
+def _rule(name: str, plan: RlPlan | None, step_s: float, best: float, claim: str) -> RlRuleDocument:
+    if plan is None or step_s == float("inf"):
+        return RlRuleDocument(rule=name, claim=claim)
+    return RlRuleDocument(
+        rule=name,
+        step_s=step_s,
+        slower_by=step_s / best - 1.0,
+        training=kinds_of(plan.training.cluster),
+        rollout_gpus=rollout_kinds(plan),
+        placement=plan.placement,
+        mode=plan.mode.kind,
+        claim=claim,
+    )
+
+
+def with_nodes(problem: RlProblem, added: str) -> RlProblem:
+    """The problem on its fleet and the nodes `added`, written as a cluster on one line."""
+    extra = load_cluster(added, problem.hwdb)
+    groups: list[NodeGroup] = list(problem.fleet.groups)
+    for group in extra.groups:
+        alike = next((place for place, one in enumerate(groups) if one.node == group.node), None)
+        if alike is None:
+            groups.append(replace(group, name=f"g{len(groups)}"))
+        else:
+            groups[alike] = replace(groups[alike], count=groups[alike].count + group.count)
+    fleet = Cluster(f"{problem.fleet.name}+{added}", tuple(groups), problem.fleet.network)
+    return replace(problem, fleet=fleet)
+
+
+def what_if(
+    problem: RlProblem, added: Sequence[str], prices: RlPrices, deadline: Deadline
+) -> RlWhatIfDocument:
+    """The best step without and with each of some additions, cheapest trained tokens first.
+
+    Raises InfeasibleError where the fleet holds no placement, even with all of them.
+    """
+    base: RlPlanDocument | None = None
+    try:
+        base = _cost_of(RlSearch(problem, deadline).run(), problem, prices)
+    except InfeasibleError:
+        if not added:
+            raise
+    offers, kinds = [], list(problem.kinds)
+    for nodes in added:
+        larger = with_nodes(problem, nodes)
+        kinds += larger.kinds
+        found = RlSearch(larger, deadline).run()
+        offers.append(_offer(nodes, _cost_of(found, larger, prices), found, base))
+    offers.sort(key=lambda one: (one.usd_per_million_trained_tokens or float("inf"), one.step_s))
+    return RlWhatIfDocument(
+        step_s=base.step_s if base else float("inf"),
+        usd_per_hour=base.usd_per_hour if base else None,
+        usd_per_million_trained_tokens=base.usd_per_million_trained_tokens if base else None,
+        offers=offers,
+        unpriced=prices.unpriced(kinds),
+    )
+
+
+def _cost_of(found: RlSearchResult, problem: RlProblem, prices: RlPrices) -> RlPlanDocument:
+    """The best plan, at the price of the whole fleet: what is owned and idle is paid for, too."""
+    document = plan_document(found.best, problem, prices, ())
+    hourly = prices.usd_per_hour(kinds_of(problem.fleet))
+    cost = hourly / HOUR_S / document.trained_tokens_per_s * MEGA if hourly is not None else None
+    return document.with_fields(usd_per_hour=hourly, usd_per_million_trained_tokens=cost)
+
+
+def _offer(
+    nodes: str, document: RlPlanDocument, found: RlSearchResult, base: RlPlanDocument | None
+) -> RlOfferDocument:
+    now = base.usd_per_million_trained_tokens if base else None
+    then = document.usd_per_million_trained_tokens
+    return RlOfferDocument(
+        added=nodes,
+        step_s=document.step_s,
+        faster_by=1.0 - document.step_s / base.step_s if base else 1.0,
+        usd_per_hour=document.usd_per_hour,
+        usd_per_million_trained_tokens=then,
+        pays=then < now if then is not None and now is not None else None,
+        generates=rollout_kinds(found.best.plan),
+        trains=kinds_of(found.best.plan.training.cluster),
+    )
+
+
+def simulated(
+    plan: RlPlan, problem: RlProblem, seeds: int, engine: str, first_seed: int = 0
+) -> RlSimulateDocument:
+    """A plan played with lengths drawn anew `seeds` times. Raises TangramError where it does not fit."""
+    outcomes = [
+        play_step(
+            problem.work,
+            plan,
+            problem.hwdb,
+            overheads=problem.overheads,
+            seed=first_seed + seed,
+            engine=engine,
+        )
+        for seed in range(seeds)
+    ]
+    steps = np.array([one.step_s for one in outcomes])
+    ages = np.concatenate([np.array(one.ages, dtype=np.float64) for one in outcomes])
+
+    def means(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        return {name: float(np.mean([one[name] for one in tables])) for name in tables[0]}
+
+    draws = [
+        problem.work.lengths.draw(problem.work.prompts, problem.work.samples, first_seed + seed).max()
+        for seed in range(seeds)
+    ]
+    return RlSimulateDocument(
+        seeds=seeds,
+        step_s={
+            "mean": float(steps.mean()),
+            "low": float(np.quantile(steps, 0.05)),
+            "high": float(np.quantile(steps, 0.95)),
+            "standard_error": float(steps.std(ddof=1) / seeds**0.5) if seeds > 1 else 0.0,
+        },
+        phases_s=means([one.phases_s for one in outcomes]),
+        exposed_s=means([one.exposed_s for one in outcomes]),
+        idle=means([one.idle for one in outcomes]),
+        longest_response=float(np.mean(draws)),
+        preemptions=float(np.mean([one.rollout.preemptions for one in outcomes])),
+        ages={"mean": float(ages.mean()), "most": float(ages.max())},
+    )
