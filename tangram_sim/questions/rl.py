@@ -138,8 +138,8 @@ class StepOptions:
             return read_lengths(self.lengths, self.cap)
         if self.response_tokens > self.cap:
             raise BadInputError(
-                f"`response_tokens={self.response_tokens:g}` is above `cap={self.cap}`: give a larger cap, or "
-                "a mean below it"
+                f"`response_tokens={self.response_tokens:g}` is above `cap={self.cap}`: give a larger cap "
+                "or a mean below it"
             )
         if self.capped_share is not None:
             return lognormal_capped(self.response_tokens, self.cap, self.capped_share)
