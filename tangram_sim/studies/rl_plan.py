@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tangram_sim import __version__
 from tangram_sim.clusters import Cluster, NodeGroup
 from tangram_sim.errors import BadInputError, InfeasibleError, TangramError
 from tangram_sim.hwdb import Hwdb, load_cluster
@@ -34,6 +33,7 @@ from tangram_sim.studies.rl_documents import (
     RlWhatIfDocument,
 )
 from tangram_sim.units import HOUR_S, MEGA
+from tangram_sim.version import __version__
 
 _BAND = (0.5, 0.75, 1.5, 2.0)  # of the stated mean response: lengths drift as the policy learns
 
