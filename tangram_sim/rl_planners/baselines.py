@@ -81,8 +81,8 @@ class FixedRatio(RlBaseline):
     """A fixed share of the GPUs generates, whatever they are; the fastest ones train."""
 
     generate: float
-    name: str = ""  # type: ignore[misc]
-    claim: str = ""  # type: ignore[misc]
+    name: str = ""
+    claim: str = ""
 
     def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
         """See RlBaseline."""

@@ -174,7 +174,7 @@ class Pools:
 
     def _best_replicas(self, counts: Counts, placement: str) -> BestRollout | None:
         work, extra = self.problem.work, self.problem.overheads
-        ranked = []
+        ranked = list[tuple[float, int, tuple[RolloutReplicas, ...]]]()
         for replicas in self.replicas(counts, placement):
             try:
                 ranked.append((self._burst_s(replicas), len(ranked), replicas))
