@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import typer
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.core import TyperGroup
 
@@ -128,6 +128,7 @@ def asked(verb: str, words: list[str]) -> Any:
 SECONDS = st.floats(1e-3, 1e9, allow_nan=False)
 
 
+@settings(deadline=None)
 @given(
     mtbf=SECONDS,
     block=st.floats(0, 1e6),
