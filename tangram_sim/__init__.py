@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tangram_sim.parallelizers.api import Constraints as Constraints
     from tangram_sim.planners.api import SearchOptions as SearchOptions
     from tangram_sim.planners.uniform.layouts import Uniform as Uniform
+    from tangram_sim.purchasing.recommend import Recommendation as Recommendation
+    from tangram_sim.purchasing.recommend import recommend as recommend
     from tangram_sim.questions.goodput import GoodputQuestion as GoodputQuestion
     from tangram_sim.questions.question import read_question as read_question
     from tangram_sim.studies.api import estimate as estimate
@@ -47,6 +49,7 @@ _PUBLIC = {
     "Model": "tangram_sim.models",
     "Plan": "tangram_sim.training.plan",
     "PlanDocument": "tangram_sim.studies.documents",
+    "Recommendation": "tangram_sim.purchasing.recommend",
     "Result": "tangram_sim.studies.results",
     "SearchOptions": "tangram_sim.planners.api",
     "TangramError": "tangram_sim.errors",
@@ -58,6 +61,7 @@ _PUBLIC = {
     "load_model": "tangram_sim.hwdb",
     "plan": "tangram_sim.studies.api",
     "read_question": "tangram_sim.questions.question",
+    "recommend": "tangram_sim.purchasing.recommend",
     "simulate": "tangram_sim.studies.api",
 }
 

@@ -1,11 +1,15 @@
 """Units: SI floats everywhere inside; here are the factors and the way numbers are shown to people."""
 
+import math
+
 from tangram_sim.errors import BadInputError, shown
 
 KIB, MIB, GIB = 1024.0, 1024.0**2, 1024.0**3
 KILO, MEGA, GIGA, TERA = 1e3, 1e6, 1e9, 1e12
 BITS_PER_BYTE = 8.0
 HOUR_S, DAY_S = 3600.0, 86400.0
+_DAYS_IN = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.4375, "y": 365.25}
+_TIME_WORDS = ("hour", "day", "week", "month", "year")
 _SIZES = {"k": KILO, "m": MEGA, "b": GIGA, "t": TERA}
 
 
@@ -82,3 +86,30 @@ def show_bytes(count: float) -> str:
 def show_rate(bytes_per_s: float) -> str:
     """A bandwidth in one direction, decimal: `12.5 GB/s`."""
     return f"{bytes_per_s / GIGA:.4g} GB/s"
+
+
+def days_of(given: str | float, option: str = "`finish_within=`") -> float:
+    """Days in `14d`, `36h`, `2w`, `3 months` or a plain number of days. Raises BadInputError."""
+    text = str(given).strip().lower()
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = text[len(number) :].strip()
+    factor = _DAYS_IN.get(unit[:1] or "d")
+    known = not unit or unit in _DAYS_IN or unit.removesuffix("s") in (*_TIME_WORDS, "hr", "mo", "yr")
+    try:
+        days = float(number) * factor if factor is not None and known else math.nan
+    except ValueError:
+        days = math.nan
+    if not (math.isfinite(days) and days > 0):
+        raise BadInputError(f"{option} {shown(text)}: give a time like 14d, 36h, 2w or 3 months")
+    return days
+
+
+def usd_of(given: str | float, option: str = "`budget=`") -> float:
+    """Dollars in `250k`, `$1.5M` or a plain number. Raises BadInputError."""
+    try:
+        usd = amount_of(str(given).strip().removeprefix("$").replace(",", ""))
+    except BadInputError as error:
+        raise BadInputError(f"{option}: {error}") from None
+    if not (math.isfinite(usd) and usd > 0):
+        raise BadInputError(f"{option} {given}: give a finite number above zero, e.g. 250k")
+    return usd

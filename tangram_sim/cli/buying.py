@@ -52,7 +52,9 @@ PriceFile: TypeAlias = Annotated[
 ]
 Acquire: TypeAlias = Annotated[
     str,
-    typer.Option("--acquire", help="buy, rent, spot, or auto: buy what has a capital price, rent the rest."),
+    typer.Option(
+        "--acquire", help="buy, rent, reserved, spot, or auto: buy what has a capital price, rent the rest."
+    ),
 ]
 FleetHeld: TypeAlias = Annotated[
     str, typer.Option("--fleet", help="The fleet you have is owned (power alone counts), rented, or auto.")

@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from tangram_sim.cli import options as shared
+from tangram_sim.cli.goal_options import RunOptions
+from tangram_sim.cli.option_groups import grouped
 from tangram_sim.errors import BadInputError, unknown_name
 
 Tp = Annotated[int, typer.Option("--tp", help="Tensor-parallel degree.")]
@@ -46,6 +48,7 @@ Dropout = Annotated[
 ]
 
 
+@grouped
 def command(
     model: shared.ModelArgument,
     cluster: shared.ClusterArgument,
@@ -71,6 +74,8 @@ def command(
     stack: shared.Stack = "generic",
     flash_attention: FlashAttention = True,
     dropout: Dropout = True,
+    *,
+    run: RunOptions,
     slow: shared.Slow = None,
     output: shared.Output = None,
     as_json: shared.AsJson = False,
@@ -84,6 +89,7 @@ def command(
     from tangram_sim.layouts import RECOMPUTE
     from tangram_sim.planners.uniform.layouts import Uniform
     from tangram_sim.studies import api
+    from tangram_sim.studies.training_run import with_run
     from tangram_sim.training.job import Job
 
     if recompute not in RECOMPUTE:
@@ -123,6 +129,7 @@ def command(
 
         given = read_every_slow(slow, result.forecast.plan.cluster)
         result = result if given.is_nothing else replayed(result.forecast.plan, given, database)
+    result = with_run(result, database, run.wanted)
     output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, memory=memory)
 

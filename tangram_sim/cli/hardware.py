@@ -7,6 +7,7 @@ import typer
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.add_gpu import add_gpu
 from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.price_listing import prices
 from tangram_sim.units import show_bytes, show_rate
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The hardware database: GPUs, links, nodes, clusters.", no_args_is_help=True)
 app.command("add-gpu")(add_gpu)
+app.command("prices")(prices)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A GPU, link, node or cluster.")]
 ComputeTolerance = Annotated[

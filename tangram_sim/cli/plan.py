@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
 from tangram_sim.cli import plan_options as own
+from tangram_sim.cli.goal_options import RunOptions
 from tangram_sim.cli.option_groups import grouped
 from tangram_sim.errors import BadInputError, unknown_name
 
@@ -25,6 +26,7 @@ def command(
     schedule: own.PlanSchedule = "1f1b",
     objective: own.Objective = "throughput",
     *,
+    run: RunOptions,
     search: own.TangramOptions,
     time_limit: own.TimeLimit = None,
     jobs: own.Jobs = 1,
@@ -52,12 +54,13 @@ def command(
         who = "--losses, which compares uniform layouts over all GPUs,"
         _refuse(who, "plan without it", search.given(own.OF_LAYOUTS))
     time_limit_s = shared.time_limit_s(time_limit)
-    margin = shared.memory_margin(memory_margin)
+    margin, wanted = shared.memory_margin(memory_margin), run.wanted
 
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.hwdb import load_cluster, load_model
     from tangram_sim.studies import tried
+    from tangram_sim.studies.training_run import with_run
     from tangram_sim.training.job import Job
 
     writing.require_writable(output=output, trace=trace, candidates=search.candidates)
@@ -97,6 +100,7 @@ def command(
                 deadline=deadline,
                 memory_margin=margin,
             )
+        result = with_run(result, database, wanted)
         writing.show(result, as_json=as_json, output=output, trace=trace)
         return
     loaded = load_cluster(cluster, database)
@@ -131,6 +135,7 @@ def command(
             )
         else:
             result = planned(loaded)
+    result = with_run(result, database, wanted)
     output = writing.reported(result, output, database, as_json=as_json)
     writing.show(result, as_json=as_json, output=output, trace=trace, candidates=search.candidates)
 

@@ -11,6 +11,7 @@ from tangram_sim.cli.plan_words import (
     layer_words,
     layout_words,
     limit_words,
+    run_words,
     step_words,
 )
 from tangram_sim.cli.tables import ConsoleTable
@@ -58,6 +59,8 @@ def print_document(document: "PlanDocument") -> None:
             f"lower bound on single pipelines of the layouts searched: {show_seconds(least)} "
             f"({gap_words(document, least)})"
         )
+    if document.run is not None:
+        print_line(run_words(document.run))
     _print_stages(document.stages)
     print_line(advice(document))
     for doubt in doubted(document.gpu_kinds):

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from tangram_sim.units import show_seconds
+from tangram_sim.units import show_amount, show_seconds
 
 if TYPE_CHECKING:
-    from tangram_sim.studies.documents import PlanDocument, StageForecast
+    from tangram_sim.studies.documents import PlanDocument, RunDocument, StageForecast
 
 _CHUNKS = 4  # of an interleaved stage that are shown
 
@@ -26,6 +26,33 @@ def step_words(document: "PlanDocument") -> str:
     if low.endswith(f" {unit}") and high.endswith(f" {unit}"):
         low, high = low.partition(" ")[0], high.partition(" ")[0]
     return f"{step} ({low} to {high})"
+
+
+def run_words(run: "RunDocument") -> str:
+    """What training the tokens asked for takes: days, dollars and megawatt hours with their intervals."""
+
+    def span(value: float, low: float, high: float) -> str:
+        return f"{_short(value)} ({_short(low)} to {_short(high)})"
+
+    words = [f"{show_amount(run.tokens)} tokens: {span(run.days, run.days_low, run.days_high)} days"]
+    if run.finish_within_days is not None:
+        within = "within" if run.in_time else "NOT within"
+        words[-1] += f", {within} the {_short(run.finish_within_days)} asked for"
+    million = run.usd_per_million_tokens
+    if run.usd is None or million is None:
+        words.append(next((line for line in run.basis if line.startswith("no dollars")), "no dollars"))
+    else:
+        low, high = run.usd_per_million_tokens_low or million, run.usd_per_million_tokens_high or million
+        words.append(f"${span(run.usd, run.usd_low or run.usd, run.usd_high or run.usd)} of rent")
+        words.append(f"${span(million, low, high)} per million tokens")
+    if run.mwh is not None:
+        words.append(f"{span(run.mwh, run.mwh_low or run.mwh, run.mwh_high or run.mwh)} MWh")
+    return "   ".join([*words, f"goodput {run.goodput * 100:.1f} %"])
+
+
+def _short(value: float) -> str:
+    """A figure to three digits, without powers of ten."""
+    return f"{float(f'{value:.3g}'):,g}" if value >= 1e-4 else f"{value:.2g}"
 
 
 def batch_words(document: "PlanDocument") -> str:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from tangram_sim.cli import buying
 from tangram_sim.cli import options as shared
+from tangram_sim.cli import purchase_options as own
 from tangram_sim.cli.console import print_json, print_line, print_remark, print_table
+from tangram_sim.cli.goal_options import RunGoalOptions
 from tangram_sim.cli.option_groups import grouped
 from tangram_sim.cli.serve_options import ServedOptions
 from tangram_sim.cli.served_fleets import one_model, purchase_serving_fleets, served_question
@@ -24,101 +24,50 @@ _FRONT = "front.json"  # in the folder of an answer: the best trade-offs
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
-    from tangram_sim.purchasing.pricefile import Preemption
     from tangram_sim.purchasing.purchase import PurchaseStudy
     from tangram_sim.purchasing.sensitivity import Sensitivity
-
-Models = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL", help="A model as for `plan`; several, separated by commas, share the fleet."
-    ),
-]
-Weights = Annotated[
-    str | None,
-    typer.Option("--weights", help="Share of the tokens that each of several models takes, e.g. 3,1."),
-]
-CatalogueFile = Annotated[
-    Path, typer.Option("--catalogue", help="YAML with offers: [{node: p5.48xlarge, most: 4}, ...].")
-]
-Budget = Annotated[float | None, typer.Option("--budget", help="Most capital to spend, USD.")]
-Hourly = Annotated[
-    float | None, typer.Option("--budget-per-hour", help="Most cost of what is new, USD/h of training.")
-]
-PowerKw = Annotated[
-    float | None, typer.Option("--power-kw", help="Most power of what is new, kW (with PUE if given).")
-]
-MaxNodes = Annotated[int | None, typer.Option("--max-nodes", help="Most nodes to add.")]
-RackUnits = Annotated[float | None, typer.Option("--rack-units", help="Most rack units for what is new.")]
-Deadline = Annotated[
-    str | None, typer.Option("--deadline", help="Day by which nodes must have come, e.g. 2027-03-01.")
-]
-Ordered = Annotated[
-    str | None, typer.Option("--order-date", help="Day from which delivery counts.  [default: today]")
-]
-Cost = Annotated[
-    str, typer.Option("--cost", help="What the front trades: hourly (USD/h of training) or outlay (USD).")
-]
-Spot = Annotated[
-    float | None,
-    typer.Option(
-        "--spot",
-        metavar="LOSSES",
-        help="Rent on spot, where each node goes so often an hour (0.06 to 1.4 seen).",
-    ),
-]
-SpotReturn = Annotated[
-    float, typer.Option("--spot-return-s", help="Seconds until another spot node takes a lost one's place.")
-]
-SpotPolicy = Annotated[
-    str,
-    typer.Option("--spot-policy", help="restart (wait, load the checkpoint), or shrink (go on without it)."),
-]
-FrontFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "-o", "--output", help="A folder for front.json and the plans, or report.html: all of it to look at."
-    ),
-]
 
 
 @grouped
 def command(
-    model: Models,
+    model: own.Models,
     cluster: shared.ClusterArgument,
     *,
-    catalogue: CatalogueFile,
-    budget: Budget = None,
-    budget_per_hour: Hourly = None,
-    power_kw: PowerKw = None,
-    max_nodes: MaxNodes = None,
-    rack_units: RackUnits = None,
-    deadline: Deadline = None,
-    order_date: Ordered = None,
-    weights: Weights = None,
-    cost: Cost = "hourly",
-    spot: Spot = None,
-    spot_return_s: SpotReturn = 600.0,
-    spot_policy: SpotPolicy = "restart",
+    catalogue: own.CatalogueFile = None,
+    goal: RunGoalOptions,
+    budget: own.Budget = None,
+    budget_per_hour: own.Hourly = None,
+    power_kw: own.PowerKw = None,
+    max_nodes: own.MaxNodes = None,
+    rack_units: own.RackUnits = None,
+    deadline: own.Deadline = None,
+    order_date: own.Ordered = None,
+    weights: own.Weights = None,
+    cost: own.Cost = "hourly",
+    spot: own.Spot = None,
+    spot_return_s: own.SpotReturn = 600.0,
+    spot_policy: own.SpotPolicy = "restart",
     billing: buying.MoneyOptions,
     trained: shared.JobOptions,
     look: buying.LookOptions,
     served: ServedOptions,
-    output: FrontFolder = None,
+    output: own.FrontFolder = None,
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Search all mixes of a catalogue within the limits: the front of throughput against cost.
 
+    CLUSTER `none` owns nothing. With --finish-within or --cloud, or from nothing: one mix is recommended.
     With --serve: of what they serve, or with --share of what they train beside serving by day.
     """
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.datafiles import write_whole
-    from tangram_sim.hwdb import load_cluster, load_model
+    from tangram_sim.hwdb import load_model
     from tangram_sim.purchasing.catalogue import Limits, load_catalogue
+    from tangram_sim.purchasing.clouds import MOST_NODES, cloud_catalogue, clouds_named
     from tangram_sim.purchasing.documents import purchase_document
-    from tangram_sim.purchasing.fleets import Fleet
+    from tangram_sim.purchasing.fleets import standing_fleet
     from tangram_sim.purchasing.notes import tokens_per_s_means
     from tangram_sim.purchasing.purchase import as_what_if, purchase
     from tangram_sim.purchasing.search import ModelToTrain
@@ -129,25 +78,36 @@ def command(
     if cost not in ("hourly", "outlay"):
         raise unknown_name("cost", cost, ("hourly", "outlay"))
     limits = Limits(
-        _limit("--budget", budget),
-        _limit("--budget-per-hour", budget_per_hour),
-        _limit("--power-kw", power_kw) * 1000.0,
-        _limit("--max-nodes", max_nodes),
-        _limit("--rack-units", rack_units),
-        _day("--deadline", deadline) if deadline else None,
+        own.limit("--budget", budget),
+        own.limit("--budget-per-hour", budget_per_hour),
+        own.limit("--power-kw", power_kw) * 1000.0,
+        own.limit("--max-nodes", max_nodes),
+        own.limit("--rack-units", rack_units),
+        own.day("--deadline", deadline) if deadline else None,
     )
     if not served.given:
         buying.require_output(output)
     names = shared.names("MODEL", model)
-    shares = _weights(weights, len(names))
+    shares = own.weights(weights, len(names))
     works = [
         ModelToTrain(load_model(name), trained.job, share) for name, share in zip(names, shares, strict=True)
     ]
-    preemption = _preemption(spot, spot_return_s, spot_policy, billing.acquire)
+    preemption = own.preemption(spot, spot_return_s, spot_policy, billing.acquire)
     terms = replace(billing.terms, acquire="spot") if preemption else billing.terms
     database, wishes, time_left = shared.load_hwdb(hwdb), look.wishes, look.deadline()
-    offers = load_catalogue(catalogue, database)
-    standing = Fleet.of(load_cluster(cluster, database))
+    standing = standing_fleet(cluster, database)
+    told_of_offers: list[str] = []
+    if preemption is not None and spot is None:
+        told_of_offers.append(
+            f"spot nodes are assumed to go {preemption.losses_per_node_hour:g} times an hour each (`spot=`)"
+        )
+    if (catalogue is None) == (goal.cloud is None) and (catalogue is not None or standing.members):
+        raise BadInputError("give one of --catalogue FILE and --cloud NAMES: what is on offer")
+    if catalogue is not None:
+        offers = load_catalogue(catalogue, database)
+    else:
+        clouds = clouds_named(shared.names("--cloud", goal.cloud) or ("all",))
+        offers, told_of_offers = cloud_catalogue(clouds, database, max_nodes or MOST_NODES)
     known = {member.name for member in standing.members} | {one.name for one, _ in offers}
     found_prices = replace(billing.found_prices(database), preemption=preemption)
     unused = buying.unused_prices(found_prices, known | set(database.node_names()))
@@ -167,8 +127,54 @@ def command(
             output,
             as_json,
         )
-        day = _day("--order-date", order_date) if order_date else date.today()
+        day = own.day("--order-date", order_date) if order_date else date.today()
         purchase_serving_fleets(question, standing, offers, limits, day, look.sweep)
+        return
+    day = own.day("--order-date", order_date) if order_date else date.today()
+    if goal.finish_within is not None or goal.cloud is not None or not standing.members:
+        from tangram_sim.cli.recommended import finish, headline
+        from tangram_sim.purchasing.recommend import Recommendation, recommend_mix
+
+        if len(works) > 1:
+            raise BadInputError("a goal is of one model; ask for each model by itself")
+        aim, assumed = goal.goal(billing.tokens, budget, found_prices)
+        asked = billing.sensitivity or writing.is_report(output)
+        with SlowProgress("purchase") as progress, time_left.hearing_interrupts():
+
+            def better(one: Recommendation) -> None:
+                row = one.best
+                progress.say(
+                    headline(one, database),
+                    [(row.name, row.usd_to_train or 0.0, row.throughput.tokens_per_s)],
+                )
+
+            best = recommend_mix(
+                works[0],
+                standing,
+                offers,
+                replace(limits, budget_usd=math.inf),
+                found_prices,
+                aim,
+                ordered=day,
+                one_kind=catalogue is None,
+                terms=terms,
+                wishes=wishes,
+                hwdb=database,
+                sweep=look.sweep(progress),
+                deadline=buying.before_sensitivity(time_left) if asked else time_left,
+                tell=better,
+            )
+            hangs_on = find_sensitivity(best.as_what_if(), database, time_left) if asked else None
+        finish(
+            best,
+            hangs_on,
+            (*assumed, *told_of_offers, *unused),
+            database,
+            job_words=trained.words,
+            full=billing.sensitivity,
+            as_json=as_json,
+            output=output,
+        )
         return
     basis = "usd_per_hour" if cost == "hourly" else "outlay_usd"
 
@@ -196,7 +202,7 @@ def command(
             offers,
             limits,
             found_prices,
-            ordered=_day("--order-date", order_date) if order_date else date.today(),
+            ordered=day,
             tokens=billing.tokens,
             terms=terms,
             wishes=wishes,
@@ -262,7 +268,7 @@ def command(
         buying.print_sensitivity(hangs_on)
     unseen = f", {front.waiting} not looked at" if front.waiting else ""
     print_remark(f"searched: {len(front.simulated)} mixes simulated, {front.left_out} bounded away{unseen}")
-    buying.print_search((*unused, *study.notes), sweep)
+    buying.print_search((*told_of_offers, *unused, *study.notes), sweep)
     written = _write(study, found, output, report)
     if written:
         print_line(written)
@@ -297,48 +303,3 @@ def _write(
 def _front_text(found: dict[str, Any]) -> str:
     """The text of the file of best trade-offs."""
     return json.dumps(found, indent=1, allow_nan=False) + "\n"
-
-
-def _preemption(spot: float | None, return_s: float, policy: str, acquire: str) -> "Preemption | None":
-    """How rented spot nodes are withdrawn and return; None if no spot node with preemption is rented."""
-    from tangram_sim.purchasing.pricefile import PREEMPTION_POLICIES, Preemption
-
-    if policy not in PREEMPTION_POLICIES:
-        raise unknown_name("--spot-policy", policy, PREEMPTION_POLICIES)
-    shared.require_fraction("--spot-return-s", return_s)
-    if spot is None:
-        return None
-    if not (math.isfinite(spot) and spot > 0):
-        raise BadInputError(f"--spot {spot:g}: give losses per node-hour, above 0, e.g. 0.2")
-    if acquire not in ("auto", "spot"):
-        raise BadInputError(f"--spot rents on spot, --acquire {acquire} does not; drop one of the two")
-    return Preemption(spot, return_s, policy)
-
-
-def _limit(option: str, value: float | None) -> float:
-    if value is None:
-        return math.inf
-    if not math.isfinite(value) or value <= 0:
-        raise BadInputError(f"{option} {value:g}: give a finite number above zero")
-    return float(value)
-
-
-def _day(option: str, text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise BadInputError(f"{option} {text}: give a day like 2027-03-01") from None
-
-
-def _weights(text: str | None, models: int) -> list[float]:
-    if models == 0:
-        raise BadInputError("MODEL: give a model, or several separated by commas")
-    if text is None:
-        return [1.0] * models
-    try:
-        found = [float(part) for part in shared.names("--weights", text)]
-    except ValueError:
-        raise BadInputError(f"--weights {text}: give numbers separated by commas, e.g. 3,1") from None
-    if len(found) != models or not all(math.isfinite(one) and one > 0 for one in found):
-        raise BadInputError(f"--weights {text}: give {models} finite numbers above zero, one per model")
-    return found

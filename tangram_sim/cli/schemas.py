@@ -9,6 +9,7 @@ from tangram_sim.datafiles import write_whole
 from tangram_sim.export.rankmap import RankMapDocument
 from tangram_sim.purchasing.day_documents import SharedPurchaseDocument, SharedWhatIfDocument
 from tangram_sim.purchasing.documents import PurchaseDocument, WhatIfDocument
+from tangram_sim.purchasing.recommendation_document import RecommendationDocument
 from tangram_sim.purchasing.served_candidates import ServedPurchaseDocument
 from tangram_sim.questions.question import QUESTIONS, question_schema, question_type
 from tangram_sim.studies.comparison import ComparisonDocument
@@ -44,6 +45,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "parameters": ParametersDocument,
     "what-if": WhatIfDocument,
     "purchase": PurchaseDocument,
+    "purchase-goal": RecommendationDocument,
     "what-if-share": SharedWhatIfDocument,
     "purchase-share": SharedPurchaseDocument,
     "purchase-serve": ServedPurchaseDocument,

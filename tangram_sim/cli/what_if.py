@@ -60,9 +60,9 @@ def command(
     """
     from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
-    from tangram_sim.hwdb import load_cluster, load_model
+    from tangram_sim.hwdb import load_model
     from tangram_sim.purchasing.documents import what_if_document
-    from tangram_sim.purchasing.fleets import Fleet, parse_purchases, parse_retired
+    from tangram_sim.purchasing.fleets import parse_purchases, parse_retired, standing_fleet
     from tangram_sim.purchasing.notes import tokens_per_s_means
     from tangram_sim.purchasing.sensitivity import sensitivity as find_sensitivity
     from tangram_sim.purchasing.whatif import what_if
@@ -78,7 +78,7 @@ def command(
         buying.require_output(output)
     terms, database, wishes, deadline = billing.terms, shared.load_hwdb(hwdb), look.wishes, look.deadline()
     found_prices = billing.found_prices(database)
-    standing = Fleet.of(load_cluster(cluster, database))
+    standing = standing_fleet(cluster, database)
     bought = [parse_purchases(item, database) for item in add or []]
     named = {member.name for member in standing.members} | {one.name for each in bought for one in each}
     unused = buying.unused_prices(found_prices, named | set(database.node_names()))

@@ -9,7 +9,7 @@ from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.hwdb.database import Hwdb
 from tangram_sim.hwdb.tables import read_rows, read_schema
 
-FIGURES = ("rent_usd_per_hour", "spot_usd_per_hour", "capital_usd")
+FIGURES = ("rent_usd_per_hour", "reserved_usd_per_hour", "spot_usd_per_hour", "capital_usd")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,14 @@ class UsualNode:
 def usual_node(gpu: str, gpus: int, hwdb: Hwdb) -> UsualNode:
     """The surroundings of `gpus` GPUs of a kind, taken from a row of nodes.csv with the same kind.
 
-    A machine with the same number of them is preferred, then one on premises, then the largest. Where it has
+    Shares of a larger machine (`slice_of`) say nothing of how a kind is usually built in. A machine with the
+    same number of GPUs is preferred, then one on premises, then the largest. Where it has
     more GPUs, NICs are scaled by the share used: a cloud node gets that share of the bandwidth, a machine on
     premises whole ports. `gpu` is a canonical name.
     """
     rows = [hwdb.row("nodes", name) for name in hwdb.node_names()]
-    held = [row for row in rows if row["gpu"] == gpu and row.number("nic_gbps") >= _OFFICE_GBPS]
+    whole = [row for row in rows if row["gpu"] == gpu and not row["slice_of"]]
+    held = [row for row in whole if row.number("nic_gbps") >= _OFFICE_GBPS]
     held.sort(key=lambda row: (row.number("gpus") != gpus, row["provider"] != "onprem", -row.number("gpus")))
     if not held:
         rate = gbps_to_bytes_per_s(_PLAIN_GBPS)

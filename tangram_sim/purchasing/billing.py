@@ -10,7 +10,8 @@ from tangram_sim.purchasing.fleets import Member
 from tangram_sim.purchasing.pricefile import Economics, Prices
 from tangram_sim.units import HOUR_S
 
-ACQUIRE = ("auto", "buy", "rent", "spot")
+RENTED = ("rent", "reserved", "spot")
+ACQUIRE = ("auto", "buy", *RENTED)
 HOLD = ("auto", "owned", "rented")
 
 
@@ -18,8 +19,8 @@ HOLD = ("auto", "owned", "rented")
 class Terms:
     """How machines are paid for.
 
-    `acquire`: buy (capital, then power), rent or spot (by the hour); auto buys what has a capital price and
-    rents what has a rent alone.
+    `acquire`: buy (capital, then power), rent, reserved or spot (by the hour, on demand, committed or
+    withdrawable); auto buys what has a capital price and rents what has a rent alone.
     `fleet`: owned (its capital is spent: power alone counts) or rented; auto rents what has a rent.
     """
 
@@ -103,11 +104,11 @@ def bill(
     return Bill(tuple(charges), outlay, tuple(lacks))
 
 
-def rent_of(member: Member, prices: Prices, *, spot: bool = False) -> Figure | None:
-    """Rent of one node per hour: a dated price, else what the cluster or node file says."""
+def rent_of(member: Member, prices: Prices, way: str = "rent") -> Figure | None:
+    """Rent of one node per hour, by the `way` it is rented: a dated price, else what its file says."""
     facts = prices.of(member.name)
-    if spot:
-        return facts.spot_usd_per_hour
+    if way != "rent":
+        return facts.spot_usd_per_hour if way == "spot" else facts.reserved_usd_per_hour
     if facts.rent_usd_per_hour is None and member.node.usd_per_hour > 0:
         return Figure(member.node.usd_per_hour, "cluster or node file")
     return facts.rent_usd_per_hour
@@ -120,7 +121,7 @@ def power_w_of(member: Member, prices: Prices) -> float:
 
 
 def way_of(member: Member, prices: Prices, terms: Terms) -> str:
-    """buy, rent, spot or owned: how a member is paid for; `unpriced` where neither price is stated."""
+    """How a member is paid for: owned, buy or a way of RENTED; `unpriced` where no price is stated."""
     rent = rent_of(member, prices)
     if not member.bought:
         if terms.fleet == "auto":
@@ -129,7 +130,9 @@ def way_of(member: Member, prices: Prices, terms: Terms) -> str:
     if terms.acquire == "auto":
         if prices.of(member.name).capital_usd:
             return "buy"
-        return "unpriced" if rent is None else "rent"
+        if rent is None:
+            return "unpriced" if prices.of(member.name).reserved_usd_per_hour is None else "reserved"
+        return "rent"
     return terms.acquire
 
 
@@ -141,8 +144,8 @@ def _member(
     where = f"nodes.{member.name or member.label}"
     if way == "unpriced":
         return [], None, [f"{where}.rent_usd_per_hour or {where}.capital_usd"]
-    if way in ("rent", "spot"):
-        rent = rent_of(member, prices, spot=way == "spot")
+    if way in RENTED:
+        rent = rent_of(member, prices, way)
         if rent is None:
             return [], 0.0, [f"{where}.{way}_usd_per_hour"]
         charge = Charge(member.label, way, rent.value * member.nodes, member.bought, f"{way} {rent}")
@@ -209,26 +212,32 @@ def failure_lacks(members: Sequence[Member], prices: Prices) -> list[str]:
         asked = [member for member in members if not (member.bought and prices.preemption)]
         bare = [member.name for member in asked if prices.of(member.name).mtbf_hours is None]
         lacking += [f"economics.mtbf_hours (or nodes.{name}.mtbf_hours)" for name in bare[:1]]
-    wanted = {"checkpoint_s": economics.checkpoint_s, "restart_s": economics.restart_s}
-    return lacking + [f"economics.{name}" for name, figure in wanted.items() if figure is None]
+    return lacking
 
 
 def goodput_of(
-    members: Sequence[Member], running: Sequence[int], prices: Prices, replicas: int = 1
+    members: Sequence[Member],
+    running: Sequence[int],
+    prices: Prices,
+    checkpoint_s: float,
+    restart_s: float,
+    replicas: int = 1,
 ) -> costs.Goodput | None:
-    """Goodput of a job on the running nodes; None where MTBF, checkpoint or restart time is not stated.
+    """Goodput of a job on the running nodes; None where no rate of failures is stated.
 
-    `replicas`: full copies of the model that work side by side, for policies that go on without one.
+    `checkpoint_s`, `restart_s`: seconds that hold where the economics state no others. `replicas`: full
+    copies of the model that work side by side, for policies that go on without one.
     """
     economics = prices.economics
-    if failure_lacks(members, prices) or economics.checkpoint_s is None or economics.restart_s is None:
+    if failure_lacks(members, prices):
         return None
     nodes = [
         (count, mtbf.value * HOUR_S)
         for member, count in zip(members, running, strict=True)
         if (mtbf := prices.of(member.name).mtbf_hours or economics.mtbf_hours) is not None
     ]
-    checkpoint_s, restart_s = economics.checkpoint_s.value, economics.restart_s.value
+    checkpoint_s = economics.checkpoint_s.value if economics.checkpoint_s else checkpoint_s
+    restart_s = economics.restart_s.value if economics.restart_s else restart_s
     spot, rented = prices.preemption, [c for m, c in zip(members, running, strict=True) if m.bought]
     if spot is None or not sum(rented):
         return costs.goodput(costs.system_mtbf_s(nodes), checkpoint_s, restart_s)

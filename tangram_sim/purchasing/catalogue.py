@@ -1,7 +1,7 @@
 """Catalogues: which nodes are on offer, and which mixes of them the limits allow."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,7 +40,7 @@ class Limits:
 
     budget_usd: float = float("inf")  # outlay
     budget_usd_per_hour: float = float("inf")
-    power_w: float = float("inf")  # of the nodes bought, at the wall: with PUE where it is stated
+    power_w: float = float("inf")  # of the site, old and new nodes, at the wall: with PUE where it is stated
     nodes: float = float("inf")
     rack_units: float = float("inf")
     deadline: date | None = None  # nodes that come later are left out
@@ -104,6 +104,7 @@ def priced_offers(
     offers: list[Offer] = []
     notes: list[str] = []
     missing: dict[str, None] = {}
+    unpriced: list[tuple[str, tuple[str, ...]]] = []
     for purchase, most in catalogue:
         member = Member(f"+{purchase.name}", purchase.name, 1, bought=True, node=purchase.node)
         charged, facts = bill([member], [1], prices, terms), prices.of(purchase.name)
@@ -114,7 +115,9 @@ def priced_offers(
             lacks.append(f"nodes.{purchase.name}.delivery_days")
         if lacks:
             missing |= dict.fromkeys(lacks)
-            notes.append(f"{purchase.name} is not in the front, for want of {', '.join(lacks)}")
+            unpriced.append(
+                (purchase.name, tuple(lack.replace(f"nodes.{purchase.name}.", "") for lack in lacks))
+            )
             continue
         arrives = None
         if limits.deadline is not None and facts.delivery_days is not None:
@@ -135,6 +138,9 @@ def priced_offers(
                 arrives,
             )
         )
+    for lacking in dict.fromkeys(each for _, each in unpriced):
+        names = [name for name, each in unpriced if each == lacking]
+        notes.append(f"not compared, for want of {', '.join(lacking)}: {', '.join(names)}")
     if missing and not offers:
         raise BadInputError(
             f"the catalogue cannot be priced without {', '.join(missing)}. Complete this and give it with "
@@ -143,6 +149,13 @@ def priced_offers(
     if not offers:
         raise InfeasibleError("nothing in the catalogue comes in time: " + "; ".join(notes))
     return offers, notes
+
+
+def beside(limits: Limits, fleet: Fleet, prices: Prices) -> Limits:
+    """The limits that are left for new nodes beside a fleet that stands, which draws its power too."""
+    pue = prices.economics.pue
+    drawn = sum(power_w_of(member, prices) * member.nodes for member in fleet.members)
+    return replace(limits, power_w=limits.power_w - drawn * (pue.value if pue else 1.0))
 
 
 def mixes(offers: Sequence[Offer], limits: Limits) -> list[tuple[int, ...]]:

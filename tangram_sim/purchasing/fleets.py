@@ -8,10 +8,11 @@ from typing import Any
 from tangram_sim.clusters import Cluster, GroupLimit, Network, Node, NodeGroup
 from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError, UnknownNameError, unknown_name
-from tangram_sim.hwdb import Hwdb, cluster_from_dict
+from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_cluster
 from tangram_sim.hwdb.inline_cluster import node_keys
 
 MOST_ADDED = 100_000
+NONE = "none"  # the fleet of who owns nothing
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -66,6 +67,11 @@ class Fleet:
             ),
         )
 
+    @classmethod
+    def none(cls) -> "Fleet":
+        """The fleet of who owns nothing."""
+        return cls(Cluster(NONE, ()), ())
+
     def with_purchases(self, purchases: Sequence[Purchase]) -> "Fleet":
         """The fleet with one group per purchase added; no network limit to the old nodes is assumed."""
         bought = [one for one in purchases if one.count]
@@ -76,7 +82,9 @@ class Fleet:
         members = tuple(
             Member(f"+{one.name}", one.name, one.count, bought=True, node=one.node) for one in bought
         )
-        return Fleet(replace(self.cluster, groups=(*self.cluster.groups, *groups)), (*self.members, *members))
+        name = self.cluster.name if start else "+".join(f"{one.name}:{one.count}" for one in bought) or NONE
+        cluster = replace(self.cluster, name=name, groups=(*self.cluster.groups, *groups))
+        return Fleet(cluster, (*self.members, *members))
 
     def without(self, retired: dict[str, int]) -> "Fleet":
         """The fleet without `retired` nodes; groups are renumbered, limits between the others remain."""
@@ -111,6 +119,11 @@ class Fleet:
             found.append((sum(hits), sum(hit > 0 for hit in hits)))
             first += member.nodes * per_node
         return tuple(found)
+
+
+def standing_fleet(given: str, hwdb: Hwdb) -> Fleet:
+    """The fleet that stands: a cluster as for `load_cluster`, whose errors it raises, or `none`."""
+    return Fleet.none() if given.strip().lower() == NONE else Fleet.of(load_cluster(given, hwdb))
 
 
 def _pair(a: int, b: int) -> tuple[int, int]:

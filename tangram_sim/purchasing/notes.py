@@ -12,6 +12,7 @@ from tangram_sim.purchasing.billing import break_even_of, failure_lacks
 from tangram_sim.purchasing.cautions import cautions_of, doubts_of, where
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.studies.cautions import assumed_of
+from tangram_sim.studies.usual_failures import ASSUMED_SECONDS
 from tangram_sim.units import percent
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
     """What speaks against the plans and prices behind a ranking, then missing figures, each once."""
     planned = [row for row in rows if row.document is not None]
     notes = [*cautions_of(planned), *_idle(planned), *_old_prices(rows, prices, today or this_day())]
-    notes += [*doubts_of(planned, "assumed"), *_not_counted(planned), *_failures(planned, prices)]
+    notes += [*doubts_of(planned, "assumed"), *_not_counted(planned)]
     bare = dict.fromkeys(
         member.name or member.label
         for row in rows
@@ -72,7 +73,13 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
     )
     if bare:
         notes.append(f"watts of {', '.join(bare)} are those of the GPUs alone: the node's draw is not stated")
-    return [*notes, *_left_open(rows), *map(str, break_evens(rows, prices)), *doubts_of(planned, "inherited")]
+    return [
+        *notes,
+        *_failures(planned, prices),
+        *_left_open(rows),
+        *map(str, break_evens(rows, prices)),
+        *doubts_of(planned, "inherited"),
+    ]
 
 
 def _left_open(rows: Sequence["WhatIfRow"]) -> list[str]:
@@ -142,7 +149,15 @@ def _old_prices(rows: Sequence["WhatIfRow"], prices: Prices, today: date) -> lis
 def _failures(rows: Sequence["WhatIfRow"], prices: Prices) -> list[str]:
     members = [member for row in rows for member in row.fleet.members]
     missing = failure_lacks(members, prices)
-    return [f"failures are not counted, for want of {', '.join(missing)}"] if missing else []
+    if missing:
+        return [f"failures are not counted, for want of {', '.join(missing)}"]
+    economics = prices.economics
+    taken = []
+    if economics.mtbf_hours is not None and not economics.mtbf_hours.date:
+        taken.append(f"failures of nodes are {economics.mtbf_hours.source} (mtbf_hours)")
+    if economics.checkpoint_s is None or economics.restart_s is None:
+        taken.append(f"checkpoints and restarts are {ASSUMED_SECONDS} (checkpoint_s, restart_s)")
+    return ["; ".join(taken)] if taken else []
 
 
 def _idle(rows: Sequence["WhatIfRow"]) -> list[str]:

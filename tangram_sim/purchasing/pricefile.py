@@ -5,7 +5,7 @@ named.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.prices import Figure, node_prices
+from tangram_sim.studies.usual_failures import usual_mtbf_hours
 
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 Amount = Annotated[float, Field(ge=0, le=1e12)]
@@ -28,6 +29,7 @@ class NodeFacts:
     """Prices and needs of one node; None: not stated anywhere."""
 
     rent_usd_per_hour: Figure | None = None
+    reserved_usd_per_hour: Figure | None = None
     spot_usd_per_hour: Figure | None = None
     capital_usd: Figure | None = None
     rack_units: Figure | None = None
@@ -59,6 +61,8 @@ ECONOMICS = Economics()
 
 
 PREEMPTION_POLICIES = ("restart", "shrink")
+SPOT_LOSSES = 0.2  # per node-hour, where nodes are rented on spot and nobody says: 0.06 to 1.4 were seen
+SPOT_RETURN_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ class Prices:
 
 class _NodePriceIn(FilePart):
     rent_usd_per_hour: Positive | None = None
+    reserved_usd_per_hour: Positive | None = None
     spot_usd_per_hour: Positive | None = None
     capital_usd: Positive | None = None
     rack_units: Positive | None = None
@@ -123,7 +128,7 @@ def load_prices(path: Path | None, hwdb: Hwdb) -> Prices:
     """
     known = {name: NodeFacts(**prices) for name, prices in node_prices(hwdb).items()}
     if path is None:
-        return Prices(known)
+        return Prices(known, with_failures(ECONOMICS))
     data = read_json(path) if path.suffix == ".json" else read_yaml(path)
     if not isinstance(data, Mapping):
         raise BadInputError(f"{path}: a price file is a mapping with the keys nodes and economics")
@@ -143,7 +148,15 @@ def load_prices(path: Path | None, hwdb: Hwdb) -> Prices:
     economics = Economics()
     if parsed.economics is not None:
         economics = Economics(**{**_fields(economics), **_figures(parsed.economics)})
-    return Prices(known, economics, tuple(named))
+    return Prices(known, with_failures(economics), tuple(named))
+
+
+def with_failures(economics: Economics) -> Economics:
+    """The economics with a published rate of failures where they state none."""
+    if economics.mtbf_hours is not None:
+        return economics
+    hours, source = usual_mtbf_hours()
+    return replace(economics, mtbf_hours=Figure(hours, source))
 
 
 def _fields(noun: NodeFacts | Economics) -> dict[str, Any]:

@@ -91,9 +91,10 @@ def purchase(
         raise BadInputError(
             "`cost=outlay`: nothing in the catalogue is bought, all is rented; take `cost=hourly`"
         )
-    mixes = offered.mixes(offers, limits)
+    left = offered.beside(limits, fleet, prices)
+    mixes = offered.mixes(offers, left)
     if len(mixes) == 1:
-        raise InfeasibleError(_nothing_fits(offers, limits))
+        raise InfeasibleError(_nothing_fits(offers, left))
     everything = offered.bought(fleet, offers, [1] * len(offers)).members
     failures = not failure_lacks(everything, prices)
 

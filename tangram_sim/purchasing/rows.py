@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from tangram_sim.purchasing import costs
-from tangram_sim.purchasing.billing import Bill, Terms, bill, goodput_of, power_w_of
+from tangram_sim.purchasing.billing import Bill, Terms, bill, failure_lacks, goodput_of, power_w_of
 from tangram_sim.purchasing.fleets import Fleet
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.usual_failures import checkpoint_s, restart_s
 from tangram_sim.units import HOUR_S
 
 
@@ -31,7 +32,11 @@ def throughput_of(document: PlanDocument, good: costs.Goodput | None = None) -> 
 def planned_goodput(fleet: Fleet, document: PlanDocument, prices: Prices) -> costs.Goodput | None:
     """Goodput of a plan under failures of the nodes that it uses; None if figures are missing."""
     running = [nodes for _, nodes in fleet.used(ranks_of(document))]
-    return goodput_of(fleet.members, running, prices, replicas_told(document))
+    if failure_lacks(fleet.members, prices):
+        return None
+    nodes = sum(running)
+    seconds = checkpoint_s(document, nodes), restart_s(document, nodes)
+    return goodput_of(fleet.members, running, prices, *seconds, replicas_told(document))
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,8 @@ class MixSearch:
 
     def _bound(self, mix: tuple[int, ...]) -> float:
         cluster = bought(self.fleet, self.offers, mix).cluster
+        if not cluster.groups:
+            return 0.0  # who owns nothing and buys nothing trains nothing
         rates = [work_bound(work, cluster, self.hwdb) for work in self.works]
         return rate_of(rates, [work.weight for work in self.works])
 

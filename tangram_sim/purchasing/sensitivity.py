@@ -14,7 +14,7 @@ from tangram_sim.hwdb import Row as HwdbRow
 from tangram_sim.hwdb.efficiency import PARAMETERS
 from tangram_sim.hwdb.prices import Figure
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.purchasing.billing import power_w_of, rent_of, way_of
+from tangram_sim.purchasing.billing import RENTED, power_w_of, rent_of, way_of
 from tangram_sim.purchasing.pricefile import Economics, NodeFacts, Prices
 from tangram_sim.purchasing.rows import WhatIfRow, row_of
 from tangram_sim.purchasing.whatif import WhatIf
@@ -240,8 +240,8 @@ def _bill_inputs(study: WhatIf, rows: Sequence[WhatIfRow]) -> list[Input]:
                 study.prices.of(member.name),
                 member.name,
             )
-            if way in ("rent", "spot"):
-                add(f"nodes.{where}.{way}_usd_per_hour", rent_of(member, study.prices, spot=way == "spot"))
+            if way in RENTED:
+                add(f"nodes.{where}.{way}_usd_per_hour", rent_of(member, study.prices, way))
             else:
                 if way == "buy":
                     add(f"nodes.{where}.capital_usd", facts.capital_usd)

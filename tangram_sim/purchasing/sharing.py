@@ -13,7 +13,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.purchasing.billing import Terms, bill, failure_lacks, way_of
+from tangram_sim.purchasing.billing import RENTED, Terms, bill, failure_lacks, way_of
 from tangram_sim.purchasing.cases import Case, outcome, overlays_of, simulate_case
 from tangram_sim.purchasing.days import (
     DAY_HOURS,
@@ -213,7 +213,7 @@ class DayPlanner:
         kept = []
         for member in begun.fleet.members:
             gone = begun.serving_nodes.get(member.label, 0)
-            rented = way_of(member, self.prices, self.paid) in ("rent", "spot")
+            rented = way_of(member, self.prices, self.paid) in RENTED
             kept.append(replace(member, nodes=member.nodes - gone if rented else member.nodes))
         return [member for member in kept if member.nodes]
 

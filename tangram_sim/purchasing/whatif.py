@@ -59,9 +59,9 @@ def what_if(
 ) -> WhatIf:
     """Every purchase added to the fleet (from which `retired` nodes are taken), planned, simulated, billed.
 
-    The first row is the fleet as it stands; with `retired`, the second is what is left of it. Each has an
-    even share of the time that the `deadline` leaves; rows that it cuts short say so, and those whose turn
-    does not come show the fleet's plan. Raises InfeasibleError when no row has a plan.
+    The first row is the fleet as it stands, unless that is none; with `retired`, the second is what is left
+    of it. Each has an even share of the time that the `deadline` leaves; rows that it cuts short say so, and
+    those whose turn does not come show the fleet's plan. Raises InfeasibleError when no row has a plan.
     """
     deadline = deadline or Deadline()
     hwdb, sweep, prices, terms = (
@@ -180,16 +180,23 @@ def _rows(
         if found.document is None:
             rows.append(WhatIfRow(name, member, None, found.reason, cut_short=found.cut_short))
             continue
-        base = rows[0] if rows else None
+        base = rows[0] if rows and not _is_bought(rows[0]) else None
         row = row_of(name, member, found.document, tokens, prices, terms, base, failures=failures)
         rows.append(replace(row, cut_short=found.cut_short, reason=found.reason))
     return rows
+
+
+def _is_bought(row: WhatIfRow) -> bool:
+    """Whether all of a candidate is new: there is no fleet to compare it with."""
+    return all(member.bought for member in row.fleet.members)
 
 
 def candidates_of(
     fleet: Fleet, purchases: Sequence[tuple[Purchase, ...]], retired: dict[str, int]
 ) -> list[tuple[str, Fleet]]:
     """(name, fleet): the fleet unchanged, without `retired` nodes if any, and that with each purchase."""
+    if not fleet.members:
+        return [(" + ".join(map(str, bought)), fleet.with_purchases(bought)) for bought in purchases]
     found, rest, left = [("fleet", fleet)], fleet, ""
     if retired:
         rest, left = fleet.without(retired), "fleet" + _less(retired)

@@ -18,6 +18,11 @@ def money(usd: float | None) -> str:
     return f"{usd:,.0f}" if abs(usd) >= 100 else f"{usd:.3g}"
 
 
+def dollars(usd: float | None) -> str:
+    """Dollars with their sign, `$12,300`; words where they are not known."""
+    return "an unknown sum" if usd is None else f"${money(usd)}"
+
+
 def outlay(row: WhatIfRow) -> str:
     """Capital cost of what is bought, in USD; `-` if not fully stated."""
     return money(row.bill.outlay_usd)

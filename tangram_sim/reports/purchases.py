@@ -6,6 +6,7 @@ from dataclasses import replace
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.purchasing.catalogue import NOTHING, STANDS
 from tangram_sim.purchasing.purchase import PurchaseStudy
+from tangram_sim.purchasing.recommend import Recommendation
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
 from tangram_sim.purchasing.whatif import WhatIf
@@ -39,6 +40,26 @@ def what_if_report(study: WhatIf, found: Sensitivity | None, hwdb: Hwdb) -> str:
             "USD per hour of training",
             sensitivity=found,
             notes=study.notes,
+        ),
+        hwdb,
+    )
+
+
+def recommendation_report(study: Recommendation, found: Sensitivity | None, hwdb: Hwdb) -> str:
+    """The report of a purchase with a goal: HTML."""
+    what = study.as_what_if()
+    return _report(
+        PurchaseFigures(
+            f"What to rent or buy for {study.work.model.name}",
+            what.rows,
+            what.tokens,
+            what.prices,
+            what.terms,
+            tuple(row.bill.usd_per_hour if row.bill.known else None for row in what.rows),
+            "USD per hour of training",
+            sensitivity=found,
+            notes=what.notes,
+            recommended=0,
         ),
         hwdb,
     )

@@ -27,6 +27,7 @@ class PurchaseFigures:
     is_front: bool = False
     sensitivity: Sensitivity | None = None
     notes: tuple[str, ...] = ()
+    recommended: int | None = None  # the row that a goal chose
 
     @property
     def adds_to_a_fleet(self) -> bool:
@@ -50,7 +51,7 @@ class PurchaseFigures:
 
 
 MOST_FOR_A_DOLLAR, CHEAPEST, FASTEST = "most for a dollar", "cheapest", "fastest"
-NOTHING_GAINED = "nothing gained"
+NOTHING_GAINED, RECOMMENDED = "nothing gained", "recommended"
 _LEVEL = 1.001  # a purchase that is not faster by more gains nothing
 
 
@@ -62,6 +63,8 @@ def chosen(question: PurchaseFigures) -> tuple[int, str]:
     fastest.
     """
     rows = question.rows
+    if question.recommended is not None:
+        return question.recommended, RECOMMENDED
     if question.nothing_gained:
         return 0, NOTHING_GAINED
     planned = [number for number, row in enumerate(rows) if row.document is not None]

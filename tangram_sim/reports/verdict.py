@@ -7,7 +7,13 @@ from tangram_sim.purchasing.sensitivity import Flip
 from tangram_sim.reports import page
 from tangram_sim.reports.assumptions import in_words
 from tangram_sim.reports.cited import CitedFigures
-from tangram_sim.reports.question import CHEAPEST, MOST_FOR_A_DOLLAR, NOTHING_GAINED, PurchaseFigures
+from tangram_sim.reports.question import (
+    CHEAPEST,
+    MOST_FOR_A_DOLLAR,
+    NOTHING_GAINED,
+    RECOMMENDED,
+    PurchaseFigures,
+)
 from tangram_sim.reports.rounding import dollars, number, rounded, time_with_interval, with_interval
 from tangram_sim.studies.forecast import forecast
 from tangram_sim.studies.planfile import plan_from_document
@@ -18,6 +24,7 @@ _MOST_FLIPS = 3
 _WHY = {
     MOST_FOR_A_DOLLAR: "gains most tokens for each dollar beside the fleet you have",
     CHEAPEST: "trains for the least money",
+    RECOMMENDED: "reaches the goal best",
     NOTHING_GAINED: "is all it takes: no purchase here is faster",
 }
 # What would have to be so, of a figure of a bill: its node, over or under, the value.

@@ -41,6 +41,7 @@ from tangram_sim.studies.number_formats import resolve
 from tangram_sim.studies.planfile import plan_from_document, read_plan_keys
 from tangram_sim.studies.results import Result
 from tangram_sim.studies.search_options import left_out
+from tangram_sim.studies.training_run import wanted_run, with_run
 from tangram_sim.training.job import RECIPES, Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.stacks import STACKS
@@ -122,12 +123,17 @@ def plan(
     parallelizer: Parallelizer | None = None,
     deadline: Deadline | None = None,
     known: Sequence[Plan] = (),
+    tokens: float | str | None = None,
+    finish_within: float | str | None = None,
 ) -> Result:
     """The best plan found for `model` on `cluster`; `parallelizer`, `deadline`, `known` as in `tangram`.
+
+    With `tokens` (`300B`) the document's `run` says the days, dollars and megawatt hours of training them.
 
     Raises InfeasibleError when nothing fits, with what is needed and what there is; BadInputError or
     UnknownNameError for wishes that contradict each other, the model or the cluster.
     """
+    wanted = wanted_run(tokens, finish_within)
     rows = hwdb = hwdb or Hwdb.load()
     wishes = wishes or SearchOptions()
     model, cluster = _named(model, cluster, hwdb)
@@ -199,7 +205,8 @@ def plan(
         alternatives=[_alternative(one, best) for one in ranked[1 : max(wishes.top, 1)]],
     )
     plans = tuple(scored.plan for scored in found.ranked)
-    return Result(written, best, tuple(found.candidates), plans, tuple(others))
+    result = Result(written, best, tuple(found.candidates), plans, tuple(others))
+    return with_run(result, rows, wanted)
 
 
 def _one_simple_pipeline(made: Plan) -> bool:
@@ -250,12 +257,15 @@ def estimate(
     layout: Uniform | None = None,
     *,
     hwdb: Hwdb | None = None,
+    tokens: float | str | None = None,
+    finish_within: float | str | None = None,
 ) -> Result:
     """What one explicit uniform layout achieves. It is played even where memory does not suffice.
 
-    Raises BadInputError or InfeasibleError for degrees that contradict each other or the cluster.
+    `tokens` and `finish_within` as in `plan`. Raises BadInputError or InfeasibleError for degrees that
+    contradict each other or the cluster.
     """
-    reads = ReadSet()
+    wanted, reads = wanted_run(tokens, finish_within), ReadSet()
     hwdb, layout = (hwdb or Hwdb.load()).read_into(reads), layout or Uniform()
     model, cluster = _named(model, cluster, hwdb)
     job = resolve(job or Job(), cluster, SearchOptions(order=layout.order))
@@ -264,7 +274,8 @@ def estimate(
     made = uniform_plan(model, cluster, job, layout)
     _require_units(made)
     played = forecast(made, hwdb)
-    return Result(document(played, hwdb, reads, lower_bound(made, hwdb), cautions(played)), played)
+    result = Result(document(played, hwdb, reads, lower_bound(made, hwdb), cautions(played)), played)
+    return with_run(result, hwdb, wanted)
 
 
 def estimate_many(

@@ -199,6 +199,32 @@ class LiveputDocument(Document):
     compared: int = Field(ge=1, description="plans compared")
 
 
+class RunDocument(Document):
+    """What training so many tokens takes with a plan."""
+
+    tokens: float
+    goodput: float = Field(description="share of the time that is useful under failures")
+    days: float
+    days_low: float = Field(description="90 % interval")
+    days_high: float
+    finish_within_days: float | None = None
+    in_time: bool | None = Field(None, description="whether it is done within the days asked for")
+    usd: float | None = Field(
+        None, description="rent of all nodes of the cluster; null: a price is not known"
+    )
+    usd_low: float | None = None
+    usd_high: float | None = None
+    usd_per_hour: float | None = None
+    usd_per_million_tokens: float | None = None
+    usd_per_million_tokens_low: float | None = None
+    usd_per_million_tokens_high: float | None = None
+    mwh: float | None = Field(None, description="of GPUs and their share of the hosts; null: power not known")
+    mwh_low: float | None = None
+    mwh_high: float | None = None
+    kw: float | None = Field(None, description="mean draw of the cluster, without PUE")
+    basis: list[str] = Field(description="prices, failures and power that were taken, with their sources")
+
+
 class PlanDocument(Document):
     """What `plan --json`, `estimate --json` and plan files hold."""
 
@@ -258,6 +284,9 @@ class PlanDocument(Document):
     launchable_with: list[str] = Field([], description="frameworks that can be told this plan as it is")
     nearest_launchable: LaunchableDocument | None = Field(
         None, description="the fastest plan found that a framework can launch, where this one is not"
+    )
+    run: RunDocument | None = Field(
+        None, description="of `--tokens`: what training so many takes; not in plans made without"
     )
     findings: list[Finding] = Field([], description="what was found out beside the plan, with codes")
     notes: list[str] = Field([], description="the findings in words")

@@ -172,7 +172,8 @@ def _pipeline(document: PipelineDocument, where: str) -> Pipeline:
 
 def plan_keys(document: PlanDocument, leave_out: Collection[str] = ()) -> dict[str, Any]:
     """The JSON object of a plan, with the digest by which a later reader sees whether it was changed."""
-    return with_digest(document.model_dump(exclude={*leave_out}))
+    unasked = () if document.run else ("run",)
+    return with_digest(document.model_dump(exclude={*leave_out, *unasked}))
 
 
 def read_plan(path: Path) -> PlanDocument:

@@ -14,7 +14,7 @@ from tangram_sim.web.documents import MOST_WORDS, VerbRequest
 from tangram_sim.web.forms import page_leaves
 
 _JOB = ("global-batch", "seq", "dtype", "optimizer", "schedule")
-_SHARED = (*_JOB, "stack", "slow")
+_SHARED = (*_JOB, "stack", "slow", "tokens", "finish-within")
 _SERVED = (
     *("serve", "share", "serve-model", "rate", "slo", "requests", "engine", "serve-precision"),
     "utilisation",
@@ -80,7 +80,18 @@ OFFERED: Mapping[str, OfferedVerb] = {
     "purchase": OfferedVerb(
         2,
         (
-            *("catalogue", "budget", "budget-per-hour", "power-kw", "max-nodes", "rack-units", "deadline"),
+            *(
+                "catalogue",
+                "cloud",
+                "finish-within",
+                "spot",
+                "budget",
+                "budget-per-hour",
+                "power-kw",
+                "max-nodes",
+                "rack-units",
+                "deadline",
+            ),
             *("cost", *_SERVED, *_MONEY),
         ),
         ("--json", "--no-cache", "--jobs=1"),

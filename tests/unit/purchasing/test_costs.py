@@ -15,7 +15,7 @@ from tangram_sim.hwdb.prices import Figure, node_prices
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.billing import Terms, bill, break_even_of, goodput_of
 from tangram_sim.purchasing.fleets import Member, named_purchase
-from tangram_sim.purchasing.pricefile import load_prices
+from tangram_sim.purchasing.pricefile import Prices, load_prices
 from tangram_sim.purchasing.sensitivity import with_figure
 from tangram_sim.reliability.periods import daly_interval_s
 
@@ -113,7 +113,9 @@ class TestPrices:
             for figure in figures.values():
                 assert date.fromisoformat(figure.date)
                 assert figure.source
-            assert figures["rent_usd_per_hour"].value == HWDB.node(node).usd_per_hour
+            row = HWDB.row("nodes", node)
+            if "rent_usd_per_hour" in figures and row["price_date"]:
+                assert figures["rent_usd_per_hour"].date >= min(row["price_date"], "2026-09-01")
 
     def test_a_later_price_wins_and_an_overlay_wins_over_both(self, tmp_path):
         (tmp_path / "prices.csv").write_text(
@@ -205,13 +207,15 @@ class TestBills:
         prices = with_figure(prices, "nodes.DGX-H100.rent_usd_per_hour", 50.0)
         assert break_even_of(member, prices) == pytest.approx(300_000 / (50 - 10.2 * 1.25 * 0.1))
 
-    def test_goodput_wants_all_three_figures(self, prices):
+    def test_goodput_wants_a_rate_of_failures_and_has_seconds_of_its_own(self, prices):
         members = [self.member("DGX-H100", 2, bought=True), self.member("DGX-A100-80GB", 1, bought=False)]
-        found = goodput_of(members, [2, 1], prices)
+        found = goodput_of(members, [2, 1], prices, 1.0, 2.0)
         assert found is not None
         rate = 2 / 4000 + 1 / 5000
         assert found.fraction == pytest.approx(costs.goodput(3600 / rate, 120, 600).fraction)
-        assert goodput_of(members, [2, 1], load_prices(None, HWDB)) is None
+        assert goodput_of(members, [2, 1], Prices(), 1.0, 2.0) is None
+        assumed = goodput_of(members, [2, 1], load_prices(None, HWDB), 30.0, 60.0)
+        assert assumed is not None and 0.9 < assumed.fraction < 1
 
     def test_unknown_terms_are_refused(self):
         with pytest.raises(UnknownNameError, match="borrow"):

@@ -144,7 +144,7 @@ class TestPurchase:
         assert "one T4x4: rate 1.5 of 1 USD/h" in str(caught.value)
 
     def test_tokens_per_s_mean_the_same_as_in_a_what_if(self, shop, kept):
-        """Goodput is in both, or, where a figure of any node is missing, in neither."""
+        """Goodput is in both, whether its seconds are stated or follow from the plan's bytes."""
         text = PRICES.replace("pue: 1.3,", "pue: 1.3, checkpoint_s: 60, restart_s: 300, mtbf_hours: 50,")
         for whole in (True, False):
             (shop / "prices.yaml").write_text(text if whole else text.replace("restart_s: 300, ", ""))
@@ -155,7 +155,7 @@ class TestPurchase:
                 job=JOB, prices=load_prices(shop / "prices.yaml", HWDB), hwdb=HWDB,
                 sweep=Sweep(Cache(kept), jobs=1),
             )  # fmt: skip
-            assert study.failures == compared.failures == whole
+            assert study.failures and compared.failures
             rates = {row.name.removeprefix("+ "): row for row in compared.rows}
             for point in study.points:
                 row = rates["fleet" if point.simulated.name == "nothing" else point.simulated.name]
@@ -163,7 +163,7 @@ class TestPurchase:
                 assert point.simulated.tokens_per_s == pytest.approx(shown, rel=1e-12)
                 assert point.simulated.tokens_per_s == pytest.approx(row.throughput.tokens_per_s, rel=1e-12)
                 raw = JOB.tokens / row.document.step_s
-                assert (row.throughput.tokens_per_s < raw) == whole
+                assert row.throughput.tokens_per_s < raw
                 assert point.simulated.gap >= 0
 
     def test_outlay_can_be_the_cost(self, shop, kept):

@@ -1,0 +1,165 @@
+"""`tangram purchase` with a goal: one recommendation, its runner-ups, why, and what would change it."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tangram_sim.cli import buying
+from tangram_sim.cli.console import print_json, print_line, print_remark, print_table
+from tangram_sim.units import percent, show_amount
+
+if TYPE_CHECKING:
+    from tangram_sim.hwdb import Hwdb
+    from tangram_sim.purchasing.recommend import Recommendation
+    from tangram_sim.purchasing.recommendation_document import RecommendationDocument
+    from tangram_sim.purchasing.rows import WhatIfRow
+    from tangram_sim.purchasing.sensitivity import Sensitivity
+
+_FILE = "recommendation.json"
+
+
+def headline(study: "Recommendation", database: "Hwdb") -> str:
+    """The recommendation in a sentence: what, from whom, how long, for how much."""
+    from tangram_sim.purchasing.goal import slow_end_days, usd_per_million_interval
+    from tangram_sim.purchasing.words import days, dollars, money
+
+    row = study.best
+    fast = row.days_to_train * row.throughput.tokens_per_s / row.throughput.high
+    span = f"{days(row.days_to_train)} ({days(fast).split()[0]} to {days(slow_end_days(row)).split()[0]})"
+    cost = ""
+    if row.bill.known and row.usd_per_million_tokens is not None:
+        low, high = usd_per_million_interval(row)
+        cost = (
+            f" for {dollars(row.usd_to_train)}: ${money(row.usd_per_million_tokens)} per million tokens "
+            f"({money(low)} to {money(high)})"
+        )
+    outlay = row.bill.outlay_usd
+    bought = f", {dollars(outlay)} of it laid out for machines" if outlay else ""
+    lead = "recommended" if study.reached else "nearest to the goal"
+    return (
+        f"{lead}: {row.name} ({terms_of(row, study, database)}) trains {show_amount(study.goal.tokens)} "
+        f"tokens in {span}{cost}{bought}"
+    )
+
+
+def terms_of(row: "WhatIfRow", study: "Recommendation", database: "Hwdb") -> str:
+    """From whom a mix comes and how it is paid for: `aws, rent`."""
+    from tangram_sim.purchasing.billing import way_of
+    from tangram_sim.purchasing.clouds import provider_of
+
+    said = dict.fromkeys(
+        f"{provider_of(member.name, database) or 'own offer'}, {way_of(member, study.prices, study.terms)}"
+        for member in row.fleet.members
+        if member.bought
+    )
+    return "; ".join(said) or "the fleet as it stands"
+
+
+def show(
+    study: "Recommendation",
+    found: "Sensitivity | None",
+    notes: tuple[str, ...],
+    database: "Hwdb",
+    *,
+    job_words: str,
+    full: bool,
+) -> None:
+    """Print the recommendation first, then the table of runner-ups, why, and what would change it."""
+    from tangram_sim.purchasing.goal import slow_end_days
+    from tangram_sim.purchasing.notes import tokens_per_s_means
+    from tangram_sim.purchasing.words import money, per_million
+
+    print_line(headline(study, database))
+    print_line(f"{study.work.model.name}   {job_words}")
+    rows = [study.best, *study.runner_ups]
+    print_table(
+        (
+            *("mix", "from", "days", "slow end", "in time", "total $", "$/M tokens", "$/h", "kW", "MWh"),
+            *("tokens/s", "goodput", "MFU"),
+        ),
+        [
+            (
+                row.name,
+                terms_of(row, study, database),
+                f"{row.days_to_train:,.1f}",
+                f"{slow_end_days(row):,.1f}",
+                "yes" if study.reaches(row) else "no",
+                money(row.usd_to_train),
+                per_million(row),
+                money(row.bill.usd_per_hour),
+                f"{row.power_w / 1000:.1f}",
+                money(study.mwh(row)),
+                f"{row.throughput.tokens_per_s:,.0f}",
+                percent(row.goodput.fraction, 1) if row.goodput else "-",
+                percent(row.document.mfu, 1) if row.document else "-",
+            )
+            for row in rows
+        ],
+        right=(2, 3, 5, 6, 7, 8, 9, 10, 11, 12),
+        leaves=(12, 7, 10, 11, 8, 9),
+    )
+    for heading, lines in (("why", study.why()), ("what would change it", study.changes())):
+        if lines:
+            print_line(f"{heading}:")
+        for line in lines:
+            print_line(f"- {line}")
+    print_line(tokens_per_s_means(study.failures))
+    if found is not None and full:
+        buying.print_sensitivity(found)
+    searched = study.searched
+    unseen = f", {searched.waiting} not looked at" if searched.waiting else ""
+    print_remark(f"searched: {searched.planned} mixes planned, {searched.left_out} left out{unseen}")
+    from tangram_sim.cli.console import print_notes
+
+    print_notes((*notes, *study.notes))
+
+
+def write(
+    study: "Recommendation", found: "RecommendationDocument", output: Path | None, report: "partial[str]"
+) -> str:
+    """Write the report, or the recommendation and the plan of every mix shown. Returns what was written."""
+    from tangram_sim.cli import writing
+    from tangram_sim.datafiles import write_all
+    from tangram_sim.purchasing.whatif import plan_path
+
+    if output is None:
+        return ""
+    if writing.is_report(output):
+        writing.write_report(output, report())
+        return f"report written to {output}"
+    files = {
+        plan_path(output / "plans", row.name): writing.plan_text(row.document)
+        for row in (study.best, *study.runner_ups)
+        if row.document is not None
+    }
+    text = json.dumps(found.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+    write_all(files | {output / _FILE: text})
+    return f"recommendation and plans written to {output} (`tangram simulate` replays a plan)"
+
+
+def finish(
+    study: "Recommendation",
+    found: "Sensitivity | None",
+    notes: tuple[str, ...],
+    database: "Hwdb",
+    *,
+    job_words: str,
+    full: bool,
+    as_json: bool,
+    output: Path | None,
+) -> None:
+    """Print and write a recommendation, as a table or as JSON."""
+    from tangram_sim.purchasing.recommendation_document import recommendation_document
+    from tangram_sim.reports.purchases import recommendation_report
+
+    document = recommendation_document(study, found, notes, database)
+    report = partial(recommendation_report, study, found, database)
+    if as_json:
+        print_json(document.model_dump(mode="json"))
+        write(study, document, output, report)
+        return
+    show(study, found, notes, database, job_words=job_words, full=full)
+    written = write(study, document, output, report)
+    if written:
+        print_line(written)

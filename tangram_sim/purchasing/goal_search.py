@@ -1,0 +1,166 @@
+"""The search for the mix that reaches a goal best: the cheapest in time, or the fastest for the money.
+
+Mixes are planned in the order of what they are expected to cost, which is known well from the bound on work
+and from how near to it plans of the same kinds came. Three rules leave mixes unplanned. A mix whose bound
+misses the goal cannot reach it. One that costs a quarter more than the best known even at its bound is no
+runner-up. And of mixes of the same kinds, more nodes than reach the goal are taken to cost more, fewer than
+miss it to miss it too: the last rule is not proven, and what it may hide is said (`least_usd`).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tangram_sim.purchasing.catalogue import Offer
+from tangram_sim.purchasing.goal import Goal
+from tangram_sim.purchasing.search import MixSearch
+from tangram_sim.units import HOUR_S
+
+_SHARE = 0.85  # of its bound that a plan is taken to reach before one of its kinds is known
+_LEVEL = 0.02  # of the score, as a logarithm: mixes nearer than that are equals
+_NEAR = 1.25  # times the best known: dearer mixes are no runner-ups
+
+
+@dataclass(frozen=True, slots=True)
+class Terminals:
+    """How far the search came: mixes planned, left out by the rules above, and not looked at."""
+
+    planned: int
+    left_out: int
+    waiting: int
+    least_usd: float  # no mix that was not planned can cost less; inf: all were planned or cannot reach
+
+
+class GoalSearch(MixSearch):
+    """As MixSearch, but for one goal in place of the whole front."""
+
+    def __init__(
+        self,
+        *args: Any,
+        goal: Goal,
+        rents: Sequence[float],
+        base_usd_per_hour: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        """`rents`: USD an hour of one node of each offer, 0 where it is bought.
+
+        `base_usd_per_hour`: what the standing fleet costs in any case.
+        """
+        super().__init__(*args, **kwargs)
+        self.goal, self.base = goal, base_usd_per_hour
+        self.rent: NDArray[np.float64] = self.counts @ np.array(rents, dtype=float)
+        self.outlay: NDArray[np.float64] = self.counts @ np.array([one.outlay_usd for one in self.offers])
+        self.kinds = [tuple(bool(count) for count in mix) for mix in self.mixes]
+
+    def _usd(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
+        """USD of the run of every mix at these throughputs, amortised capital and power included."""
+        return (self.cost + self.base) * self._hours(rate)
+
+    def _spent(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
+        """USD spent by every mix until the goal at these throughputs: purchases and rents."""
+        return self.outlay + self.rent * self._hours(rate)
+
+    def _hours(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Hours of training at these throughputs; more than anybody has where it is 0."""
+        hours: NDArray[np.float64] = self.goal.tokens / np.maximum(rate, 1e-30) / HOUR_S
+        return hours
+
+    def _reaching(self, rate: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which mixes reach the goal at these throughputs."""
+        fast = rate >= self.goal.least_tokens_per_s * (1 - 1e-12)
+        found: NDArray[np.bool_] = (
+            fast & (rate > 0) & (self._spent(rate) <= self.goal.budget_usd * (1 + 1e-12))
+        )
+        return found
+
+    def _score(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What is to be least: seconds where the fastest for the money is wanted, else USD of the run."""
+        if self.goal.wants_speed:
+            return self._hours(rate)
+        return self._usd(rate)
+
+    def _open(self) -> NDArray[np.int64]:
+        """Indices of mixes not planned that may be recommended, the most promising first."""
+        able = (self.rate < 0) & self._reaching(self.bound)
+        done = np.flatnonzero(self.rate > 0)
+        reached = self._reaching(self.rate) & (self.rate > 0)
+        if reached.any():
+            best = float(self._score(self.rate)[reached].min())
+            able &= self._score(self.bound) <= best * _NEAR
+        expected = self.bound * self._shares(done)
+        leader = -1
+        if reached.any():
+            leader = int(np.where(reached, self._score(self.rate), math.inf).argmin())
+        for index in np.flatnonzero(self.rate >= 0):
+            settled = self._settled(int(index), bool(reached[index]))
+            if leader >= 0 and self.kinds[index] == self.kinds[leader] and not self.goal.wants_speed:
+                # Of the best kinds also the cheapest mix that is in time at the slow end of its interval.
+                settled &= ~self._surely_in_time(int(index), expected)
+            able &= ~settled
+        waiting = np.flatnonzero(able)
+        late = ~self._reaching(expected)
+        score = np.round(
+            np.log(np.maximum(self._score(expected), 1e-30)) / _LEVEL
+        )  # among equals the smaller first
+        order = np.lexsort((waiting, self.cost[waiting], score[waiting], late[waiting]))
+        return waiting[order]
+
+    def _surely_in_time(self, index: int, expected: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Mixes that are expected to be in time at the slow end, where the planned mix `index` is not."""
+        document, least = self.answers[index][0].document, self.goal.least_tokens_per_s
+        if document is None or not document.step_s_high:
+            return np.zeros(len(self.mixes), dtype=bool)
+        slow = document.step_s / document.step_s_high
+        return (expected * slow >= least) & (float(self.rate[index]) * slow < least)
+
+    def _settled(self, index: int, reached: bool) -> NDArray[np.bool_]:
+        """Mixes of the same kinds that the planned mix `index` settles: larger ones, or smaller ones."""
+        alike = np.array([kinds == self.kinds[index] for kinds in self.kinds])
+        more = (self.counts >= self.counts[index]).all(axis=1)
+        fewer = (self.counts <= self.counts[index]).all(axis=1)
+        rate = float(self.rate[index])
+        slow = rate < self.goal.least_tokens_per_s * (1 - 1e-12) or rate <= 0
+        larger = not slow and not (reached and self.goal.wants_speed)
+        found: NDArray[np.bool_] = alike & (more if larger else fewer)
+        return found
+
+    def _shares(self, done: NDArray[np.int64]) -> NDArray[np.float64]:
+        """For every mix, the share of its bound that its plan is expected to reach."""
+        if not len(done):
+            return np.full(len(self.mixes), _SHARE)
+        shares = self.rate[done] / self.bound[done]
+        known: dict[tuple[bool, ...], tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+        for kinds in {self.kinds[index] for index in done}:
+            at = np.array([self.kinds[index] == kinds for index in done])
+            known[kinds] = done[at], shares[at]
+        found = np.full(len(self.mixes), float(np.median(shares)))
+        sizes = self.counts.sum(axis=1)
+        for index, kinds in enumerate(self.kinds):
+            if kinds in known:
+                nearest, values = known[kinds]
+                found[index] = values[int(np.argmin(np.abs(sizes[nearest] - sizes[index])))]
+        return found
+
+    def may_reach(self) -> bool:
+        """Whether the bound of any mix reaches the goal."""
+        return bool(self._reaching(self.bound).any())
+
+    def terminals(self) -> Terminals:
+        """How far the search came, and what the best unplanned mix could cost at the least."""
+        unplanned = (self.rate < 0) & self._reaching(self.bound)
+        least = float(self._usd(self.bound)[unplanned].min()) if unplanned.any() else math.inf
+        waiting = len(self._open())
+        return Terminals(len(self.answers), len(self.mixes) - len(self.answers) - waiting, waiting, least)
+
+
+def cloud_mixes(offers: Sequence[Offer]) -> list[tuple[int, ...]]:
+    """Every number of nodes of every single offer: machines of two clouds do not work together."""
+    found = [(0,) * len(offers)]
+    for place, offer in enumerate(offers):
+        for count in range(1, offer.most + 1):
+            found.append(tuple(count if at == place else 0 for at in range(len(offers))))
+    return found

@@ -1,0 +1,350 @@
+"""One recommendation: which nodes to rent or buy for a training run, its runner-ups, and what changes it."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.hwdb import Hwdb, load_model
+from tangram_sim.models import Model
+from tangram_sim.planners.api import SearchOptions
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.purchasing import catalogue as offered
+from tangram_sim.purchasing.billing import RENTED, Terms, bill, failure_lacks, rent_of, way_of
+from tangram_sim.purchasing.catalogue import Limits, Offer
+from tangram_sim.purchasing.clouds import MOST_NODES, cloud_catalogue, clouds_named
+from tangram_sim.purchasing.fleets import Fleet, Member, Purchase, standing_fleet
+from tangram_sim.purchasing.front import Front
+from tangram_sim.purchasing.goal import Goal, goal_of, ranked, reaches, slow_end_days
+from tangram_sim.purchasing.goal_search import GoalSearch, Terminals, cloud_mixes
+from tangram_sim.purchasing.notes import notes_of
+from tangram_sim.purchasing.pricefile import SPOT_RETURN_S, Preemption, Prices, load_prices
+from tangram_sim.purchasing.rows import WhatIfRow, row_of
+from tangram_sim.purchasing.search import ModelToTrain
+from tangram_sim.purchasing.whatif import WhatIf, assumed
+from tangram_sim.purchasing.words import days, dollars
+from tangram_sim.studies.sweep import Sweep
+from tangram_sim.training.job import Job
+from tangram_sim.units import DAY_S, HOUR_S, amount_of, days_of, percent, usd_of
+
+MOST_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """All mixes planned for a goal, the best first, and how sure it is that there is no better one."""
+
+    work: ModelToTrain
+    goal: Goal
+    limits: Limits
+    offers: tuple[Offer, ...]
+    rows: tuple[WhatIfRow, ...]
+    searched: Terminals
+    prices: Prices
+    terms: Terms
+    notes: tuple[str, ...]
+    failures: bool  # whether goodput is in the throughputs
+
+    @property
+    def best(self) -> WhatIfRow:
+        """The recommended mix, or the one nearest to the goal where none reaches it."""
+        return self.rows[0]
+
+    @property
+    def reached(self) -> bool:
+        """Whether the recommended mix finishes in time and within the budget."""
+        return self.reaches(self.best)
+
+    def reaches(self, row: WhatIfRow) -> bool:
+        """Whether a mix finishes in time and within the budget."""
+        return reaches(row, self.goal)
+
+    def mwh(self, row: WhatIfRow) -> float:
+        """Megawatt hours that the nodes of a mix draw until the tokens are trained, as stated for them.
+
+        With PUE where that is stated.
+        """
+        pue = self.prices.economics.pue
+        hours = self.goal.tokens / row.throughput.tokens_per_s / HOUR_S
+        return row.power_w * (pue.value if pue else 1.0) * hours / 1e6
+
+    @property
+    def runner_ups(self) -> tuple[WhatIfRow, ...]:
+        """The best mix of each other set of kinds, and the next best of the recommended one's."""
+        found: dict[tuple[str, ...], int] = {_kinds(self.best): 1}
+        shown = []
+        for row in self.rows[1:]:
+            kinds = _kinds(row)
+            found[kinds] = found.get(kinds, 0) + 1
+            if found[kinds] <= (2 if kinds == _kinds(self.best) else 1):
+                shown.append(row)
+        return tuple(shown[: MOST_SHOWN - 1])
+
+    def as_what_if(self) -> WhatIf:
+        """The mixes as the rows of a what-if: for its documents, its report and its sensitivity analysis."""
+        rows = (self.best, *self.runner_ups)
+        return WhatIf(
+            self.work.model,
+            self.goal.tokens,
+            rows,
+            self.prices,
+            self.terms,
+            self.notes,
+            assumed(self.prices, rows),
+            self.failures,
+        )
+
+    def why(self) -> list[str]:
+        """Sentences on why this one: what it was compared with, and how much better it can get."""
+        best, others = self.best, self.runner_ups
+        if not self.reached:
+            return [
+                f"no mix that was planned finishes within {_limits(self.goal)}: `{best.name}` comes nearest"
+            ]
+        what = "the fastest" if self.goal.wants_speed else "the cheapest"
+        said = f"{what} of {self.searched.planned} mixes planned that finish within {_limits(self.goal)}"
+        other = next((row for row in others if reaches(row, self.goal) and _kinds(row) != _kinds(best)), None)
+        if other is not None and best.usd_to_train and other.usd_to_train is not None:
+            more = other.usd_to_train / best.usd_to_train - 1
+            said += f"; `{other.name}`, the next of other kinds, costs {percent(more, 1, signed=True)}"
+        least = self.searched.least_usd
+        found = [said]
+        if best.usd_to_train and least < best.usd_to_train * (1 - 1e-9) and not self.goal.wants_speed:
+            found.append(
+                "a mix that was not planned can be at most "
+                f"{percent(1 - least / best.usd_to_train, 1)} cheaper (by the bound on its work)"
+            )
+        return found
+
+    def changes(self) -> list[str]:
+        """Sentences on what would change the recommendation: prices, time, the slow end of the interval."""
+        best = self.best
+        found: list[str] = []
+        if not self.reached:
+            return found
+        other = next(
+            (row for row in self.runner_ups if reaches(row, self.goal) and _kinds(row) != _kinds(best)), None
+        )
+        if other is not None and best.usd_to_train and other.usd_to_train and not self.goal.wants_speed:
+            ratio = other.usd_to_train / best.usd_to_train
+            found += _price_flip(best, other, ratio, self.prices, self.terms, rises=True)
+            found += _price_flip(other, best, 1 / ratio, self.prices, self.terms, rises=False)
+        late = slow_end_days(best)
+        if late > self.goal.days:
+            found.append(
+                f"at the slow end of its 90 % interval it takes {days(late)}, more than the "
+                f"{days(self.goal.days)} asked for"
+            )
+            safe = [
+                row for row in self.rows if reaches(row, self.goal) and slow_end_days(row) <= self.goal.days
+            ]
+            if safe:
+                found[-1] += (
+                    f"; `{safe[0].name}` stays within them there, for {dollars(safe[0].usd_to_train)}"
+                )
+        sooner = [
+            row for row in self.rows if row.days_to_train < best.days_to_train * 0.999 and row.bill.known
+        ]
+        if sooner and not self.goal.wants_speed:
+            sooner.sort(key=lambda row: row.usd_to_train or math.inf)
+            one = sooner[0]
+            found.append(
+                f"sooner than {days(best.days_to_train)}: `{one.name}` takes {days(one.days_to_train)} for "
+                f"{dollars(one.usd_to_train)}"
+            )
+        return found
+
+
+def recommend_mix(
+    work: ModelToTrain,
+    fleet: Fleet,
+    catalogue: Sequence[tuple[Purchase, int]],
+    limits: Limits,
+    prices: Prices,
+    goal: Goal,
+    *,
+    ordered: date | None = None,
+    one_kind: bool = False,
+    terms: Terms | None = None,
+    wishes: SearchOptions | None = None,
+    hwdb: Hwdb | None = None,
+    sweep: Sweep | None = None,
+    deadline: Deadline | None = None,
+    tell: Callable[[Recommendation], None] | None = None,
+) -> Recommendation:
+    """The mix of a catalogue that reaches `goal` best beside `fleet`, which may be empty.
+
+    `one_kind`: all nodes added are alike, as of the list of a cloud. `tell` hears of every better one. Raises
+    BadInputError for missing figures, InfeasibleError where nothing has a plan or can reach the goal.
+    """
+    deadline, terms = deadline or Deadline(), terms or Terms()
+    hwdb, sweep = hwdb or Hwdb.load(), sweep or Sweep(jobs=1)
+    limits = replace(limits, budget_usd=min(limits.budget_usd, goal.budget_usd))
+    offers, notes = offered.priced_offers(catalogue, prices, terms, limits, ordered or date.today())
+    limits = offered.beside(limits, fleet, prices)
+    mixes = (
+        [mix for mix in cloud_mixes(offers) if offered.fits(offers, limits, mix)]
+        if one_kind
+        else offered.mixes(offers, limits)
+    )
+    everything = offered.bought(fleet, offers, [1] * len(offers)).members
+    failures = not failure_lacks(everything, prices)
+    standing = bill(fleet.members, [0] * len(fleet.members), prices, terms)
+
+    def study(search: GoalSearch) -> Recommendation:
+        rows = []
+        for index, outcomes in sorted(search.answers.items()):
+            document = outcomes[0].document
+            if document is None:
+                continue
+            mix = search.mixes[index]
+            grown, name = offered.bought(fleet, offers, mix), offered.mix_name(offers, mix)
+            row = row_of(name, grown, document, goal.tokens, prices, terms, None, failures=failures)
+            rows.append(replace(row, cut_short=outcomes[0].cut_short))
+        best = tuple(rows[index] for index in ranked(rows, goal))
+        shown = best[:MOST_SHOWN]
+        cut = [] if not deadline.over() else [f"{deadline.why()}: more time may find a better mix"]
+        return Recommendation(
+            work,
+            goal,
+            limits,
+            tuple(offers),
+            best,
+            search.terminals(),
+            prices,
+            terms,
+            (*cut, *notes, *notes_of(shown, prices)),
+            failures,
+        )
+
+    def heard(_: Front) -> None:
+        found = study(search)
+        if tell is not None and found.rows:
+            tell(found)
+
+    search: GoalSearch = GoalSearch(
+        [work],
+        fleet,
+        offers,
+        mixes,
+        hwdb,
+        sweep,
+        prices,
+        wishes=wishes or SearchOptions(),
+        failures=failures,
+        deadline=deadline,
+        tell=None if tell is None else heard,
+        goal=goal,
+        rents=[_rent(offer, prices, terms) for offer in offers],
+        base_usd_per_hour=standing.usd_per_hour,
+    )
+    if not search.may_reach():
+        raise InfeasibleError(_out_of_reach(search, goal))
+    search.run()
+    return study(search)
+
+
+def _rent(offer: Offer, prices: Prices, terms: Terms) -> float:
+    """USD an hour for which one node of an offer is rented; 0 where it is bought."""
+    member = Member(f"+{offer.name}", offer.name, 1, bought=True, node=offer.purchase.node)
+    way = way_of(member, prices, terms)
+    rent = rent_of(member, prices, way) if way in RENTED else None
+    return rent.value if rent else 0.0
+
+
+def _out_of_reach(search: GoalSearch, goal: Goal) -> str:
+    """Why no mix can reach the goal, even at its bound: the fastest and the least money that there is."""
+    if len(search.mixes) == 1:
+        return "nothing in the catalogue fits the limits; raise them, or offer other nodes"
+    fastest = int(search.bound.argmax())
+    row_days = goal.tokens / max(float(search.bound[fastest]), 1e-300) / DAY_S / goal.utilisation
+    name = offered.mix_name(search.offers, search.mixes[fastest])
+    return (
+        f"nothing on offer finishes within {_limits(goal)}, whatever the plan: the fastest that the limits "
+        f"allow, {name}, takes {days(row_days)} at the least. Allow more nodes (`max_nodes=`), more time "
+        "(`finish_within=`) or more money (`budget=`)"
+    )
+
+
+def _kinds(row: WhatIfRow) -> tuple[str, ...]:
+    """The kinds of nodes that a candidate adds."""
+    return tuple(member.name for member in row.fleet.members if member.bought)
+
+
+def _limits(goal: Goal) -> str:
+    parts = [days(goal.days)] if math.isfinite(goal.days) else []
+    parts += [dollars(goal.budget_usd)] if math.isfinite(goal.budget_usd) else []
+    return " and ".join(parts) or "any time"
+
+
+def _price_flip(
+    row: WhatIfRow, than: WhatIfRow, ratio: float, prices: Prices, terms: Terms, *, rises: bool
+) -> list[str]:
+    """At which rent of its one kind `row` costs as much as `than`; () where it is not of one rented kind."""
+    members = [member for member in row.fleet.members if member.bought]
+    if len(members) != 1 or len(row.fleet.members) != 1:
+        return []
+    way = way_of(members[0], prices, terms)
+    rent = rent_of(members[0], prices, way) if way in RENTED else None
+    if rent is None:
+        return []
+    over = "above" if rises else "below"
+    first, second = (than, row) if rises else (row, than)
+    return [
+        f"at a rent of {members[0].name} {over} ${rent.value * ratio:,.4g} an hour (now ${rent.value:,.4g}, "
+        f"{percent(ratio - 1, 1, signed=True)}) `{first.name}` is cheaper than `{second.name}`"
+    ]
+
+
+def recommend(
+    model: Model | str,
+    *,
+    tokens: float | str,
+    finish_within: float | str | None = None,
+    budget: float | str | None = None,
+    clouds: str | Sequence[str] = "all",
+    job: Job | None = None,
+    fleet: str = "none",
+    acquire: str = "auto",
+    losses_per_node_hour: float | None = None,
+    most_nodes: int = MOST_NODES,
+    power_kw: float | None = None,
+    prices: Path | None = None,
+    wishes: SearchOptions | None = None,
+    hwdb: Hwdb | None = None,
+) -> Recommendation:
+    """The mix of nodes of some clouds that trains `tokens` best: in time for least, or fastest for a budget.
+
+    `tokens` and `budget` may be written as `300B` and `250k`, `finish_within` in days or as `14d`. `fleet` is
+    what you own. With `losses_per_node_hour` nodes are rented on spot and go so often. Raises BadInputError,
+    UnknownNameError, or InfeasibleError where nothing reaches the goal.
+    """
+    hwdb = hwdb or Hwdb.load()
+    names = [clouds] if isinstance(clouds, str) else list(clouds)
+    named = clouds_named([part.strip() for name in names for part in name.split(",")])
+    catalogue, notes = cloud_catalogue(named, hwdb, most_nodes)
+    known = load_prices(prices, hwdb)
+    if losses_per_node_hour is not None:
+        known = replace(known, preemption=Preemption(losses_per_node_hour, SPOT_RETURN_S, "restart"))
+        acquire = "spot"
+    aim, assumed_time = goal_of(
+        amount_of(str(tokens)),
+        None if finish_within is None else days_of(finish_within),
+        None if budget is None else usd_of(budget),
+        known,
+    )
+    found = recommend_mix(
+        ModelToTrain(load_model(model) if isinstance(model, str) else model, job or Job()),
+        standing_fleet(fleet, hwdb),
+        catalogue,
+        Limits(power_w=math.inf if power_kw is None else power_kw * 1000.0),
+        known,
+        aim,
+        one_kind=True,
+        terms=Terms(acquire),
+        wishes=wishes,
+        hwdb=hwdb,
+    )
+    return replace(found, notes=(*assumed_time, *notes, *found.notes))

@@ -1,0 +1,189 @@
+"""A training run of so many tokens by a plan: days, dollars, megawatt hours, with 90 % intervals.
+
+Prices are those of the nodes' rows, else the lowest dated rent of the GPU kind, else what the cluster file
+says. Failures are counted as in a purchase, by a published rate where nobody states one.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tangram_sim.clusters import Cluster, Node
+from tangram_sim.cost.energy import Activity, gpu_power
+from tangram_sim.errors import BadInputError, TangramError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb.prices import Figure, gpu_rent, node_prices
+from tangram_sim.reliability.periods import daly_interval_s, useful_share
+from tangram_sim.studies.documents import PlanDocument, RunDocument
+from tangram_sim.studies.results import Result
+from tangram_sim.studies.usual_failures import checkpoint_s, restart_s, usual_mtbf_hours
+from tangram_sim.units import DAY_S, HOUR_S, amount_of, days_of
+
+_MEMORY_SHARE = 0.5  # assumed: of the time without arithmetic, what memory would need at its datasheet rate
+_SIGMA = 0.25  # of the logarithm of watts in training: assumed, for no published rows exist beside them
+_Z = 1.645  # 90 % between its negative and itself
+
+
+def training_run(
+    document: PlanDocument, cluster: Cluster, hwdb: Hwdb, tokens: float, within_days: float | None = None
+) -> RunDocument:
+    """Days, dollars and megawatt hours of training `tokens` with a plan on `cluster`.
+
+    All nodes of the cluster are paid for and draw power, idle ones too.
+    """
+    hours, failing = usual_mtbf_hours()
+    used = len(set(_nodes_used(document, cluster)))
+    good = _goodput(document, used, hours)
+    step = document.step_s
+    low = (document.step_s_low or step) / step
+    high = (document.step_s_high or step) / step
+    days = tokens / (document.tokens_per_s * good) / DAY_S
+    basis = [f"failures of nodes: {failing}"]
+    usd_per_hour, priced = _rent(cluster, hwdb)
+    basis += priced
+    watts, spread, powered = _watts(document, cluster, hwdb)
+    basis += powered
+    run_hours = days * DAY_S / HOUR_S
+    usd = None if usd_per_hour is None else usd_per_hour * run_hours
+    mwh = None if watts is None else watts * run_hours / 1e6
+    million = tokens / 1e6
+
+    def scaled(value: float | None, factor: float) -> float | None:
+        return None if value is None else value * factor
+
+    return RunDocument(
+        tokens=tokens,
+        goodput=good,
+        days=days,
+        days_low=days * low,
+        days_high=days * high,
+        finish_within_days=within_days,
+        in_time=None if within_days is None else days <= within_days * (1 + 1e-9),
+        usd=usd,
+        usd_low=scaled(usd, low),
+        usd_high=scaled(usd, high),
+        usd_per_hour=usd_per_hour,
+        usd_per_million_tokens=scaled(usd, 1 / million),
+        usd_per_million_tokens_low=scaled(usd, low / million),
+        usd_per_million_tokens_high=scaled(usd, high / million),
+        mwh=mwh,
+        mwh_low=scaled(mwh, low / spread),
+        mwh_high=scaled(mwh, high * spread),
+        kw=scaled(watts, 1e-3),
+        basis=basis,
+    )
+
+
+def _nodes_used(document: PlanDocument, cluster: Cluster) -> list[int]:
+    """The node of every rank that the plan uses."""
+    first = np.asarray(cluster.first_rank)
+    ranks = [
+        rank
+        for pipeline in document.pipelines
+        for stage in pipeline.stages
+        for part in stage.parts
+        for rank in part.ranks
+    ]
+    return [int(node) for node in np.searchsorted(first, np.asarray(ranks), side="right") - 1]
+
+
+def _goodput(document: PlanDocument, nodes: int, mtbf_hours: float) -> float:
+    """The useful share of the time under failures of the nodes used, at Daly's interval."""
+    mtbf_s, block_s = mtbf_hours * HOUR_S / max(nodes, 1), checkpoint_s(document, nodes)
+    interval = daly_interval_s(mtbf_s, block_s)
+    period = interval + block_s if interval > 0 else 0.0
+    return useful_share(mtbf_s, period, block_s, 0.0, restart_s(document, nodes))
+
+
+def _rent(cluster: Cluster, hwdb: Hwdb) -> tuple[float | None, list[str]]:
+    """(USD an hour of all nodes, what was taken); None where the rent of a node is not known."""
+    known, total, said = node_prices(hwdb), 0.0, []
+    for group in cluster.groups:
+        value, source = _node_rent(group.node, known, hwdb)
+        if not value:
+            return None, [f"no dollars: {source}"]
+        total += value * group.count
+        said.append(f"rent of {group.node.name or group.node.gpu.name}: {source}")
+    return total, list(dict.fromkeys(said))
+
+
+def _node_rent(node: Node, known: Mapping[str, Mapping[str, Figure]], hwdb: Hwdb) -> tuple[float, str]:
+    """(USD an hour of a node, the source); 0 with the reason where no rent is known."""
+    if node.usd_per_hour:
+        return node.usd_per_hour, f"${node.usd_per_hour:g} an hour (cluster file or its row)"
+    figures = known.get(node.name, {})
+    for key in ("rent_usd_per_hour", "reserved_usd_per_hour"):
+        if key in figures:
+            return figures[key].value, f"${figures[key]} an hour"
+    try:
+        value, source = gpu_rent(hwdb, node.gpu.name)
+    except TangramError:
+        return 0.0, f"no dated rent of {node.gpu.name} is known"
+    if not value:
+        return 0.0, f"no dated rent of {node.gpu.name} is known"
+    return (
+        value * node.gpus,
+        f"{node.gpus} times the lowest rent of the kind, ${value:,.4g} an hour ({source})",
+    )
+
+
+def _watts(document: PlanDocument, cluster: Cluster, hwdb: Hwdb) -> tuple[float | None, float, list[str]]:
+    """(mean watts of the cluster, factor between its middle and an end of the interval, what it rests on).
+
+    None where the power of a GPU kind is not known.
+    """
+    busy = {
+        rank: 1.0 - stage.idle_fraction
+        for stage in document.stages
+        for rank in document.pipelines[stage.pipeline].stages[stage.stage].parts[stage.part].ranks
+    }
+    said: dict[str, None] = {}
+    total, sigma, rank = 0.0, 0.0, 0
+    for group in cluster.groups:
+        try:
+            power = gpu_power(group.node.gpu, hwdb)
+        except TangramError as error:
+            return None, 1.0, [f"no energy: {error}"]
+        sigma = max(sigma, power.sigma)
+        said[f"power of {group.node.gpu.name}: {power.basis}; in training it is assumed"] = None
+        for _ in range(group.count * group.node.gpus):
+            running = busy.get(rank, 0.0)
+            arithmetic = min(document.mfu, running)
+            doing = Activity(1.0, running, arithmetic, _MEMORY_SHARE * (running - arithmetic))
+            total += float(power.watts(doing)) + power.host_w
+            rank += 1
+    return total, math.exp(_Z * math.hypot(sigma, _SIGMA)), list(said)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedRun:
+    """Tokens to train, and the days to finish within; None: not asked."""
+
+    tokens: float
+    within_days: float | None = None
+
+
+def wanted_run(tokens: float | str | None, finish_within: float | str | None = None) -> WantedRun | None:
+    """What is asked of a run: amounts as `300B`, times in days or as `14d`; None without tokens.
+
+    Raises BadInputError for other amounts and times, and for a time without tokens.
+    """
+    if tokens is None:
+        if finish_within is not None:
+            raise BadInputError("`finish_within=` needs `tokens=`, e.g. 300B")
+        return None
+    amount = amount_of(str(tokens))
+    if not (math.isfinite(amount) and amount > 0):
+        raise BadInputError(f"`tokens=` {tokens}: give a finite number above zero, e.g. 300B")
+    return WantedRun(amount, None if finish_within is None else days_of(finish_within))
+
+
+def with_run(result: Result, hwdb: Hwdb, wanted: WantedRun | None) -> Result:
+    """The result with what a wanted run takes with its plan in its document; as it is where none is."""
+    if wanted is None:
+        return result
+    cluster = result.forecast.plan.cluster
+    run = training_run(result.document, cluster, hwdb, wanted.tokens, wanted.within_days)
+    return replace(result, document=result.document.with_fields(run=run))
