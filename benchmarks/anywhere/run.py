@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.anywhere.laws import verdicts
 from benchmarks.anywhere.markets import LAWS, told
+from benchmarks.anywhere.narrower import ALLOWED, as_json, comparisons, table
 from benchmarks.anywhere.table import Case, lines
 from benchmarks.anywhere.usual import usual
 from benchmarks.anywhere.worlds import TINY, World, world
@@ -50,6 +51,15 @@ def main(given: Sequence[str]) -> None:
         action="store_true",
         help="laws of rentals, services, memory and purchases in small worlds",
     )
+    parser.add_argument(
+        "--narrower", action="store_true", help="ask mixed clusters open questions and narrower ones"
+    )
+    parser.add_argument(
+        "--questions", type=int, default=4, metavar="N", help="narrower ones beside each open one (4)"
+    )
+    parser.add_argument(
+        "--answers", default="free,megatron", help="with --narrower: free, or frameworks (free,megatron)"
+    )
     parser.add_argument("--usual", action="store_true", help="with --laws: worlds as people write them")
     parser.add_argument("--show", action="store_true", help="describe the worlds, plan nothing")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="write the worlds' files, plan nothing")
@@ -57,6 +67,9 @@ def main(given: Sequence[str]) -> None:
     hwdb = Hwdb.load()
     if asked.markets:
         sys.exit(_markets(range(asked.first, asked.first + asked.seeds), hwdb))
+    if asked.narrower:
+        _narrower(asked, hwdb)
+        return
     if asked.laws:
         made = usual if asked.usual else partial(world, size=TINY)
         _laws([made(seed, hwdb=hwdb) for seed in range(asked.first, asked.first + asked.seeds)], hwdb)
@@ -101,6 +114,21 @@ def _markets(seeds: Sequence[int], hwdb: Hwdb) -> int:
         sys.stdout.write(f"{name}: {found} of {count} broken\n")
         broken += found
     return int(broken > 0)
+
+
+def _narrower(asked: argparse.Namespace, hwdb: Hwdb) -> None:
+    """Print every narrower question with a better answer as it is found, and the table of all."""
+    found = []
+    seeds = range(asked.first, asked.first + asked.seeds)
+    for one in comparisons(seeds, asked.answers.split(","), asked.questions, hwdb):
+        found.append(one)
+        if one.better > ALLOWED:
+            steps = f"{one.open_s:.5g} s, then {one.narrow_s:.5g} s: {one.better:.2%} better"
+            sys.stdout.write(f"{one.seed}: {one.answer}, {one.restriction}: {steps}; {one.words}\n")
+            sys.stdout.flush()
+        if asked.json:
+            asked.json.write_text(json.dumps([as_json(each) for each in found], indent=1) + "\n")
+    sys.stdout.write("\n" + "\n".join(table(found)) + "\n")
 
 
 def _laws(worlds: Sequence[World], hwdb: Hwdb) -> None:
