@@ -1,9 +1,9 @@
 """The law of narrower questions: what may be answered to less cannot be answered better than to more.
 
-`python -m benchmarks anywhere --narrower` makes mixed clusters from seeds (strong kinds beside weak ones, slow
-networks, mixtures of experts), asks each one open question for every kind of answer (any plan, a plan for one
-framework) and a few narrower ones, and prints how often, by how much and for which family of restrictions the
-narrower answer is better.
+`python -m benchmarks anywhere --narrower` makes mixed clusters from seeds (strong kinds beside weak ones,
+slow networks, mixtures of experts). Each is asked one open question for every kind of answer (any plan, a
+plan for one framework) and a few narrower ones. The table says how often, by how much and for which family
+of restrictions the narrower answer is better.
 """
 
 import random
@@ -73,7 +73,7 @@ class Narrower:
 
 
 def mixed(seed: int, hwdb: Hwdb | None = None) -> World:
-    """The world of a seed: two or three kinds of full boxes, at least one of them strong, on their networks."""
+    """The world of a seed: two or three kinds of full boxes, one of them strong or more."""
     rng, hwdb, name = random.Random(f"mixed {seed}"), hwdb or Hwdb.load(), f"mixed-{seed}"
     strong = rng.sample(STRONG, rng.choice((1, 2, 2)))
     boxes = [*strong, *rng.sample(WEAK, 1 if len(strong) == 1 else rng.choice((0, 1, 1)))]

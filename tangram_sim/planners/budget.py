@@ -121,7 +121,7 @@ class LaunchBudget:
     microbatch: int = 16  # sequences per rank of the largest
     chunks: tuple[int, ...] = (2, 4)  # per stage that holds several
     chains: int = 8000  # layouts over any sequence of groups that are estimated
-    wave: int = 500  # of these at a time
+    wave: int = 48  # of these at a time
     used: float = 0.6  # of the GPUs of a set of groups, at least: smaller shares are sets of their own
     together: int = 64  # batches estimated at once, at most: they share what is priced, not what is found
     passed_over: int = 4  # one in so many estimated may be a layout that others like it speak against

@@ -98,14 +98,24 @@ class _Look:
         ]
 
     def over_chains(self, chains: Chains) -> None:
-        """Estimate chains, the least bounds first, as far as these leave hope and the budget allows."""
+        """Estimate chains, the least steps first, as far as these leave hope; then others like the best."""
         left = self.spend.chains
-        for candidates in (chains.first(), None):
-            waiting = chains.below(self.best_s) if candidates is None else candidates
-            while waiting and left > 0 and waiting[0].least_s < self.best_s and not self.deadline.over():
-                wave, waiting = waiting[: self.spend.wave], waiting[self.spend.wave :]
-                self._estimate([wave])
-                left -= len(wave)
+        for waiting in chains.waves(lambda: self.best_s):
+            left -= self._in_order(waiting, left)
+            if left <= 0 or self.deadline.over():
+                break
+        best = _finalists([pair for pair in self.found if pair[1] in chains], self.spend)
+        self._in_order([one for one in chains.variants(best) if one not in self.tried], left)
+
+    def _in_order(self, waiting: Sequence[LaunchCandidate], most: int) -> int:
+        """Estimate candidates of the least steps, while these are below the best one; how many were."""
+        place = 0
+        while place < min(len(waiting), most) and waiting[place].least_s < self.best_s:
+            self._estimate([waiting[place : place + self.spend.wave]])
+            place += self.spend.wave
+            if self.deadline.over():
+                break
+        return place
 
     def hopeful_s(self, over: float) -> float:
         """The bound below which a layout is the fastest if it exceeds that half as much as its like did."""

@@ -100,6 +100,6 @@ def test_a_kernel_is_judged_by_what_holds_and_calls_it() -> None:
     folder = ROOT / "tangram_sim/planners/tangram/composition"
     play = folder / "play_kernels.py"
     held = {path.name for path in dependents(ROOT, play)}
-    assert held == {"play_kernels.py", "exact_kernels.py", "rest_kernels.py"}
+    assert held == {"play_kernels.py", "exact_kernels.py", "rest_kernels.py", "chain_kernels.py"}
     callers = calls(ROOT, play, [folder / "exact.py", folder / "labels.py", folder / "exact_kernels.py"])
     assert {path.name for path, _ in callers} == {"exact.py", "labels.py"}

@@ -1,5 +1,6 @@
 """Chains of stages over node groups: the covering program against every chain, and what plans gain by it."""
 
+from dataclasses import replace
 from itertools import combinations, product
 from math import inf
 
@@ -15,8 +16,9 @@ from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS
 from tangram_sim.planners.uniform.layouts import Uniform, places_in, stage_ranks, uniform_plan
 from tangram_sim.studies.batch_estimates import Estimate, Estimator
+from tangram_sim.studies.chain_problem import Chain, ChainProblem
 from tangram_sim.studies.launchable import nearest
-from tangram_sim.studies.launchable_chains import Chain, ChainProblem, Chains
+from tangram_sim.studies.launchable_chains import Chains
 from tangram_sim.studies.launchable_layouts import LaunchLayouts
 from tangram_sim.training.job import Job
 
@@ -25,101 +27,128 @@ HWDB = Hwdb.load()
 
 @st.composite
 def problems(draw: st.DrawFn) -> ChainProblem:
-    """Up to three groups of up to three stages, three to seven atoms, memory that sometimes suffices."""
-    groups, atoms = draw(st.integers(1, 3)), draw(st.integers(3, 7))
+    """Up to three groups of up to three stages, three to six atoms, memory that sometimes suffices."""
+    groups, atoms = draw(st.integers(1, 3)), draw(st.integers(3, 6))
 
     def sums(low: float, high: float) -> np.ndarray:
         steps = [draw(st.lists(st.floats(low, high), min_size=atoms, max_size=atoms)) for _ in range(groups)]
         return np.concatenate([np.zeros((groups, 1)), np.cumsum(steps, axis=1)], axis=1)
 
+    def each(low: float, high: float) -> list[float]:
+        return [draw(st.floats(low, high)) for _ in range(groups)]
+
+    seconds = sums(0.1, 2.0)
+    state = np.repeat(sums(0.1, 1.0)[:1], groups, axis=0)
+    hops = np.array([each(0.0, 0.5) for _ in range(groups)])
     return ChainProblem(
         names=tuple(f"g{number}" for number in range(groups)),
         passes=draw(st.integers(1, 8)),
         slots=np.array([draw(st.integers(0, 3)) for _ in range(groups)], np.int32),
-        seconds=sums(0.1, 2.0),
-        kept=sums(0.0, 1.0),
-        beside=np.array([draw(st.floats(0.0, 0.5)) for _ in range(groups)]),
-        usable=np.array([draw(st.floats(1.0, 12.0)) for _ in range(groups)]),
-        state=sums(0.1, 1.0)[0],
+        sums=np.stack([seconds, seconds / 3, sums(0.0, 0.5), sums(0.0, 1.0), state]),
+        fixed=np.array(
+            [each(1.0, 12.0), each(0.0, 0.5), each(0.0, 0.5), each(0.0, 0.5), each(0.0, 0.1), each(0.0, 1.0)]
+        ),
+        hops=hops,
         held=np.array([min(behind + 1.0, 4.0) for behind in range(10)]),
+        eager=draw(st.booleans()),
     )
 
 
 def every_chain(problem: ChainProblem) -> list[Chain]:
-    """All sequences of groups with all cuts that have the memory, whatever their stages take."""
-    atoms, found = len(problem.state) - 1, []
+    """All sequences of groups with all cuts that have the memory."""
+    atoms, found = problem.sums.shape[2] - 1, []
     for depth in range(1, min(int(problem.slots.sum()), atoms) + 1):
         for groups in product(range(len(problem.names)), repeat=depth):
             if any(groups.count(group) > slots for group, slots in enumerate(problem.slots)):
                 continue
             for inner in combinations(range(1, atoms), depth - 1):
                 cuts = tuple(zip((0, *inner), (*inner, atoms), strict=True))
-                own = []
-                for behind, (group, (start, stop)) in enumerate(zip(groups[::-1], cuts[::-1], strict=True)):
-                    kept = problem.held[behind] * (problem.kept[group, stop] - problem.kept[group, start])
-                    state = problem.state[stop] - problem.state[start]
-                    if kept + problem.beside[group] + state > problem.usable[group]:
-                        break
-                    own.append(float(problem.seconds[group, stop] - problem.seconds[group, start]))
-                else:
-                    step_s = sum(own) + (problem.passes - 1) * max(own)
-                    found.append((max(own), Chain(step_s, groups, cuts)))
-    return [chain for _, chain in sorted(found, key=lambda pair: pair[0])]
+                if (step_s := problem.step_s(groups, cuts)) < inf:
+                    found.append(Chain(step_s, groups, cuts))
+    return found
 
 
-def slowest(problem: ChainProblem, chain: Chain) -> float:
-    return max(
-        float(problem.seconds[group, stop] - problem.seconds[group, start])
-        for group, (start, stop) in zip(chain.groups, chain.cuts, strict=True)
-    )
+def period(problem: ChainProblem, chain: Chain) -> float:
+    """Seconds between two microbatches at least: the most that neighbouring stages take in the mean."""
+    own, hops = [], []
+    for number, (group, (start, stop)) in enumerate(zip(chain.groups, chain.cuts, strict=True)):
+        whole = problem.sums[:, group, stop] - problem.sums[:, group, start]
+        tail = (problem.fixed[5, group] + whole[2]) / problem.passes
+        own.append(float(problem.fixed[4, group] + whole[0] + tail))
+        hops.append(float(problem.hops[group, (*chain.groups, group)[number + 1]]))
+    most = 0.0
+    for first in range(len(own)):
+        waits = not problem.eager and len(own) - first < problem.passes
+        for last in range(first, len(own) if waits else first + 1):
+            window = sum(own[first : last + 1]) + 2 * sum(hops[first:last])
+            most = max(most, window / (last + 1 - first))
+    return most
 
 
 @settings(max_examples=60, deadline=None)
 @given(problems())
-def test_the_slowest_stage_is_as_fast_as_in_any_chain(problem: ChainProblem) -> None:
-    """Exact for the slowest stage; the step, which also counts the sum of all, is no better than the best."""
+def test_a_microbatch_follows_the_other_as_soon_as_in_any_chain(problem: ChainProblem) -> None:
+    """Exact for what goes on between two microbatches, round trips of neighbouring stages among it."""
     every, found = every_chain(problem), problem.solve(10) if problem.slots.any() else None
     if not every:
         assert found is None
         return
     assert found is not None
-    assert found.cuts[0][0] == 0
-    assert found.cuts[-1][1] == len(problem.state) - 1
     known = {(chain.groups, chain.cuts): chain.step_s for chain in every}
     assert known[found.groups, found.cuts] == pytest.approx(found.step_s)
-    least = min(slowest(problem, chain) for chain in every)
+    least = min(period(problem, chain) for chain in every)
     assert problem.feasible(least * (1 + 1e-9), 10)
     assert not problem.feasible(least * (1 - 1e-6), 10)
-    assert found.step_s >= min(chain.step_s for chain in every) * (1 - 1e-9)
-    # Filled and drained by stages none of which takes longer than that.
-    assert found.step_s <= (problem.passes - 1 + len(problem.state)) * least * 1.001
+    better, best_s = problem.improved(found), min(known.values())
+    assert known[better.groups, better.cuts] == pytest.approx(better.step_s)
+    assert best_s * (1 - 1e-9) <= better.step_s <= found.step_s
     for variant in problem.variants(found):
-        assert (variant.groups, variant.cuts) in known
+        assert known[variant.groups, variant.cuts] == pytest.approx(variant.step_s)
 
 
-def test_fewer_slots_and_less_memory_are_never_faster() -> None:
+def test_chains_found_are_near_the_best_of_all() -> None:
+    """Of sixty random problems the improved chain is the best in most, and at most 4 % slower."""
+    rng, ratios = np.random.default_rng(5), []
+    while len(ratios) < 60:
+        groups, atoms = int(rng.integers(2, 4)), int(rng.integers(5, 7))
+        # Equal blocks between two ends, faster on one group than on another.
+        steps = np.ones(atoms) * rng.uniform(0.5, 2.0, (groups, 1))
+        steps[:, 0], steps[:, -1] = 0.3 * steps[:, 0], 0.7 * steps[:, -1]
+        seconds = np.concatenate([np.zeros((groups, 1)), np.cumsum(steps, axis=1)], axis=1)
+        bytes_each = np.concatenate([np.zeros((groups, 1)), np.cumsum(np.ones((groups, atoms)), 1)], 1)
+        problem = ChainProblem(
+            tuple(f"g{number}" for number in range(groups)),
+            int(rng.integers(4, 40)),
+            rng.integers(1, 3, groups).astype(np.int32),
+            np.stack([seconds, seconds / 3, 0.1 * seconds, 0.2 * bytes_each, bytes_each]),
+            np.concatenate([rng.uniform(3.0, 9.0, (1, groups)), np.zeros((5, groups))]),
+            rng.uniform(0.0, 0.6, (groups, groups)),
+            np.arange(1.0, 11.0),
+        )
+        every, found = every_chain(problem), problem.solve(10)
+        if found is not None:
+            ratios.append(problem.improved(found).step_s / min(chain.step_s for chain in every))
+    assert np.mean(np.array(ratios) < 1.0001) > 0.8
+    assert max(ratios) < 1.04
+
+
+def test_fewer_groups_and_less_memory_never_let_microbatches_follow_sooner() -> None:
     """A narrower question has a smaller set of chains."""
+    seconds = np.array([[0, 1, 3, 5, 7, 9, 10.0], [0, 2, 6, 10, 14, 18, 20.0]])
+    nothing = np.zeros((2, 7))
     problem = ChainProblem(
         ("g0", "g1"),
         8,
         np.array([3, 2], np.int32),
-        np.array([[0, 1, 3, 5, 7, 9, 10.0], [0, 2, 6, 10, 14, 18, 20.0]]),
-        np.zeros((2, 7)),
-        np.zeros(2),
-        np.array([4.0, 8.0]),
-        np.arange(7.0),
+        np.stack([seconds, seconds / 3, nothing, nothing, np.repeat([np.arange(7.0)], 2, axis=0)]),
+        np.array([[4.0, 8.0], *5 * [[0.0, 0.0]]]),
+        np.full((2, 2), 0.1),
         np.ones(8),
     )
-    from dataclasses import replace
-
-    whole = problem.solve(8)
-    assert whole is not None
-    for other in (
-        replace(problem, slots=np.array([3, 1], np.int32)),
-        replace(problem, usable=np.array([3.0, 8.0])),
-    ):
-        found = other.solve(8)
-        assert found is None or found.step_s >= whole.step_s - 1e-12
+    for limit_s in (3.0, 4.0, 5.0, 7.0, 9.0, 12.0):
+        less = replace(problem, fixed=np.array([[3.0, 8.0], *5 * [[0.0, 0.0]]]))
+        for other in (problem.on([0]), problem.on([1]), less):
+            assert problem.feasible(limit_s, 8) or not other.feasible(limit_s, 8)
 
 
 def test_stages_stand_on_whole_nodes_or_parts_of_one() -> None:
@@ -157,14 +186,14 @@ def test_no_chain_is_looked_for_where_groups_are_to_have_an_order() -> None:
     job, megatron = Job(32, 2048, "bf16"), [FRAMEWORKS["megatron"]]
 
     def first(options: SearchOptions) -> list[object]:
-        return [*Chains(LaunchLayouts(model, cluster, job, HWDB, options, megatron)).first()]
+        return [*Chains(LaunchLayouts(model, cluster, job, HWDB, options, megatron)).waves(lambda: inf)]
 
     assert first(SearchOptions())
     assert not first(SearchOptions(order=("g1", "g0")))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "most_s"), [("glm-4.5-air", 7.84), ("gpt-oss-120b", 3.73)])
+@pytest.mark.parametrize(("model", "most_s"), [("glm-4.5-air", 7.53), ("gpt-oss-120b", 3.55)])
 def test_a_plan_for_a_framework_is_not_slower_than_without_a_weak_kind(model: str, most_s: float) -> None:
     """Three kinds behind slow NICs: with L40S left out these steps were found, with them they were not."""
     nodes = [

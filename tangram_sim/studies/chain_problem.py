@@ -1,0 +1,174 @@
+"""Chains of stages of one width over node groups: which groups they stand on, and how many layers each takes.
+
+The program behind plans for a framework. For a limit on the seconds between two microbatches it goes over
+counts of stages per group from the last stage backwards (`chain_kernels.cover`): how many stages stand behind
+one says what microbatches it holds. Limits from the least possible one upwards trade the slowest stages
+against their number; the best chain is improved by moving atoms and stages.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapify, heapreplace
+from itertools import accumulate, islice, pairwise, permutations
+from math import inf
+
+import numpy as np
+
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.opgraph import IntArray
+
+_PRECISION = 0.001  # of the least limit on the seconds between two microbatches
+_PASSED = 0.5  # of what the first microbatch takes through all stages the pipeline works on nothing else
+_ABOVE = (1.0, 1.015, 1.03, 1.06, 1.1, 1.15, 1.25, 1.4, 1.8)  # limits over the least one
+_REACH = 4  # stages that an atom moves at most
+_MOVED = 2000  # rounds over all of these moves, times the stages squared: each move plays a step
+_ORDERS = 24  # of groups side by side that a chain is tried in, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The group (a number) and the atoms [start, stop) of every stage, front to back; seconds of its step."""
+
+    step_s: float
+    groups: tuple[int, ...]
+    cuts: tuple[tuple[int, int], ...]
+
+    def blocks(self, layers: int) -> tuple[int, ...]:
+        """Transformer blocks of every stage, of a model of so many layers."""
+        return tuple(min(stop, layers + 1) - max(start, 1) for start, stop in self.cuts)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainProblem:
+    """Stages of one width under one layout on G groups: what `chain_kernels.cover` takes, see there."""
+
+    names: tuple[str, ...]
+    passes: int
+    slots: IntArray
+    sums: Floats
+    fixed: Floats
+    hops: Floats
+    held: Floats
+    eager: bool = False
+
+    @property
+    def bound_s(self) -> float:
+        """Seconds of a step at least, were all GPUs to end together."""
+        return float(self.passes / (self.slots / self.sums[0, :, -1]).sum())
+
+    def on(self, groups: Sequence[int]) -> "ChainProblem":
+        """The same problem on some of the groups."""
+        some = [group in groups for group in range(len(self.slots))]
+        return replace(self, slots=np.where(some, self.slots, 0).astype(np.int32))
+
+    def solve(self, depth: int, below_s: float = inf) -> Chain | None:
+        """The fastest chain of at most `depth` stages; None where none is faster than `below_s`."""
+        room = self._room()
+        passed_s = _PASSED * float(self.sums[0, self.slots > 0, -1].min())
+        most_s = float(self.sums[0, :, -1].sum() + self.hops.sum())
+        longest_s = min((below_s - passed_s) / (self.passes - _PASSED), most_s)
+        best = self._chain(self._cover(longest_s, depth, room), room)
+        if best is None:
+            return None
+        low, high = self.bound_s / self.passes, longest_s
+        while high > low * (1.0 + _PRECISION):
+            middle = (low * high) ** 0.5
+            low, high = (low, middle) if self._cover(middle, depth, room) >= 0 else (middle, high)
+        for factor in _ABOVE:
+            if factor * high > longest_s:
+                break
+            found = self._chain(self._cover(factor * high, depth, room), room)
+            if found is not None and found.step_s < best.step_s:
+                best = found
+        return best
+
+    def feasible(self, limit_s: float, depth: int) -> bool:
+        """Whether a chain of at most `depth` stages takes a microbatch every `limit_s` seconds."""
+        return self._cover(limit_s, depth, self._room()) >= 0
+
+    def _room(self) -> tuple[Floats, Floats, IntArray]:
+        """What the program fills for every row and first atom."""
+        shape = int(np.prod(self.slots + 1)) * len(self.slots), self.sums.shape[2]
+        return np.empty(shape), np.empty(shape), np.empty((2, *shape), np.int32)
+
+    def _cover(self, limit_s: float, depth: int, room: tuple[Floats, Floats, IntArray]) -> int:
+        from tangram_sim.studies.chain_kernels import cover
+
+        return int(
+            cover(float(limit_s), self.passes, depth, self.eager, self.slots, *self._prices()[2:], *room)
+        )
+
+    def _chain(self, found: int, room: tuple[Floats, Floats, IntArray]) -> Chain | None:
+        """The stages that lead to a row, the last one of which is the first of the pipeline."""
+        if found < 0:
+            return None
+        row, start, atoms, taken = found, 0, self.sums.shape[2] - 1, room[2]
+        groups, cuts = list[int](), list[tuple[int, int]]()
+        while start < atoms:
+            stop = int(taken[1, row, start])
+            groups.append(row % len(self.slots))
+            cuts.append((start, stop))
+            row, start = int(taken[0, row, start]), stop
+        return Chain(self.step_s(groups, cuts), tuple(groups), tuple(cuts))
+
+    def step_s(self, groups: Sequence[int], cuts: Sequence[tuple[int, int]]) -> float:
+        """Seconds of the step of a chain; inf where a stage has not the memory for its atoms."""
+        from tangram_sim.studies.chain_kernels import step_of
+
+        return float(step_of(*self._prices(), *_arrays(groups, cuts)))
+
+    def improved(self, chain: Chain) -> Chain:
+        """The chain with atoms moved and stages changing places while that makes its step shorter."""
+        from tangram_sim.studies.chain_kernels import improve
+
+        groups, bounds = _arrays(chain.groups, chain.cuts)
+        rounds = max(_MOVED // len(groups) ** 2, 1)
+        step_s = float(improve(*self._prices(), groups, bounds, _REACH, rounds))
+        ends = bounds.tolist()
+        return Chain(step_s, tuple(groups.tolist()), tuple(pairwise(ends)))
+
+    def _prices(self) -> tuple[int, bool, Floats, Floats, Floats, Floats]:
+        return self.passes, self.eager, self.sums, self.fixed, self.hops, self.held
+
+    def variants(self, chain: Chain) -> Iterator[Chain]:
+        """Chains on as many stages of each group that take as equally long as can be.
+
+        In its order, and with the stages of a group side by side.
+        """
+        counts = Counter(chain.groups)
+        side_by_side = (
+            tuple(group for group in order for _ in range(counts[group])) for order in permutations(counts)
+        )
+        orders = dict.fromkeys((chain.groups, *islice(side_by_side, _ORDERS)))
+        for groups in orders:
+            cuts = self._levelled(groups)
+            if cuts is not None and (step_s := self.step_s(groups, cuts)) < inf:
+                yield Chain(step_s, groups, cuts)
+
+    def _levelled(self, groups: Sequence[int]) -> tuple[tuple[int, int], ...] | None:
+        """Cuts for stages on these groups, front to back, block by block to the stage that ends first."""
+        seconds = self.sums[0]
+        blocks, stages = seconds.shape[1] - 3, len(groups)
+        if stages > blocks:
+            return None
+        inner = (seconds[:, -2] - seconds[:, 1]) / blocks
+        pace = [float(inner[group]) for group in groups]
+        spent = [0.0] * stages
+        spent[0] += float(seconds[groups[0], 1])
+        spent[-1] += float(seconds[groups[-1], -1] - seconds[groups[-1], -2])
+        counts = [1] * stages
+        nexts = [(spent[stage] + 2 * pace[stage], -stage) for stage in range(stages)]
+        heapify(nexts)
+        for _ in range(blocks - stages):
+            stage = -nexts[0][1]
+            counts[stage] += 1
+            heapreplace(nexts, (spent[stage] + (counts[stage] + 1) * pace[stage], -stage))
+        ends = [1 + end for end in accumulate(counts)]
+        ends[-1] += 1
+        return tuple(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def _arrays(groups: Sequence[int], cuts: Sequence[tuple[int, int]]) -> tuple[IntArray, IntArray]:
+    """The group of every stage, and the atoms at which stages begin and the last one ends."""
+    return np.array(groups, np.int32), np.array([*(start for start, _ in cuts), cuts[-1][1]], np.int32)
