@@ -119,13 +119,15 @@ def step_of(
     sums: Floats,
     fixed: Floats,
     hops: Floats,
+    tied: Floats,
     held: Floats,
     groups: IntArray,
     bounds: IntArray,
 ) -> float:
     """Seconds of the step of stages on `groups` [S] with atoms between `bounds` [S + 1]; inf without memory.
 
-    Played pass by pass, each transfer over a road of its own.
+    Played pass by pass, each transfer over a road of its own. `tied` [G, G]: seconds in which the first and
+    the last stage add up the gradients of a matrix that both read, 0 where they read none.
     """
     stages, atoms = len(groups), sums.shape[2] - 1
     times, hop_s = np.zeros((stages, 4)), np.zeros(stages)
@@ -150,8 +152,13 @@ def step_of(
         times[stage, 1] = own_s - forward_s
         times[stage, 2] = tail_s
     if eager:
-        return float(play(times, hop_s, passes, eager)[1])
-    return float(play_ahead(times, hop_s, passes)[1])
+        ended, longest = play(times, hop_s, passes, eager)
+    else:
+        ended, longest = play_ahead(times, hop_s, passes)
+    if stages > 1:
+        both_s = max(ended[0] + times[0, 2], ended[stages - 1] + times[stages - 1, 2])
+        longest = max(longest, both_s + tied[groups[0], groups[stages - 1]])
+    return float(longest)
 
 
 @njit(cache=True)
@@ -161,6 +168,7 @@ def improve(
     sums: Floats,
     fixed: Floats,
     hops: Floats,
+    tied: Floats,
     held: Floats,
     groups: IntArray,
     bounds: IntArray,
@@ -173,7 +181,7 @@ def improve(
     stages change places with all they hold. At most so many `rounds` over all of these.
     """
     stages = len(groups)
-    best_s = step_of(passes, eager, sums, fixed, hops, held, groups, bounds)
+    best_s = step_of(passes, eager, sums, fixed, hops, tied, held, groups, bounds)
     for _ in range(rounds):
         before_s = best_s
         for first in range(1, stages):
@@ -181,7 +189,7 @@ def improve(
                 for move in (1, -1):
                     while True:
                         bounds[first : last + 1] += move
-                        moved_s = step_of(passes, eager, sums, fixed, hops, held, groups, bounds)
+                        moved_s = step_of(passes, eager, sums, fixed, hops, tied, held, groups, bounds)
                         if moved_s >= best_s * (1.0 - 1e-9):
                             bounds[first : last + 1] -= move
                             break
@@ -193,7 +201,7 @@ def improve(
                 less = (bounds[other + 1] - bounds[other]) - (bounds[one + 1] - bounds[one])
                 groups[one], groups[other] = groups[other], groups[one]
                 bounds[one + 1 : other + 1] += less
-                moved_s = step_of(passes, eager, sums, fixed, hops, held, groups, bounds)
+                moved_s = step_of(passes, eager, sums, fixed, hops, tied, held, groups, bounds)
                 if moved_s < best_s * (1.0 - 1e-9):
                     best_s = moved_s
                 else:

@@ -41,7 +41,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class ChainProblem:
-    """Stages of one width under one layout on G groups: what `chain_kernels.cover` takes, see there."""
+    """Stages of one width under one layout on G groups: what `chain_kernels` take, see there."""
 
     names: tuple[str, ...]
     passes: int
@@ -49,6 +49,7 @@ class ChainProblem:
     sums: Floats
     fixed: Floats
     hops: Floats
+    tied: Floats
     held: Floats
     eager: bool = False
 
@@ -62,15 +63,18 @@ class ChainProblem:
         some = [group in groups for group in range(len(self.slots))]
         return replace(self, slots=np.where(some, self.slots, 0).astype(np.int32))
 
-    def solve(self, depth: int, below_s: float = inf) -> Chain | None:
-        """The fastest chain of at most `depth` stages; None where none is faster than `below_s`."""
+    def solve(self, depth: int, below_s: float = inf) -> list[Chain]:
+        """Chains of at most `depth` stages, one for each number of stages per group, the fastest first.
+
+        None of them where no chain is faster than `below_s`.
+        """
         room = self._room()
-        passed_s = _PASSED * float(self.sums[0, self.slots > 0, -1].min())
-        most_s = float(self.sums[0, :, -1].sum() + self.hops.sum())
+        passed_s = _PASSED * float(self.sums[0, self.slots > 0, -1].min(initial=inf))
+        most_s = float((self.sums[0] + self.sums[2])[:, -1].sum() + self.fixed[4:].sum() + self.hops.sum())
         longest_s = min((below_s - passed_s) / (self.passes - _PASSED), most_s)
-        best = self._chain(self._cover(longest_s, depth, room), room)
-        if best is None:
-            return None
+        found = dict[object, Chain]()
+        if not self._keep(found, longest_s, depth, room):
+            return []
         low, high = self.bound_s / self.passes, longest_s
         while high > low * (1.0 + _PRECISION):
             middle = (low * high) ** 0.5
@@ -78,10 +82,21 @@ class ChainProblem:
         for factor in _ABOVE:
             if factor * high > longest_s:
                 break
-            found = self._chain(self._cover(factor * high, depth, room), room)
-            if found is not None and found.step_s < best.step_s:
-                best = found
-        return best
+            self._keep(found, factor * high, depth, room)
+        return sorted(found.values(), key=lambda one: one.step_s)
+
+    def _keep(
+        self, found: dict[object, Chain], limit_s: float, depth: int, room: tuple[Floats, Floats, IntArray]
+    ) -> bool:
+        """Keep the chain under a limit by its number of stages per group, if it is the fastest of these."""
+        row = self._cover(limit_s, depth, room)
+        if row < 0:
+            return False
+        chain = self._chain(row, room)
+        stages = frozenset(Counter(chain.groups).items())
+        if stages not in found or chain.step_s < found[stages].step_s:
+            found[stages] = chain
+        return True
 
     def feasible(self, limit_s: float, depth: int) -> bool:
         """Whether a chain of at most `depth` stages takes a microbatch every `limit_s` seconds."""
@@ -96,13 +111,22 @@ class ChainProblem:
         from tangram_sim.studies.chain_kernels import cover
 
         return int(
-            cover(float(limit_s), self.passes, depth, self.eager, self.slots, *self._prices()[2:], *room)
+            cover(
+                float(limit_s),
+                self.passes,
+                depth,
+                self.eager,
+                self.slots,
+                self.sums,
+                self.fixed,
+                self.hops,
+                self.held,
+                *room,
+            )
         )
 
-    def _chain(self, found: int, room: tuple[Floats, Floats, IntArray]) -> Chain | None:
+    def _chain(self, found: int, room: tuple[Floats, Floats, IntArray]) -> Chain:
         """The stages that lead to a row, the last one of which is the first of the pipeline."""
-        if found < 0:
-            return None
         row, start, atoms, taken = found, 0, self.sums.shape[2] - 1, room[2]
         groups, cuts = list[int](), list[tuple[int, int]]()
         while start < atoms:
@@ -128,8 +152,8 @@ class ChainProblem:
         ends = bounds.tolist()
         return Chain(step_s, tuple(groups.tolist()), tuple(pairwise(ends)))
 
-    def _prices(self) -> tuple[int, bool, Floats, Floats, Floats, Floats]:
-        return self.passes, self.eager, self.sums, self.fixed, self.hops, self.held
+    def _prices(self) -> tuple[int, bool, Floats, Floats, Floats, Floats, Floats]:
+        return self.passes, self.eager, self.sums, self.fixed, self.hops, self.tied, self.held
 
     def variants(self, chain: Chain) -> Iterator[Chain]:
         """Chains on as many stages of each group that take as equally long as can be.

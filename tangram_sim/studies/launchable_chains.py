@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
 from math import gcd, inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from tangram_sim.studies.chain_problem import Chain, ChainProblem
 from tangram_sim.studies.launchable_bounds import Degrees
 from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayouts, usable_groups
 from tangram_sim.training.schedules import chunked, in_flight
+from tangram_sim.training.step.boundary import tied_exchange_s
 
 # Set by hand on the cases of `python -m benchmarks anywhere --narrower`.
 _STATES = 6000  # counts of stages per group that are told apart, at most
@@ -34,8 +36,17 @@ _WAVES = (
     128,
     256,
 )  # degrees priced together: the first find a step that others have to beat
+_CHAINS = 3  # of one problem that differ in how many stages each group holds
 _HOPE = 1.03  # chains whose steps are so many times the best one's by the program are estimated, too
 _SUBSETS = 5  # groups of which every set is looked at; of more all, all but one, and the fastest ones
+
+
+class _Between(NamedTuple):
+    """Between stages on G groups, [G, G] each: what microbatches and gradients of tied matrices pass."""
+
+    bytes_per_s: Floats
+    latency_s: Floats
+    tied_s: Floats  # [2, G, G]: seconds of an exchange, and of each further byte
 
 
 class Chains:
@@ -44,7 +55,7 @@ class Chains:
     def __init__(self, layouts: LaunchLayouts) -> None:
         self.layouts = layouts
         self._placement = Placement(layouts.cluster, layouts.hwdb)
-        self._known_hops: dict[tuple[tuple[str, ...], int], tuple[Floats, Floats]] = {}
+        self._known: dict[tuple[tuple[str, ...], int], _Between] = {}
         self._solved: dict[LaunchCandidate, tuple[ChainProblem, Chain]] = {}
         self._depth = min(layouts.budget.stages, layouts.model.layers + 2)
         job, first = layouts.job, 0
@@ -98,16 +109,15 @@ class Chains:
                     vain.append(set(groups))
                     continue
                 own = problem.on(groups)
-                chain = own.solve(self._depth, limit_s)
-                if chain is None:
+                chains = own.solve(self._depth, limit_s)
+                if not chains:
                     vain.append(set(groups))
-                    continue
-                chain = own.improved(chain)
-                found = self._candidate(wanted, problem, chain)
-                if chain.step_s < limit_s and len(chain.groups) > 1 and self.layouts.permits(found):
-                    limit_s = min(limit_s, _HOPE * chain.step_s)
-                    self._solved[found] = own, chain
-                    yield found
+                for chain in map(own.improved, chains[:_CHAINS]):
+                    found = self._candidate(wanted, problem, chain)
+                    if chain.step_s < limit_s and len(chain.groups) > 1 and self.layouts.permits(found):
+                        limit_s = min(limit_s, _HOPE * chain.step_s)
+                        self._solved[found] = own, chain
+                        yield found
 
     def _problems(
         self, wave: Sequence[Degrees], limit_s: float
@@ -133,11 +143,12 @@ class Chains:
                 if passes >= limit_s * rate:
                     continue
                 sums, fixed = (np.stack(some, axis=1) for some in zip(*known, strict=True))
-                hops = self._hops(tuple(group.name for group in able), layout.gpus)
-                bytes_each = size * job.boundary_bytes(layouts.model, 1)
-                hop_s = hops[1] + bytes_each / np.maximum(hops[0], 1.0)
+                between = self._between(tuple(group.name for group in able), layout.gpus)
+                hop_s = between.latency_s + size * job.boundary_bytes(layouts.model, 1) / between.bytes_per_s
+                tied = layout.gradient_copies * job.tied_bytes(layouts.model) if layouts.model.tied else 0.0
+                tied_s = between.tied_s[0] + tied * between.tied_s[1]
                 held, names = _held(job.schedule, self._depth, passes), tuple(group.name for group in able)
-                problem = ChainProblem(names, passes, slots, sums, fixed, hop_s, held, eager)
+                problem = ChainProblem(names, passes, slots, sums, fixed, hop_s, tied_s, held, eager)
                 yield _pair(layouts, degrees, layout), problem
 
     def _priced(
@@ -155,21 +166,24 @@ class Chains:
         sums, fixed = group_prices(layouts.model, island, job, layouts.hwdb, of, sequences)
         return {number: (sums[:, place], fixed[:, place]) for place, number in enumerate(able)}
 
-    def _hops(self, names: tuple[str, ...], width: int) -> tuple[Floats, Floats]:
-        """(bytes/s, latency s) between stages of one width on these groups, each with each."""
-        if (names, width) in self._known_hops:
-            return self._known_hops[names, width]
+    def _between(self, names: tuple[str, ...], width: int) -> _Between:
+        """What stages of one width on these groups, each with each, have between them."""
+        if (names, width) in self._known:
+            return self._known[names, width]
         groups = {group.name: group for group in self.layouts.cluster.groups}
         places = [places_in(groups[name], self._ranks[name][0], width) for name in names]
-        rates, latencies = np.full((2, len(names), len(names)), inf)
+        rates, latencies = np.full((len(names), len(names)), inf), np.zeros((len(names), len(names)))
+        tied = np.zeros((2, len(names), len(names)))
         for (a, here), (b, there) in product(enumerate(places), repeat=2):
             source, target = here[0], there[-1]
-            if source != target:
-                rates[a, b], latencies[a, b] = self._placement.road(source, target)
-            else:
-                latencies[a, b] = 0.0
-        self._known_hops[names, width] = rates, latencies
-        return rates, latencies
+            if source == target:
+                continue
+            rates[a, b], latencies[a, b] = self._placement.road(source, target)
+            if self.layouts.model.tied:  # in proportion to the bytes, but for latencies
+                none, some = (tied_exchange_s(self._placement, source, target, size) for size in (1.0, 1e9))
+                tied[:, a, b] = none, (some - none) / 1e9
+        found = self._known[names, width] = _Between(rates, latencies, tied)
+        return found
 
 
 def _pair(layouts: LaunchLayouts, degrees: Degrees, layout: Layout) -> LaunchCandidate:
