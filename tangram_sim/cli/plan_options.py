@@ -143,7 +143,7 @@ SimpleWithin = Annotated[
     typer.Option(
         "--simple-within",
         help="A plan that a framework can launch wins if it takes so much longer at most and cannot be told "
-        "apart.  [default: 0.01, 0.03 where all nodes are alike]",
+        "apart.  [default: 0.002, 0.03 where all nodes are alike]",
     ),
 ]
 

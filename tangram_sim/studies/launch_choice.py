@@ -1,6 +1,8 @@
 """Which plan is shown: the fastest found, or one that a framework can launch and that is as good."""
 
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
@@ -10,6 +12,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.uniform.framework_models import model_objections
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
 from tangram_sim.planners.uniform.shape import uniform_view
 from tangram_sim.studies.documents import LaunchableDocument
@@ -46,8 +49,15 @@ FREEDOM_GAINS_NOTHING = declare(
     Severity.NOTE,
     "freedom from the rules of {framework} gains nothing: composed plans take {gain:percent1} longer",
 )
+UNIFORM_IS_FASTER = declare(
+    "uniform-is-faster",
+    Severity.NOTE,
+    "equal degrees in every stage are {gain:percent1} faster than what the search composed; no framework has "
+    "the model",
+)
+UNIFORM = "megatron"  # whose rules on layouts are the widest for stages alike
 ANY = "any"  # of the frameworks
-SIMPLE_WITHIN = 0.01  # of the step: what finalists of the search differ by
+SIMPLE_WITHIN = 0.002  # of the step: more would let narrower questions have better answers
 # Equal nodes give no reason for unequal stages: what these gain is mostly what single predictions are off by.
 SIMPLE_WITHIN_ALIKE = 0.03
 
@@ -85,11 +95,11 @@ def choose(
     options: SearchOptions,
     deadline: Deadline,
 ) -> LaunchChoice:
-    """Hold the fastest plan of the search, `free`, against what frameworks can launch.
+    """Hold the fastest plan of the search, `free`, against uniform layouts and what frameworks can launch.
 
-    `within` says how far memory may be filled. Where frameworks are asked for, theirs is the plan. Else a
-    launchable plan of the same schedule (on equal nodes also an interleaved one) is shown instead of a free
-    one if it is faster, or if the interval does not tell them apart and it takes at most
+    `within` says how far memory may be filled. Where frameworks are asked for, theirs is the plan. Else the
+    fastest is; a launchable plan of the same schedule (on equal nodes also an interleaved one) is shown in
+    place of one that is not, if the interval does not tell them apart and it takes at most
     `options.simple_within` longer: left to the cluster SIMPLE_WITHIN, where all its nodes are alike
     SIMPLE_WITHIN_ALIKE.
     Raises InfeasibleError where no plan that the frameworks asked for can launch fits.
@@ -97,27 +107,40 @@ def choose(
     if not (options.frameworks or options.beside):
         return LaunchChoice(free.plan)
     asked = options.frameworks or tuple(FRAMEWORKS)
+    knowing = [name for name in asked if not _refused(name, model)]
     spend = budget(options.effort).launchable
     most = spend.asked if options.frameworks else spend.estimated
-    near = nearest(model, cluster, job, within, options, asked, most, deadline)
+    look = partial(nearest, model, cluster, job, within, options, most=most, deadline=deadline)
+    near = look(knowing) if knowing else None
     able = [name for name in launching(free.plan) if name in asked]
     if options.frameworks:
         return _for(free, near, able, asked)
-    if near is None:
-        return LaunchChoice(free.plan)
-    longer, alike = near.forecast.step_s / free.step_s - 1.0, _alike(cluster)
     # What another parallelizer proposes, or a search that was told to look at less, is shown as it is.
     told_less = not (options.sub_islands and options.spanning and options.replicate) or options.tolerances
-    same = near.forecast.plan.job == free.plan.job or alike  # chunks are what equal stages are interleaved by
-    if same and options.parallelizer == "grid" and not told_less:
-        if longer < 0:
-            return LaunchChoice(near.forecast.plan, (LAUNCHABLE_IS_FASTER(gain=-longer),))
-        within_share = may_be_slower_by(cluster, options)
-        apart = compare(near.forecast.uncertainty, free.uncertainty).told_apart
-        if not able and longer <= within_share and not apart:
-            tied = LAUNCHABLE_IS_TIED(free_step_s=free.step_s, gain=longer / (1 + longer))
-            return LaunchChoice(near.forecast.plan, (tied,))
+    if told_less or options.parallelizer != "grid":
+        return LaunchChoice(free.plan, (), None if able or near is None else described(near, free))
+    plain = None if UNIFORM in knowing else look([UNIFORM], with_model=False)
+    if plain and plain.forecast.step_s < min(free.step_s, near.forecast.step_s if near else inf):
+        gain = 1.0 - plain.forecast.step_s / free.step_s
+        beside = described(near, plain.forecast) if near else None
+        return LaunchChoice(plain.forecast.plan, (UNIFORM_IS_FASTER(gain=gain),), beside)
+    if near is None:
+        return LaunchChoice(free.plan)
+    longer = near.forecast.step_s / free.step_s - 1.0
+    if longer < 0:
+        return LaunchChoice(near.forecast.plan, (LAUNCHABLE_IS_FASTER(gain=-longer),))
+    # On equal nodes also where chunks differ: they are what equal stages are interleaved by.
+    same = near.forecast.plan.job == free.plan.job or _alike(cluster)
+    apart = compare(near.forecast.uncertainty, free.uncertainty).told_apart
+    if not able and same and longer <= may_be_slower_by(cluster, options) and not apart:
+        tied = LAUNCHABLE_IS_TIED(free_step_s=free.step_s, gain=longer / (1 + longer))
+        return LaunchChoice(near.forecast.plan, (tied,))
     return LaunchChoice(free.plan, (), None if able else described(near, free))
+
+
+def _refused(name: str, model: Model) -> tuple[str, ...]:
+    """Why a framework cannot train a model, whatever the plan; () where it can."""
+    return model_objections(name, FRAMEWORKS[name].version, model)
 
 
 def may_be_slower_by(cluster: Cluster, options: SearchOptions) -> float:
@@ -137,6 +160,12 @@ def _for(free: Forecast, near: Launchable | None, able: list[str], asked: tuple[
     if able and (near is None or free.step_s <= near.forecast.step_s):
         return LaunchChoice(free.plan, (FASTEST_IS_LAUNCHABLE(framework=titles),))
     if near is None:
+        refused = [reason for name in asked for reason in _refused(name, free.plan.model)]
+        if len(asked) == 1 and refused:
+            raise InfeasibleError(
+                f"{titles} cannot train {free.plan.model.name}: {'; '.join(refused)}; without `frameworks=` "
+                f"there is a plan of {show_seconds(free.step_s)}"
+            )
         raise InfeasibleError(
             f"no plan that {titles} can launch fits; without `frameworks=` there is one of "
             f"{show_seconds(free.step_s)}, which `to=rankmap` exports"

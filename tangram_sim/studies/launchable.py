@@ -28,6 +28,8 @@ from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
 
+_ROUNDING = 1e-4  # of the step: plans nearer to each other are as fast
+
 
 @dataclass(frozen=True)
 class Launchable:
@@ -151,17 +153,20 @@ def nearest(
     frameworks: Sequence[str] = tuple(FRAMEWORKS),
     most: int | None = None,
     deadline: Deadline | None = None,
+    *,
+    with_model: bool = True,
 ) -> Launchable | None:
     """The fastest plan found that one of some frameworks can launch; None where none fits.
 
     `hwdb` says how far memory may be filled. `most` layouts are estimated (None: what the effort allows), or
-    what the `deadline` leaves time for. What the options fix, order and exclude holds; pieces of a node group
-    have no name in a framework and are left out.
+    what the `deadline` leaves time for; `with_model` False: whatever models the frameworks have. What the
+    options fix, order and exclude holds; pieces of a node group have no name in a framework and are left out.
+    Among plans as fast to rounding the one on fewer kinds of GPU, then on fewer GPUs.
     """
     known, deadline = [FRAMEWORKS[name] for name in frameworks], deadline or Deadline()
     spend = budget(options.effort).launchable
     most = spend.estimated if most is None else most
-    layouts = LaunchLayouts(model, cluster, job, hwdb, options, known)
+    layouts = LaunchLayouts(model, cluster, job, hwdb, options, known, with_model)
     look = _Look(layouts, Estimator(model, cluster, hwdb), spend, deadline)
     # Bounds know no network between replicas and stages. So a few layouts of a batch say first by how much
     # those like them exceed their bounds; layouts of one batch stay in the order of their bounds.
@@ -179,10 +184,20 @@ def nearest(
     )
     best = _finalists(look.found, spend)
     plans = [_refined(model, cluster, one, hwdb, known, spend.rounds, deadline) for one in best]
-    told = [(plan, names) for plan in plans if (names := _names(plan, frameworks))]
+    told = [(plan, names) for plan in plans if (names := _names(plan, frameworks)) or not with_model]
     whole = hwdb.filled_to(1.0)
     played = [Launchable(forecast(plan, whole), names) for plan, names in dict(told).items()]
-    return min(played, key=lambda one: one.forecast.step_s, default=None)
+    best_s = min((one.forecast.step_s for one in played), default=inf)
+    tied = [one for one in played if one.forecast.step_s <= best_s * (1.0 + _ROUNDING)]
+    return min(tied, key=lambda one: _taken(one.forecast.plan), default=None)
+
+
+def _taken(plan: Plan) -> tuple[int, int]:
+    """(kinds of GPU, GPUs) that a plan uses."""
+    kinds = [
+        group.node.gpu.name for group in plan.cluster.groups for _ in range(group.count * group.node.gpus)
+    ]
+    return len({kinds[rank] for rank in plan.ranks}), plan.gpus_used
 
 
 def _finalists(found: Iterable[tuple[float, LaunchCandidate]], spend: LaunchBudget) -> list[LaunchCandidate]:

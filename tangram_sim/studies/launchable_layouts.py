@@ -19,7 +19,7 @@ from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import LaunchBudget, budget
-from tangram_sim.planners.uniform.frameworks import Framework, objections, takes
+from tangram_sim.planners.uniform.frameworks import Framework, objections, rule_objections, takes
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, stage_places
 from tangram_sim.planners.uniform.shape import Shape, UniformPlan
 from tangram_sim.planners.uniform.trivial import least_bytes
@@ -100,6 +100,7 @@ class LaunchLayouts:
     hwdb: Hwdb
     options: SearchOptions
     frameworks: Sequence[Framework]
+    with_model: bool = True  # the frameworks have to have the model, too
     # By all that rules ask of a layout: very many layouts differ in their microbatch or groups alone.
     _permitted: dict[tuple[object, ...], bool] = field(default_factory=dict, repr=False, compare=False)
 
@@ -245,8 +246,9 @@ class LaunchLayouts:
     def permits(self, one: LaunchCandidate) -> bool:
         """Whether one of the frameworks can be told a candidate."""
         wanted = one.layout
-        key = one.job, replace(wanted, order=(), stage_groups=())
+        key = one.job, replace(wanted, order=(), stage_groups=(), micro_batch=1)
         if key not in self._permitted:
+            rules = objections if self.with_model else rule_objections
             bounds, schedule = chunk_bounds(self.model, wanted), schedule_named(one.job.schedule)
             places = tuple(stage_places(bounds, wanted.pp, wanted.vpp, schedule))
             view = UniformPlan(
@@ -259,7 +261,7 @@ class LaunchLayouts:
                 wanted.recompute,
                 wanted.sequence_parallel,
             )
-            self._permitted[key] = any(not objections(framework, view) for framework in self.frameworks)
+            self._permitted[key] = any(not rules(framework, view) for framework in self.frameworks)
         return self._permitted[key]
 
 

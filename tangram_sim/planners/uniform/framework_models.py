@@ -107,9 +107,10 @@ def model_objections(framework: str, version: str, model: Model) -> tuple[str, .
     return ()
 
 
-def attentions(model: Model) -> list[Attention]:
+@lru_cache(maxsize=64)
+def attentions(model: Model) -> tuple[Attention, ...]:
     """The kinds of attention of a model, windows aside."""
-    return list(dict.fromkeys(replace(block.attention, window=0) for block in model.blocks))
+    return tuple(dict.fromkeys(replace(block.attention, window=0) for block in model.blocks))
 
 
 def feed_forwards(model: Model) -> tuple[list[FeedForward], list[Experts]]:
@@ -156,7 +157,7 @@ def _unsaid(model: Model) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _unsaid_attention(model: Model, kinds: list[Attention]) -> list[str]:
+def _unsaid_attention(model: Model, kinds: tuple[Attention, ...]) -> list[str]:
     found, details = [], model.details
     if any(one.linear for one in kinds):
         found.append("linear attention")

@@ -117,9 +117,13 @@ def test_64_equal_gpus_get_a_plan_that_launches() -> None:
 
 def test_no_launchable_plan_is_an_answer() -> None:
     """Where rules leave nothing, the reason names the framework and what there is without them."""
-    asked = SearchOptions(frameworks=("torchtitan",))
-    with pytest.raises(InfeasibleError, match="TorchTitan can launch fits"):  # it has no fp16
-        api.plan(load_model("gpt3-350m"), CLUSTER, Job(global_batch=8, dtype="fp16"), wishes=asked, hwdb=HWDB)
+    for name, reason, optimizer in (
+        ("torchtitan", "TorchTitan cannot train gpt3-350m: no flavour", "adamw"),
+        ("deepspeed", "DeepSpeed can launch fits", "adafactor"),
+    ):
+        asked, job = SearchOptions(frameworks=(name,)), Job(global_batch=8, optimizer=optimizer)
+        with pytest.raises(InfeasibleError, match=reason):
+            api.plan(load_model("gpt3-350m"), CLUSTER, job, wishes=asked, hwdb=HWDB)
     with pytest.raises(UnknownNameError, match="framework"):
         frameworks_named("megatorn")
     assert frameworks_named("any") == tuple(FRAMEWORKS)
