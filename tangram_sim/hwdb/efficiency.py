@@ -37,6 +37,7 @@ class Residuals:
     source: float  # what all runs of one source, or of one user, are off by together
     plan: float  # the part of it that two plans of one stack and GPU kind do not share
     memory: float  # of a peak
+    memory_plan: float  # of the peak of a stack whose peaks were fitted: what plans leave room for
     prior_share: float  # of the parameters' own errors that is left after calibrating to runs of one's own
     novelty: int  # entry of NOVELTY_STACKS
     gpu_measured: bool  # the kind's kernels were, or those of a kind on the same chip
@@ -116,6 +117,7 @@ RESIDUALS: Mapping[tuple[str, str], _Parameter] = {
     ("stack", "residual_plan"): _Parameter("plan", 0.0, 3.0, "max"),
     ("stack", "prior_share"): _Parameter("prior_share", 0.0, 1.0, "max"),
     ("memory", "residual"): _Parameter("memory", 0.0, 3.0, "max"),
+    ("memory", "residual_plan"): _Parameter("memory_plan", 0.0, 3.0, "max"),
 }
 # Shares of a board's power limit (kernel `power`), by what draws them; `sigma` is that of log watts.
 POWER: Mapping[tuple[str, str], _Parameter] = {

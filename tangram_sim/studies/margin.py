@@ -23,16 +23,16 @@ LARGEST = 0.9  # of the memory: more would leave less than the driver's context
 
 
 def auto_margin(cluster: Cluster, job: Job, hwdb: Hwdb) -> float:
-    """The share of memory to leave free so that the upper end of the peak's 90 % interval fits.
+    """The share of memory to leave free for the error of a predicted peak.
 
-    The peak is off by exp(1.645 r) in one case of twenty, r the residual error of peaks on the least known
-    GPU kind: 1 - exp(-1.645 r) is left free.
+    Under a stack whose peaks were fitted one is off by exp(1.645 r) in one case of twenty: 1 - exp(-1.645 r)
+    is left free. Stacks never fitted are off by more, which the interval of the peak says.
     """
     known = [
         group.node.gpu for group in cluster.groups if group.node.gpu.peak_flop_per_s(job.precision.compute)
     ]
     gpus = known or [group.node.gpu for group in cluster.groups]
-    return 1.0 - math.exp(-Z90 * worst_residual(gpus, job, hwdb).memory)
+    return 1.0 - math.exp(-Z90 * worst_residual(gpus, job, hwdb).memory_plan)
 
 
 def require_margin(margin: float | None) -> None:

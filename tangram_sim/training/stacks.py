@@ -46,6 +46,9 @@ class Code:
     # NVIDIA-NeMo/Automodel on FSDP2: `enable_deepep`, `dispatcher: hybridep`). NeMo's recipes leave them off:
     # DeepSeek-V3 over 128 H100 nodes takes what plain exchanges take (-2 %; sent once, -20 %).
     sends_once: bool = False
+    # Exchanges of experts run beside the passes of another microbatch, where stages are interleaved
+    # (Megatron-Core's `--overlap-moe-expert-parallel-comm`, which recipes of Megatron-Bridge set).
+    overlaps_experts: bool = False
     # An optimizer step over reading and writing every state once: many small kernels unscale, take norms,
     # update moments and cast.
     optimizer_passes: float = 1.0
@@ -66,6 +69,9 @@ _CODE = {
         _PIPELINE_ENGINE, fused_softmax=True, exchanges_heads=True, reduces_late=True
     ),
     "nemo": replace(_CORE, sends_once=False),
+    # NeMo's successor: recipes of mixtures dispatch by DeepEP and, on NVLink domains, HybridEP
+    # (NVIDIA-NeMo/Megatron-Bridge, scripts/performance: `moe_flex_dispatcher_backend`).
+    "megatron-bridge": replace(_CORE, overlaps_experts=True),
     "fsdp": Code(stops_early=True, groups_experts=True, sends_once=True),
     # No runs of its own: efficiencies of its lineage, whose engine waits for its reductions.
     "deepspeed": replace(_PIPELINE_ENGINE, exchanges_heads=True),

@@ -1,5 +1,6 @@
 """Intervals: seconds per factor come from the played path, common errors cancel, the unknown is wider."""
 
+import csv
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tangram_validate.calibration import intervals
+from tangram_validate.calibration import first_sight, intervals
 
 from tangram_sim.hwdb import Hwdb, Row, load_cluster, load_model
 from tangram_sim.layers.chain import _join, chain_graph
@@ -27,6 +28,8 @@ from tangram_sim.training.step.intervals import Z90, compare, uncertainty
 from tangram_sim.training.step.lowered import Lowering
 from tests.commands import files, tangram
 from tests.neutral import neutral_hwdb
+from tests.unit.validation.published_rows import ROW
+from tests.unit.validation.published_rows import row as published_row
 
 HWDB = neutral_hwdb()
 GPT, CLUSTER = load_model("gpt3-6.7b"), load_cluster("h100x8-nodes4", HWDB)
@@ -158,15 +161,15 @@ def test_what_was_never_seen_is_wider() -> None:
 
 
 def test_ones_own_rows_for_generic_do_not_speak_for_other_stacks() -> None:
-    """Software rows are looked up by stack first: (this GPU, generic) does not hide (any GPU, megatron)."""
+    """Software rows are looked up by stack first: (this GPU, generic) does not hide (any GPU, deepspeed)."""
     hwdb = HWDB.with_efficiency(
         rows(
             ("H100-SXM5-80GB", "bf16", "stack", "generic", "time_scale", 2.0),
-            ("*", "*", "stack", "megatron", "time_scale", 1.1),
+            ("*", "*", "stack", "deepspeed", "time_scale", 1.1),
         )
     )
     gpu = HWDB.gpu("H100-SXM5-80GB")
-    assert hwdb.efficiency(gpu, "bf16", "megatron").time_scale.value == 1.1
+    assert hwdb.efficiency(gpu, "bf16", "deepspeed").time_scale.value == 1.1
     assert hwdb.efficiency(gpu, "bf16", "no rows of its own").time_scale.value == 2.0
 
 
@@ -285,32 +288,45 @@ def test_optimizer_adapters_and_stack_are_inputs(tmp_path: Path) -> None:
         assert refused.code == 2 and words in refused.err and "Traceback" not in refused.err
 
 
-def test_the_intervals_program_reads_what_validate_writes(
+def test_the_intervals_program_reads_what_first_sight_writes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table = tmp_path / "predictions.csv"
-    lines = ["source_id,gpu,stack,error,factors_sigma,stack_known,measured_gpu,memory_error"]
-    lines += [
-        f"s{n % 4},H100,nemo,{0.02 * (n % 7) - 0.05},0.01,yes,no,{'-0.1' if n % 2 else ''}" for n in range(40)
-    ]
-    table.write_text("\n".join(lines) + "\n")
-    out = tmp_path / "overlay" / "efficiency"
+    """A record of runs predicted today; its widths are rows that the database takes."""
+    runs = tmp_path / "runs.csv"
+    with runs.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*ROW, "gpu_mem_gb"])
+        writer.writeheader()
+        for n in range(12):
+            cells = {"id": f"r{n}", "source_id": f"s{n % 4}", "iter_time_s": f"{1.0 + 0.02 * (n % 7)}"}
+            writer.writerow(
+                published_row(**cells, peak_mem_gb="60" if n % 2 else "", mem_kind="GiB allocated")
+            )
+    table, out = tmp_path / "sight.csv", tmp_path / "overlay" / "efficiency"
+    assert first_sight.main([str(runs), "-o", str(table)]) == 0
+    errors, names = intervals.read_errors(table)
+    assert len(names) == 12 and len(errors.memory) == 6 and set(errors.source) == {"s0", "s1", "s2", "s3"}
     out.mkdir(parents=True)
     assert intervals.main([str(table), "-o", str(out / "intervals.csv")]) == 0
     assert "every source the same weight" in capsys.readouterr().out
     hwdb = neutral_hwdb(tmp_path / "overlay")
-    kind = replace(HWDB.gpu("H100-SXM5-80GB"), measured=False)
-    assert 0.02 < hwdb.residuals(kind, "bf16", "generic").step < 0.1
-    assert hwdb.residuals(kind, "bf16", "generic").memory == pytest.approx(-math.log(0.9), abs=1e-3)
+    kind = HWDB.gpu("H100-SXM5-80GB")
+    assert 0.0 < hwdb.residuals(kind, "bf16", "generic").step < 0.5
+    assert hwdb.residuals(kind, "bf16", "generic").memory_plan == 0.081
     bad = tmp_path / "bad.csv"
     bad.write_text("a,b\n1,2\n")
     assert intervals.main([str(bad)]) == 2
+    assert first_sight.main([str(bad), "-o", str(table)]) == 2
 
 
 def test_search_keeps_its_answer_when_residuals_change() -> None:
     """Rows about errors change intervals, never plans."""
     cluster = load_cluster("azure-c1-v100x16", HWDB)
-    wider = HWDB.with_efficiency(rows(("*", "*", "stack", "generic", "residual_unmeasured", 1.5)))
+    wider = HWDB.with_efficiency(
+        rows(
+            ("*", "*", "stack", "generic", "residual_unmeasured", 1.5),
+            ("*", "*", "memory", "generic", "residual", 1.0),
+        )
+    )
     first, second = (
         api.plan(
             load_model("gpt3-350m"),

@@ -1,9 +1,7 @@
 """Residuals of intervals from errors of predictions left out: `python -m ... PREDICTIONS.csv [-o OUT.csv]`.
 
-PREDICTIONS.csv is what `tangram validate published -o` writes, or any table of its columns `source_id, gpu,
-stack, error` (or `log_error` = log(measured / predicted)), `factors_sigma, stack_known, measured_gpu` (yes or
-no), and `mixture` (yes or no) where it has one. To be honest, every prediction must come from parameters that
-its source never touched.
+PREDICTIONS.csv is a record of errors at first sight (`calibration/first_sight.py`): of runs that moved no
+parameter and no mechanism when they were predicted.
 """
 
 import argparse
@@ -23,11 +21,14 @@ from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb.efficiency import CALIBRATED, NOVELTY_STACKS
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.training.step.intervals import Z90
+from tangram_validate.calibration.first_sight import COLUMNS
 from tangram_validate.calibration.novelty import CLASSES
 from tangram_validate.calibration.widths import Errors, calibrate, memory_residual
 
-SOURCE = "errors of published runs left out, tangram_validate.calibration.intervals"
-FITTED = "2026-11-23"  # the day of the fit; rows must not depend on the day they are written again
+SOURCE = "errors of published runs at first sight, tangram_validate.calibration.intervals"
+FITTED = "2026-11-27"  # the day of the fit; rows must not depend on the day they are written again
+# Log error of peaks of sources left out of the fit of memory (2026-11-23), and how many there were.
+FITTED_PEAKS, FITTED_ROWS = 0.081, 131
 HEADER = (
     *("gpu", "dtype", "kernel", "stack", "version", "parameter", "value", "sigma", "n", "source", "date"),
     "note",
@@ -148,46 +149,51 @@ def rows_text(errors: Errors) -> str:
         note = "median over sources of the spread around their median"
         write("stack", stack, "residual_plan", widths.plan, len(errors.source), note)
     note = "upper 95 % point of log(measured / predicted) over 1.645"
-    write("memory", "generic", "residual", widths.memory, len(errors.memory), note)
+    write("memory", "generic", "residual", widths.memory_unfitted, len(errors.memory), note)
+    note = "of stacks whose peaks were fitted, sources left out: what plans leave room for"
+    write("memory", "generic", "residual_plan", FITTED_PEAKS, FITTED_ROWS, note)
     return text.getvalue()
 
 
-def read_errors(path: Path) -> Errors:
-    """Errors from a table of predictions; rows without a measured step count for memory only."""
+def _records(path: Path) -> list[dict[str, str]]:
     with naming_csv(path):
         rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
-    needed = {"factors_sigma", "stack_known", "measured_gpu"}
-    if not rows or not needed <= rows[0].keys() or not {"error", "log_error"} & rows[0].keys():
+    if not rows or not set(COLUMNS) <= rows[0].keys():
         raise BadInputError(
-            f"{path}: not a table of predictions: it needs rows and the columns source_id, error (or "
-            f"log_error), {', '.join(sorted(needed))}; write one with `tangram validate published RUNS.csv "
-            f"-o {path.name}`"
+            f"{path}: not a record of errors at first sight: it needs rows and the columns "
+            f"{', '.join(COLUMNS)}; write one with `python -m tangram_validate.calibration.first_sight`"
         )
+    return rows
 
-    def number(row: dict[str, str], column: str) -> float:
-        try:
-            value = float(row.get(column) or "nan")
-        except ValueError:
-            raise BadInputError(f"{path}: column {column}: {row[column]!r} is no number") from None
-        return value
 
+def _number(row: dict[str, str], column: str, path: Path) -> float:
+    try:
+        return float(row[column] or "nan")
+    except ValueError:
+        raise BadInputError(f"{path}: column {column}: {row[column]!r} is no number") from None
+
+
+def read_errors(path: Path) -> tuple[Errors, list[str]]:
+    """(errors, names of the runs of its steps) of a record; rows without a step count for memory only.
+
+    Raises BadInputError for a table that is no such record, or has no measured step.
+    """
     steps, peaks = [], []
-    for row in rows:
-        source = row.get("source_id") or row.get("source") or ""
-        error = number(row, "log_error") if "log_error" in row else -math.log1p(number(row, "error"))
+    for row in _records(path):
+        error, memory = (_number(row, column, path) for column in ("log_error", "log_memory"))
         if math.isfinite(error):
-            known, measured = (row[name].strip().lower() == "yes" for name in ("stack_known", "measured_gpu"))
-            mixture = (row.get("mixture") or "no").strip().lower() == "yes"
-            novelty = 0 if known else len(CLASSES) - 1
-            steps.append((error, number(row, "factors_sigma"), source, novelty, measured, mixture))
-        memory = number(row, "memory_error")
+            sigma = math.hypot(*(_number(row, column, path) for column in ("factors_sigma", "spread")))
+            novelty, flags = int(_number(row, "novelty", path)), (row["measured_gpu"], row["mixture"])
+            steps.append(
+                (error, sigma, row["source_id"], novelty, *(one == "yes" for one in flags), row["id"])
+            )
         if math.isfinite(memory):
-            peaks.append((-math.log1p(memory), source))
+            peaks.append((memory, row["source_id"]))
     if not steps:
         raise BadInputError(f"{path}: no row has both a prediction and a measured step")
-    errors, factors, sources, classes, tabled, mixed = zip(*steps, strict=True)
+    errors, factors, sources, classes, tabled, mixed, names = zip(*steps, strict=True)
     own = np.array([memory for memory, _ in peaks])
-    return Errors(
+    found = Errors(
         np.array(errors),
         np.array(factors),
         np.array(sources),
@@ -198,6 +204,13 @@ def read_errors(path: Path) -> Errors:
         np.array([source for _, source in peaks], dtype=np.str_),
         own,
     )
+    return found, list(names)
+
+
+def recorded_sigma(path: Path) -> FloatArray:
+    """Log standard deviations [N] that the product of that day gave the steps of a record."""
+    rows = [row for row in _records(path) if row["log_error"]]
+    return np.array([_number(row, "sigma", path) for row in rows])
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -211,7 +224,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     given = parser.parse_args(arguments)
     try:
-        errors = read_errors(given.predictions)
+        errors, _ = read_errors(given.predictions)
         sys.stdout.write(report_text(errors))
         if given.output is not None:
             write_whole(given.output, rows_text(errors))

@@ -21,6 +21,7 @@ from tangram_validate.calibration.stackfit import MeasuredRuns
 from tangram_validate.published.predict import Prediction
 
 WORST = 30
+OURS, ONE_MFU, CLOSED_FORM = "ours", "one MFU", "closed form"
 LEFT_OUT, PUBLISHERS_OUT = "sources left out", "publishers left out"
 STACKS_OUT, GENERATIONS_OUT = "stacks left out", "GPU generations left out"
 WHOLE = (LEFT_OUT, PUBLISHERS_OUT)  # splits that also leave out what a source says of its GPU's kernels
@@ -41,7 +42,7 @@ class Facts:
     mixture: Mask
     measured: Mask  # the GPU kind has kernel tables, or one on the same chip has
     ideal_s: FloatArray
-    columns: FloatArray  # features of the regression, [N, F]
+    physics: baselines.Physics  # what the closed form knows of them
     remark: tuple[str, ...]  # model, layout and what was assumed, for people
 
 
@@ -63,7 +64,7 @@ def facts(predictions: Sequence[Prediction], hwdb: Hwdb) -> Facts:
             ]
         ),
         ideal_s=np.array([baselines.ideal_s(run, hwdb) for run in runs]),
-        columns=baselines.matrix(runs),
+        physics=baselines.physics(runs, hwdb),
         remark=tuple(_remark(one) for one in predictions),
     )
 
@@ -87,14 +88,14 @@ class LeftOutPredictions:
     name: str
     ours: FloatArray
     null: FloatArray
-    ridge: FloatArray
+    closed: FloatArray
     novelty: NDArray[np.int64]  # entry of novelty.CLASSES
     doubt: FloatArray  # log standard deviation of `ours` that the errors of fitted parameters make
     fits: Mapping[str, Mapping[str, stackfit.Fit]]  # by the group left out
 
     def methods(self) -> dict[str, FloatArray]:
         """Predicted seconds [N] by the name of the method, as tables show it."""
-        return {"ours": self.ours, "one MFU": self.null, "regression": self.ridge}
+        return {OURS: self.ours, ONE_MFU: self.null, CLOSED_FORM: self.closed}
 
 
 def splits(
@@ -136,15 +137,15 @@ def _split(
     n = len(cases.measured)
     ratio = np.log(cases.measured / known.ideal_s)
     left = stackfit.left_out(cases, groups, near, held)
-    null, ridge = np.zeros(n), np.zeros(n)
+    null, closed = np.zeros(n), np.zeros(n)
     for group in np.unique(groups):
         out = groups == group
         use = out if out.all() else ~out
         null[out] = baselines.null(ratio, known.kind, cases.source, use)[out]
-        ridge[out] = baselines.ridge(ratio, known.columns, cases.source, use)[out]
+        closed[out] = baselines.closed_form(ratio, known.physics, cases.source, use)[out]
     scale = known.ideal_s
-    null, ridge = scale * np.exp(null), scale * np.exp(ridge)
-    return LeftOutPredictions(name, left.seconds, null, ridge, left.novelty, left.doubt, left.fits)
+    null, closed = scale * np.exp(null), scale * np.exp(closed)
+    return LeftOutPredictions(name, left.seconds, null, closed, left.novelty, left.doubt, left.fits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ def source_table(cases: MeasuredRuns, known: Facts, found: Sequence[LeftOutPredi
     """Every source under the splits and the baselines left out, as a Markdown table."""
     left = next(one for one in found if one.name == LEFT_OUT)
     columns: dict[str, FloatArray] = {one.name: one.ours for one in found[:3]}
-    columns |= {f"{who}, {LEFT_OUT}": s for who, s in left.methods().items() if who != "ours"}
+    columns |= {f"{who}, {LEFT_OUT}": s for who, s in left.methods().items() if who != OURS}
     rows = []
     for source in np.unique(cases.source):
         use = cases.source == source

@@ -1,4 +1,4 @@
-"""Writes stacks.csv and intervals.csv: `python -m tangram_validate.calibration.stacks RUNS OUT_DIR`.
+"""Writes stacks.csv: `python -m tangram_validate.calibration.stacks RUNS OUT_DIR`.
 
 At most five parameters per software stack, none per run, GPU, model or source; prints how accurate they are
 on the runs they were fitted to, on configurations left out and on whole sources left out.
@@ -240,9 +240,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="python -m tangram_validate.calibration.stacks", description=__doc__
     )
     parser.add_argument("runs", type=Path, metavar="RUNS.csv", help="measured training runs, one per row")
-    parser.add_argument(
-        "out_dir", type=Path, metavar="OUT_DIR", help="gets stacks.csv and intervals.csv; hwdb/efficiency"
-    )
+    parser.add_argument("out_dir", type=Path, metavar="OUT_DIR", help="gets stacks.csv; hwdb/efficiency")
     parser.add_argument("--hwdb", type=Path, action="append", default=[], help="overlay folder, repeatable")
     parser.add_argument(
         "--without",
@@ -277,7 +275,6 @@ def main(arguments: Sequence[str]) -> int:
         peaks = memory.cases(table, given.hwdb) if measured else None
         errors, sources_out = errors_left_out(picked, found, known, splits, peaks)
         write_whole(given.out_dir / "stacks.csv", rows)
-        write_whole(given.out_dir / "intervals.csv", intervals.rows_text(errors))
         text = f"{tables(held, known, splits, errors)}\n{parameters_table(found, fits)}"
         if given.table is not None:
             write_whole(given.table, below_marker(given.table, text))

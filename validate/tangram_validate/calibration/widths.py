@@ -1,28 +1,30 @@
-"""How wide intervals must be to hold what was left out: residuals, shares of the errors of factors, peaks.
+"""How wide intervals must be to hold what was left out: residuals, a share of the errors of factors, peaks.
 
-Split conformal prediction with scaled scores (Lei et al., JASA 2018), every source the same weight.
+Six numbers, those of the least mean interval score (Gneiting & Raftery, JASA 2007, section 6.2), every source
+the same weight; then one factor, the least with which 90 % of sources left out of these numbers lie inside.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.training.step.intervals import Z90
 from tangram_validate.calibration.novelty import CLASSES
 
-COVERED = 0.90
-ROWS = 10  # independent rows that a source is taken for, however many it has
-FEWEST_SOURCES = 3  # of a stratum that speaks for itself
-FEWEST_ROWS = 20
-# What a mixture adds to the error of a dense model under a stack whose mixtures nobody ran (balance of
-# experts, exchanges, a kernel for each expert): a log standard deviation, and the sources it counts for.
-MIXTURE, MIXTURE_SOURCES = 0.2, 2.0
 SISTERS = CLASSES.index("sister stack")
-SLIPPED = 0.25  # log error of a peak
+COVERED = 0.90
+FEWEST_SOURCES = 3  # from which on leaving one out says how wide the others' widths must be
+SLIPPED = 0.6  # log error of a peak
+# What the score is charged for a width that is added for some runs only, per log standard deviation: of two
+# ways to hold the same sources the one that tells fewer classes apart.
+CHARGE = 0.002
+SHARE, OWN, NEW_GPU, NEW_STACK, MIXTURE, UNMEASURED = range(6)
+START = (0.5, 0.1, 0.05, 0.05, 0.15, 0.05)
+LOWEST, HIGHEST = 1e-3, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,51 +90,71 @@ class Widths:
         return total
 
 
-def _weights(source: NDArray[np.str_]) -> tuple[FloatArray, float]:
-    """(weights by which every source counts the same, rows they are worth)."""
+def _weights(source: NDArray[np.str_]) -> FloatArray:
+    """Weights by which every source counts the same, [N]."""
     _, place, counts = np.unique(source, return_inverse=True, return_counts=True)
-    return 1.0 / counts[place], float(np.minimum(counts, ROWS).sum())
+    weights: FloatArray = 1.0 / counts[place]
+    return weights
 
 
-def conformal_residual(log_error: FloatArray, factors_sigma: FloatArray, source: NDArray[np.str_]) -> float:
-    """The least residual under which 90 % of the rows lie inside, every source the same weight.
+def interval_score(log_error: FloatArray, half_width: FloatArray) -> FloatArray:
+    """Scores of 90 % intervals of logarithms, [N]: the width, and 20 times what an error is beyond."""
+    beyond = np.maximum(np.abs(log_error) - half_width, 0.0)
+    scores: FloatArray = 2.0 * half_width + 2.0 / (1.0 - COVERED) * beyond
+    return scores
 
-    Split conformal prediction with a scaled score (Lei et al., JASA 2018): the share asked for is
-    ceil(0.9 (n + 1)) / n of n effective rows, so that a row not seen is inside in 90 % of the cases.
+
+def _sigma(at: FloatArray, errors: Errors) -> FloatArray:
+    """Log standard deviations [N] under the six numbers `at`."""
+    own = at[OWN] ** 2 + np.where(errors.novelty >= 1, at[NEW_GPU] ** 2, 0.0)
+    own = own + np.where(errors.novelty >= SISTERS, at[NEW_STACK] ** 2, 0.0)
+    own = own + np.where(errors.mixture, at[MIXTURE] ** 2, 0.0)
+    own = own + np.where(errors.measured, 0.0, at[UNMEASURED] ** 2)
+    total: FloatArray = np.sqrt((min(at[SHARE], 1.0) * errors.factors_sigma) ** 2 + own)
+    return total
+
+
+def sharpest(errors: Errors) -> FloatArray:
+    """The six numbers of the least mean interval score: share of factors, then log standard deviations.
+
+    Of a known stack, and what is added for a new GPU under it, for a stack never fitted, for a mixture, for a
+    GPU kind without kernel tables. Nelder-Mead on logarithms from one start: the same on every machine.
     """
-    highest = float(np.abs(log_error).max()) / Z90
-    return _least(lambda one: np.hypot(factors_sigma, one), highest, log_error, source)
+    weights = _weights(errors.source)
+    weights = weights / weights.sum()
+    bounds = [(math.log(LOWEST), math.log(HIGHEST))] * len(START)
+
+    def loss(logs: FloatArray) -> float:
+        at = np.exp(logs)
+        score = float(weights @ interval_score(errors.log_error, Z90 * _sigma(at, errors)))
+        return score + CHARGE * float(at[NEW_GPU:].sum())
+
+    options = {"maxiter": 1000, "xatol": 1e-3, "fatol": 1e-6}
+    found = minimize(loss, np.log(START), method="Nelder-Mead", bounds=bounds, options=options)
+    answer: FloatArray = np.exp(found.x)
+    return answer
 
 
-def conformal_share(
-    log_error: FloatArray, factors_sigma: FloatArray, residual: float, source: NDArray[np.str_]
-) -> float:
-    """The least multiple, at most 1, of the factors' standard deviations that holds 90 % of the rows inside.
+def factor_needed(errors: Errors) -> float:
+    """The least factor, at least 1, on widths made without a source with which 90 % of its rows lie inside.
 
-    Errors of the parameters of stacks are priors' as much as fits': a class of runs may show that they are
-    too wide.
+    Conformal prediction with scaled scores (Lei et al., JASA 2018), every source left out once. Without the
+    correction for few sources, which asks for the widest of all: its intervals score worse than those of
+    twice as many misses.
     """
-    return _least(lambda one: np.hypot(one * factors_sigma, residual), 1.0, log_error, source)
-
-
-def _least(
-    sigma_at: Callable[[float], FloatArray], highest: float, log_error: FloatArray, source: NDArray[np.str_]
-) -> float:
-    """The least number up to `highest` at which the sigmas [N] hold the share of rows asked for inside."""
-    weights, n = _weights(source)
-    share = min(math.ceil(COVERED * (n + 1)) / n, 1.0)
-
-    def holds(number: float) -> bool:
-        within = np.abs(log_error) <= Z90 * sigma_at(number) * (1 + 1e-12)
-        return float(weights[within].sum() / weights.sum()) >= share - 1e-12
-
-    low, high = 0.0, highest
-    if holds(low):
-        return low
-    while high - low > 1e-5:
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    names = np.unique(errors.source)
+    if len(names) < FEWEST_SOURCES:
+        return 1.0
+    score = np.zeros(len(errors.source))
+    for name in names.tolist():
+        own = errors.source == name
+        mine = errors.take(own, errors.memory_source == name)
+        score[own] = np.abs(mine.log_error) / (Z90 * _sigma(sharpest(errors.without(name)), mine))
+    weights = _weights(errors.source)
+    order = np.argsort(score, kind="stable")
+    heap = np.cumsum(weights[order]) / weights.sum()
+    place = min(int(np.searchsorted(heap, COVERED - 1e-9)), len(score) - 1)
+    return max(float(score[order[place]]), 1.0)
 
 
 def plan_spread(log_error: FloatArray, source: NDArray[np.str_]) -> float:
@@ -154,20 +176,6 @@ def between_sources(log_error: FloatArray, source: NDArray[np.str_]) -> float:
     return float(np.sqrt((clipped**2).mean()))
 
 
-def beside_dense(errors: Errors) -> float:
-    """Log standard deviation of what mixtures of an unseen stack add, shrunk to `MIXTURE`.
-
-    Each source's median error of mixtures beside that of its dense models, if it has any.
-    """
-    squares = MIXTURE_SOURCES * MIXTURE**2
-    found = np.unique(errors.source[errors.mixture])
-    for name in found:
-        own = errors.source == name
-        mixed, dense = errors.log_error[own & errors.mixture], errors.log_error[own & ~errors.mixture]
-        squares += float(np.median(mixed) - (np.median(dense) if len(dense) else 0.0)) ** 2
-    return math.sqrt(squares / (MIXTURE_SOURCES + len(found)))
-
-
 def memory_residual(log_error: FloatArray, source: NDArray[np.str_]) -> float:
     """Log standard deviation of peaks whose upper 95 % point covers what was measured.
 
@@ -177,7 +185,7 @@ def memory_residual(log_error: FloatArray, source: NDArray[np.str_]) -> float:
     """
     if not len(log_error):
         return 0.0
-    weights, _ = _weights(source)
+    weights = _weights(source)
     kept = np.clip(log_error, -SLIPPED, SLIPPED)
     order = np.argsort(kept, kind="stable")
     heap = np.cumsum(weights[order])
@@ -186,55 +194,20 @@ def memory_residual(log_error: FloatArray, source: NDArray[np.str_]) -> float:
     return max(float(kept[order[at]]) / Z90, size)
 
 
-def calibrate(errors: Errors) -> Widths:
-    """Residuals by novelty, of dense models on measured GPU kinds; then what other kinds and mixtures add.
+def calibrate(errors: Errors, factor: float | None = None) -> Widths:
+    """Widths from errors of sources that nothing was fitted to; `factor` where it is known already.
 
-    A class seen in fewer than three sources, or in few rows, borrows those of the classes that know less (of
-    the last: all), and no residual is less than that of a class that knows more. Where enough whole sources
-    were left out of a class, they must be held by themselves, too: stacks left out are seen in other rows of
-    the same machine. Mixtures of sister and new stacks are a class of their own.
+    The factor widens residuals and the share of factors alike, which is at most 1.
     """
-    plain = errors.measured & ~errors.mixture
-    whole = np.ones(len(plain), bool) if errors.whole is None else errors.whole
-
-    def residual(use: NDArray[np.bool_], sigma: FloatArray) -> float:
-        return conformal_residual(errors.log_error[use], sigma[use], errors.source[use])
-
-    def enough(use: NDArray[np.bool_]) -> bool:
-        return len(np.unique(errors.source[use])) >= FEWEST_SOURCES and int(use.sum()) >= FEWEST_ROWS
-
-    def share(use: NDArray[np.bool_], beside: float) -> float:
-        """Of the errors of factors; k sources are believed k / (k + 1) against them."""
-        error, sigma, source = errors.log_error[use], errors.factors_sigma[use], errors.source[use]
-        believed = 1.0 - 1.0 / (1.0 + len(np.unique(source)))
-        return 1.0 - believed * (1.0 - conformal_share(error, sigma, beside, source))
-
-    def between(use: NDArray[np.bool_]) -> float:
-        return between_sources(errors.log_error[use], errors.source[use])
-
-    found: list[float] = []
-    shares: list[float] = []
-    shared: list[float] = []
-    for number in range(len(CLASSES)):
-        own = plain & (errors.novelty == number)
-        if not enough(own):
-            own = plain & (errors.novelty >= number)
-        if not enough(own):
-            own = np.ones(len(plain), bool)
-        of = [own, own & whole] if enough(own & whole) else [own]
-        found.append(max(*(residual(one, errors.factors_sigma) for one in of), *found[-1:], 0.0))
-        shares.append(max(share(one, found[-1]) for one in of))
-        shared.append(max(*(between(one) for one in of), *shared[-1:], 0.0))
-    none = (0.0,) * len(CLASSES)
-    widths = Widths(tuple(found), tuple(shares), tuple(shared), 0.0, none, 0.0, 0.0, 0.0)
-    dense = ~errors.measured & ~errors.mixture
-    unmeasured = residual(dense, widths.sigma(errors)) if dense.any() else 0.0
-    widths = replace(widths, unmeasured=unmeasured)
-    mixture = residual(errors.mixture, widths.sigma(errors)) if errors.mixture.any() else 0.0
-    unseen = max(mixture, beside_dense(errors))
-    return replace(
-        widths,
-        mixture=tuple(unseen if number >= SISTERS else mixture for number in range(len(CLASSES))),
+    at = sharpest(errors) * (factor_needed(errors) if factor is None else factor)
+    residual = np.sqrt(np.cumsum([at[OWN] ** 2, at[NEW_GPU] ** 2, at[NEW_STACK] ** 2, 0.0]))
+    shared = [between_sources(errors.log_error, errors.source)] * len(CLASSES)
+    return Widths(
+        residual=tuple(residual.tolist()),
+        share=(min(float(at[SHARE]), 1.0),) * len(CLASSES),
+        source=tuple(min(one, own) for one, own in zip(shared, residual.tolist(), strict=True)),
+        unmeasured=float(at[UNMEASURED]),
+        mixture=(float(at[MIXTURE]),) * len(CLASSES),
         plan=plan_spread(errors.log_error, errors.source),
         memory=memory_residual(errors.memory, errors.memory_source),
         memory_unfitted=memory_residual(errors.unfitted, errors.memory_source),

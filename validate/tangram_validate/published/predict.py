@@ -43,7 +43,7 @@ class Prediction:
     reserved_bytes: float  # what the allocator holds for them
     device_bytes: float  # and what driver, libraries and communication hold beside it
     capacity_bytes: float
-    fits: bool
+    fits: bool  # in one of the ways at least that the run may have been laid out
     recompute: str  # as stated, or the likeliest kind
     measured: bool  # times rest on measurements of this GPU kind or chip, not on its family
     parts: StepParts
@@ -160,7 +160,7 @@ class Predictor:
             reserved_bytes=step.reserved_bytes(fullest),
             device_bytes=step.peak_bytes(fullest),
             capacity_bytes=step.capacity_bytes(fullest),
-            fits=step.fits(),
+            fits=any(one.step.fits() for one in found),
             recompute=likeliest.name,
             measured=doubt.residual.gpu_measured,
             parts=parts_of(step, lowering, float(np.exp(logs[0]))),

@@ -1,5 +1,6 @@
 """Software stacks: the name under which hwdb/efficiency keeps what a framework of some date costs."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -19,13 +20,14 @@ _STACKS = {
     "ddp": "pytorch",
     "torch": "pytorch",
 }
+_BRIDGE = re.compile(r"megatron[- ]?bridge", re.IGNORECASE)
 _BEFORE_CORE = "megatron-lm"  # Megatron-LM before its kernels and overlap moved into Megatron-Core
 _CORE_SINCE = 2023.5
 # Stacks on DeepSpeed's engine: what the host does for a kernel is the engine's.
 DEEPSPEED = ("amp", "deepspeed", "megatron-deepspeed", "sailor")
 # Stacks grown from one code base, or on one engine: where one of them has no runs, its sisters speak for it.
 LINEAGES = {
-    "megatron": ("megatron-lm", "megatron", "nemo"),
+    "megatron": ("megatron-lm", "megatron", "nemo", "megatron-bridge"),
     "deepspeed": DEEPSPEED,
     "torch": ("fsdp", "pytorch", "internevo"),
     "xla": ("jax", "pax"),
@@ -36,6 +38,8 @@ def stack_of(software: Software) -> str:
     """The stack of a run, by framework and date alone; `generic` where the framework is not known."""
     if software.fork:
         return software.fork
+    if software.family == "nemo" and _BRIDGE.search(software.name):
+        return "megatron-bridge"
     if software.family == "megatron" and software.before(_CORE_SINCE):
         return _BEFORE_CORE
     return _STACKS.get(software.family, GENERIC)
