@@ -139,18 +139,21 @@ def fabric_class(text: str, gpu: Gpu) -> str:
 def usual_gbps(gpu: Gpu, link: Link, gpus_per_node: int, hwdb: Hwdb) -> tuple[float, float]:
     """(Gb/s of a node, log standard deviation) of nodes of that GPU about whose network nothing is said.
 
-    The median per GPU over the nodes of hwdb, of the same size if there are such. Cards for desktops are
-    built into machines of all sorts, of which hwdb's few say nothing: one port each.
+    The median per GPU over the providers of hwdb, nodes of the same size if there are such, with remote
+    memory access if any have it: who trains over several nodes takes the best network that a provider has.
+    Cards for desktops are built into machines of all sorts, of which hwdb's few say nothing: one port each.
     """
     if gpu.name.startswith(defaults.DESKTOP_CARDS):
         return defaults.NIC_GBPS_OF_OTHERS, UNKNOWN_SIGMA
     rows = [hwdb.row("nodes", name) for name in hwdb.node_names()]
-    rates = [
-        (int(row["gpus"]) == gpus_per_node, row.number("nic_gbps") / int(row["gpus"]))
-        for row in rows
-        if row["gpu"] == gpu.name and row["nic_gbps"]
-    ]
-    chosen = [rate for same, rate in rates if same] or [rate for _, rate in rates]
+    named = [row for row in rows if row["gpu"] == gpu.name and row["nic_gbps"]]
+    named = [row for row in named if int(row["gpus"]) == gpus_per_node] or named
+    named = [row for row in named if row.number("nic_gbps") > TCP_GBPS] or named
+    best: dict[str, float] = {}
+    for row in named:
+        rate = row.number("nic_gbps") / int(row["gpus"])
+        best[row["provider"]] = max(rate, best.get(row["provider"], 0.0))
+    chosen = list(best.values())
     if chosen:
         spread = stdev(map(log, chosen)) if len(chosen) > 1 else 0.0
         return median(chosen) * gpus_per_node, max(spread, LEAST_SIGMA)
