@@ -39,7 +39,7 @@ class Charge:
     """One item of a bill."""
 
     member: str
-    kind: str  # capital, power or rent
+    kind: str  # capital, power, hosting, or a way of RENTED
     usd_per_hour: float  # of training
     bought: bool
     basis: str  # the figures behind it, with their sources
@@ -151,6 +151,7 @@ def _member(
         charge = Charge(member.label, way, rent.value * member.nodes, member.bought, f"{way} {rent}")
         return [charge], 0.0, []
     lines, lacking = _power(member, running, prices)
+    lines += _hosting(member, prices)
     if way == "owned":
         return lines, 0.0, lacking
     capital = prices.of(member.name).capital_usd
@@ -185,6 +186,18 @@ def _power(member: Member, running: int, prices: Prices) -> tuple[list[Charge], 
     rate = costs.power_usd_per_hour(watts, economics.pue.value, economics.usd_per_kwh.value)
     basis = f"{watts / 1000:.4g} kW, PUE {economics.pue}, USD/kWh {economics.usd_per_kwh}"
     return [Charge(member.label, "power", rate, member.bought, basis)], lacking
+
+
+def _hosting(member: Member, prices: Prices) -> list[Charge]:
+    """The charge for the room of all nodes of a member, running or not; none where no fee is stated."""
+    fee = prices.economics.hosting_usd_per_kw_month
+    if fee is None or not fee.value:
+        return []
+    watts = power_w_of(member, prices) * member.nodes
+    rate = watts / 1000.0 * fee.value * 12.0 / costs.HOURS_PER_YEAR / prices.economics.utilisation.value
+    return [
+        Charge(member.label, "hosting", rate, member.bought, f"{watts / 1000:.4g} kW, a kW and month {fee}")
+    ]
 
 
 def break_even_of(member: Member, prices: Prices) -> float | None:

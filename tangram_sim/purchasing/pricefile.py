@@ -50,6 +50,7 @@ class Economics:
     amortisation_years: Figure | None = None
     pue: Figure | None = None
     usd_per_kwh: Figure | None = None
+    hosting_usd_per_kw_month: Figure | None = None  # of a kW that machines may draw, for what is not rented
     utilisation: Figure = ALWAYS
     upkeep_per_year: Figure = NO_UPKEEP
     mtbf_hours: Figure | None = None  # of one node, where the node states none
@@ -106,6 +107,7 @@ class _EconomicsIn(FilePart):
     amortisation_years: Annotated[float, Field(gt=0, le=100)] | None = None
     pue: Annotated[float, Field(ge=1, le=10)] | None = None
     usd_per_kwh: Annotated[float, Field(ge=0, le=100)] | None = None
+    hosting_usd_per_kw_month: Amount | None = None
     utilisation: Annotated[float, Field(gt=0, le=1)] | None = None
     upkeep_per_year: Annotated[float, Field(ge=0, le=10)] | None = None
     mtbf_hours: Positive | None = None

@@ -84,7 +84,7 @@ class Recommendation:
 
     def as_what_if(self) -> WhatIf:
         """The mixes as the rows of a what-if: for its documents, its report and its sensitivity analysis."""
-        rows = (self.best, *self.runner_ups)
+        rows = (self.best, *(row for row in self.runner_ups if self.reaches(row) or not self.reached))
         return WhatIf(
             self.work.model,
             self.goal.tokens,

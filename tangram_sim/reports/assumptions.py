@@ -15,6 +15,7 @@ _ECONOMICS = {
     "amortisation_years": "years until nodes are written off",
     "pue": "power drawn over power of nodes (PUE)",
     "usd_per_kwh": "USD a kWh",
+    "hosting_usd_per_kw_month": "USD a month to host a kW",
     "utilisation": "share of the time in training",
     "upkeep_per_year": "upkeep a year, share of the capital",
     "mtbf_hours": "hours between failures of a node",

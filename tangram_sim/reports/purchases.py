@@ -18,7 +18,8 @@ from tangram_sim.reports.ledger import Cell, Ledger
 from tangram_sim.reports.plan_sections import job_line, sections, simulated
 from tangram_sim.reports.question import PurchaseFigures, chosen
 from tangram_sim.reports.rounding import with_interval
-from tangram_sim.reports.verdict import answer, judged
+from tangram_sim.reports.sheet import sheet
+from tangram_sim.reports.verdict import answer, flips_of, judged
 from tangram_sim.units import percent, show_amount
 
 _UNKNOWN = "-"
@@ -60,6 +61,7 @@ def recommendation_report(study: Recommendation, found: Sensitivity | None, hwdb
             sensitivity=found,
             notes=what.notes,
             recommended=0,
+            changes=tuple(study.changes()),
         ),
         hwdb,
     )
@@ -113,6 +115,7 @@ def _report(question: PurchaseFigures, hwdb: Hwdb) -> str:
     if document is not None:
         said, job = answer(question, row, why, cited), job_line(document, ledger)
         parts.insert(0, page.verdict(judged(question, row, cited, hwdb)))
+        parts.insert(0, sheet(question, row, cited, said, flips_of(question, row, cited)))
         parts += sections(document, row.name, ledger, hwdb)
     tokens = page.figure_of(f"{show_amount(question.tokens)} tokens", (cited.tokens,))
     parts.append(_notes(question, ledger))

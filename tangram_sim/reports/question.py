@@ -28,6 +28,7 @@ class PurchaseFigures:
     sensitivity: Sensitivity | None = None
     notes: tuple[str, ...] = ()
     recommended: int | None = None  # the row that a goal chose
+    changes: tuple[str, ...] = ()  # what would change that choice
 
     @property
     def adds_to_a_fleet(self) -> bool:

@@ -35,6 +35,7 @@ _BILL_WORDS = {
     "power_w": "one {} node drew {} {} W",
     "mtbf_hours": "one {} node ran {} {} hours between failures",
     "usd_per_kwh": "{}a kWh cost {} {}",
+    "hosting_usd_per_kw_month": "{}hosting a kW cost {} {} a month",
     "pue": "{}the PUE were {} {}",
     "utilisation": "{}the share of time in training were {} {}",
     "amortisation_years": "{}nodes were written off in {} {} years",
@@ -164,6 +165,17 @@ def _compared(one: WhatIfRow, other: WhatIfRow, hwdb: Hwdb) -> Comparison | None
         for document in (one.document, other.document)
     ]
     return compare(played[0], played[1])
+
+
+def flips_of(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> list[str]:
+    """What would change the decision for `row`, as HTML: of the recommendation, else of the two best."""
+    if question.changes:
+        source = (*cited.total(row),)
+        return [page.figure_of(one.replace("`", ""), source) for one in question.changes]
+    found = question.sensitivity
+    if found is None or found.best != row.name:
+        return []
+    return _flips(question, cited)
 
 
 def _flips(question: PurchaseFigures, cited: CitedFigures) -> list[str]:

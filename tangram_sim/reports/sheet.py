@@ -1,0 +1,156 @@
+"""The sheet of a report on purchases, to be signed: cash, residual value, cost per token, flips, assumptions.
+
+It stands first, holds on one printed page, and speaks of the chosen candidate alone.
+"""
+
+from collections.abc import Sequence
+
+from tangram_sim.purchasing.cash import Cash, cash_of
+from tangram_sim.purchasing.goal import usd_per_million_interval
+from tangram_sim.purchasing.rows import WhatIfRow
+from tangram_sim.reports import page
+from tangram_sim.reports.assumptions import keys_in_words
+from tangram_sim.reports.cited import CitedFigures
+from tangram_sim.reports.ledger import Cell
+from tangram_sim.reports.question import PurchaseFigures
+from tangram_sim.reports.rounding import dollars, number, rounded, time_with_interval
+from tangram_sim.units import percent
+
+_KINDS = (
+    ("purchase", "machines bought"),
+    ("rent", "machines rented"),
+    ("energy", "electricity"),
+    ("hosting", "hosting and upkeep"),
+)
+_MOST_ASSUMED = 8
+
+
+def sheet(
+    question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures, said: str, flips: Sequence[str]
+) -> str:
+    """The sheet as HTML: `said` is the recommendation, `flips` what would change it (both HTML)."""
+    if row.document is None:
+        return ""
+    cash = cash_of(row, question.tokens, question.prices)
+    parts = [
+        f'<p class="said">{said}</p>',
+        _split(row, cash, cited),
+        _key_figures(question, row, cash, cited),
+    ]
+    parts.append(_months(row, cash, cited))
+    if flips:
+        parts.append("<h3>What would change this decision</h3>")
+        parts.append("<ul>" + "".join(f"<li>{flip}</li>" for flip in flips) + "</ul>")
+    parts.append(_assumed(question, row, cited))
+    parts.append('<p class="sign"><span>Decided by</span><span>Date</span><span>Signature</span></p>')
+    return f'<section class="sheet"><h2>For decision</h2>\n{"".join(parts)}\n</section>'
+
+
+def _missing(row: WhatIfRow, kind: str) -> bool:
+    """Whether money of a kind is spent, but the price file does not say how much."""
+    figures = " ".join(row.bill.missing)
+    wanted = {"purchase": "capital_usd", "rent": "rent_usd", "energy": "usd_per_kwh"}
+    return kind in wanted and wanted[kind] in figures
+
+
+def _usd(value: float) -> str:
+    return dollars(value) if value else "$0"
+
+
+def _split(row: WhatIfRow, cash: Cash, cited: CitedFigures) -> str:
+    """What is paid until the tokens are trained, by what for."""
+    paid = cited.bill(row)
+    lines = []
+    for kind, words in _KINDS:
+        value = getattr(cash.total, kind)
+        missing = _missing(row, kind)
+        share = percent(value / cash.total.total) if cash.total.total else "-"
+        if kind == "energy" and not value and cash.total.rent and not missing:
+            lines.append([Cell(words), Cell("in the rent"), Cell("-")])
+        else:
+            text = "not stated" if missing else _usd(value)
+            lines.append([Cell(words), Cell(text, paid, value), Cell(share, paid, value)])
+    unknown = any(_missing(row, kind) for kind, _ in _KINDS)
+    whole = f"{'at least ' if unknown else ''}{_usd(cash.total.total)}"
+    total = (*cited.total(row),)
+    lines.append([Cell("total outlay"), Cell(whole, total, cash.total.total), Cell("100 %", total, 1.0)])
+    table = page.table("outlay", ("paid for", "USD", "share"), lines, len(lines) - 1, names=(0,))
+    return f"<h3>Total outlay until the tokens are trained</h3>{table}"
+
+
+def _key_figures(question: PurchaseFigures, row: WhatIfRow, cash: Cash, cited: CitedFigures) -> str:
+    """Time, residual value, cost per token, power: one line each."""
+    total, time = cited.total(row), cited.time(row)
+    found = row.throughput
+    long = time_with_interval(
+        row.days_to_train,
+        row.days_to_train * found.tokens_per_s / found.high,
+        row.days_to_train * found.tokens_per_s / found.low,
+    )
+    lines = [("What", page.name(_machines(row))), ("Time to train", page.figure_of(long, time))]
+    if row.usd_per_million_tokens is not None:
+        low, high = usd_per_million_interval(row)
+        words = (
+            f"{dollars(row.usd_per_million_tokens)} ({number(rounded(low))} to {number(rounded(high))}, 90 % "
+            "interval)"
+        )
+        lines.append(("Cost of a million tokens", page.figure_of(words, (*total, cited.formula("million")))))
+    if row.usd_to_train is not None and row.bill.outlay_usd:
+        words = f"{dollars(row.usd_to_train)}, machines written off over their life"
+        lines.append(("Cost of the run", page.figure_of(words, total)))
+    if cash.residual_usd is None:
+        lines.append(("Residual value at the end", "not stated: give amortisation_years"))
+    elif cash.residual_usd:
+        net = f"{dollars(cash.residual_usd)}; net of it {dollars(cash.total.total - cash.residual_usd)}"
+        basis = (*cited.bill(row), *cited.economics("amortisation_years"))
+        lines.append(("Residual value at the end", page.figure_of(f"{net} (straight line)", basis)))
+    else:
+        lines.append(("Residual value at the end", "none: nothing is bought"))
+    pue = question.prices.economics.pue
+    power = row.power_w / 1000.0 * (pue.value if pue else 1.0)
+    words = f"{number(rounded(power))} kW" + (" at the meter, with PUE" if pue else ", without PUE")
+    lines.append(("Power of the nodes that run", page.figure_of(words, cited.power(row))))
+    if row.goodput is not None:
+        share = page.figure_of(f"{percent(row.goodput.fraction, 1)} of the time", cited.rate(row))
+        lines.append(("Useful under failures", share))
+    return "<dl>" + "".join(f"<dt>{head}</dt><dd>{text}</dd>" for head, text in lines) + "</dl>"
+
+
+def _machines(row: WhatIfRow) -> str:
+    """What is bought or rented, or stands, in words: nodes, and the GPUs in each."""
+    new = [member for member in row.fleet.members if member.bought]
+    return "; ".join(
+        f"{member.nodes} {'node' if member.nodes == 1 else 'nodes'} {member.name or member.label}, "
+        f"{member.node.gpus} x {member.node.gpu.name} each"
+        for member in (new or row.fleet.members)
+    )
+
+
+def _months(row: WhatIfRow, cash: Cash, cited: CitedFigures) -> str:
+    """Cash by month."""
+    sources = cited.total(row)
+    kinds = [(kind, words) for kind, words in _KINDS if any(getattr(paid, kind) for _, paid in cash.months)]
+    lines, sofar = [], 0.0
+    for label, paid in cash.months:
+        sofar += paid.total
+        figures = [getattr(paid, kind) for kind, _ in kinds]
+        cells = [Cell(_usd(value), sources, value) for value in (*figures, paid.total, sofar)]
+        lines.append([Cell(label), *cells])
+    heads = ("cash out", *(words for _, words in kinds), "month", "so far")
+    return f"<h3>Cash by month</h3>{page.table('cash', heads, lines, names=(0,))}"
+
+
+def _assumed(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> str:
+    """What the figures rest on: every charge of the chosen candidate, what holds for all nodes."""
+    lines = [f"{charge.member.removeprefix('+')}: {charge.basis}" for charge in row.bill.charges]
+    economics = question.prices.economics
+    for name in economics.__dataclass_fields__:
+        figure = getattr(economics, name)
+        if figure is not None and not str(figure.source).endswith(("trains all the time", "none")):
+            lines.append(f"{keys_in_words(f'economics.{name}')}: {figure}")
+    kept = list(dict.fromkeys(lines))
+    source = (*cited.bill(row), *cited.rate(row))
+    items = "".join(f"<li>{page.figure_of(line, source)}</li>" for line in kept[:_MOST_ASSUMED])
+    more = len(kept) - _MOST_ASSUMED
+    rest = f"<li>{page.figure_of(f'{more} more: see the notes', source)}</li>" if more > 0 else ""
+    return f"<h3>What was assumed</h3><ul>{items}{rest}</ul>"

@@ -1,0 +1,67 @@
+"""The sheet to be signed: money adds up, months add up, and every purchase report begins with it."""
+
+from dataclasses import replace
+
+import pytest
+
+from tangram_sim.hwdb.prices import Figure
+from tangram_sim.purchasing.cash import MONTH_DAYS, cash_of
+from tangram_sim.purchasing.pricefile import Economics, Prices
+from tangram_sim.reports.purchases import what_if_report
+from tests.unit.reports.test_report import HWDB, hangs_on, study
+
+__all__ = ["hangs_on", "study"]  # fixtures
+
+
+def test_payments_by_month_add_up_to_the_total(study):
+    for row in study.rows:
+        for tokens in (study.tokens, study.tokens * 300):
+            longer = replace(row, days_to_train=row.days_to_train * tokens / study.tokens)
+            cash = cash_of(longer, tokens, study.prices)
+            for kind in ("purchase", "rent", "energy", "hosting"):
+                paid = sum(getattr(payment, kind) for _, payment in cash.months)
+                assert paid == pytest.approx(getattr(cash.total, kind))
+            assert len(cash.months) <= 13 and cash.total.total >= 0
+
+
+def test_a_run_longer_than_a_year_ends_with_what_is_later(study):
+    row = replace(study.rows[0], days_to_train=20 * MONTH_DAYS)
+    labels = [label for label, _ in cash_of(row, study.tokens, study.prices).months]
+    assert labels[:2] == ["month 1", "month 2"] and labels[-1] == "later" and len(labels) == 13
+
+
+def test_machines_lose_their_price_in_a_straight_line(study):
+    row = next(row for row in study.rows if row.bill.outlay_usd)
+    economics = study.prices.economics
+    outlay, years = row.bill.outlay_usd, economics.amortisation_years.value
+    for share in (0.0, 0.5, 1.0, 2.0):
+        aged = replace(row, days_to_train=share * years * 365.25)
+        found = cash_of(aged, study.tokens, study.prices).residual_usd
+        assert found == pytest.approx(outlay * max(0.0, 1.0 - share))
+    unknown = Prices(study.prices.nodes, Economics())
+    assert cash_of(row, study.tokens, unknown).residual_usd is None
+
+
+def test_hosting_is_a_charge_of_what_is_not_rented(study):
+    from tangram_sim.purchasing.billing import bill
+
+    fee = replace(study.prices.economics, hosting_usd_per_kw_month=Figure(150.0, "contract", "2026-11-01"))
+    prices = replace(study.prices, economics=fee)
+    for row in study.rows:
+        running = [use.nodes_used for use in row.uses]
+        charged = bill(row.fleet.members, running, prices, study.terms)
+        plain = bill(row.fleet.members, running, study.prices, study.terms)
+        hosted = [charge for charge in charged.charges if charge.kind == "hosting"]
+        more = charged.usd_per_hour - plain.usd_per_hour
+        assert sum(charge.usd_per_hour for charge in hosted) == pytest.approx(more)
+
+
+def test_a_report_begins_with_the_sheet_and_its_money(study, hangs_on):
+    text = what_if_report(study, hangs_on, HWDB)
+    sheet = text[text.index('<section class="sheet">') : text.index("</section>")]
+    for words in (
+        "For decision", "Total outlay until the tokens are trained", "Cash by month", "What was assumed",
+        "Residual value at the end", "Cost of a million tokens", "90 % interval", "Signature",
+    ):  # fmt: skip
+        assert words in sheet
+    assert text.index('class="sheet"') < text.index("Candidates")
