@@ -5,7 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
-from tangram_sim.export import deepspeed, flagscale, launch, megatron, rankmap, schedule_csv, torchtitan
+from tangram_sim.export import (
+    deepspeed,
+    flagscale,
+    folder,
+    launch,
+    megatron,
+    rankmap,
+    schedule_csv,
+    torchtitan,
+)
 from tangram_sim.export.uniform import CannotExportError, require
 from tangram_sim.planners.uniform.framework_models import model_objections
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, Framework, framework_named
@@ -101,9 +110,13 @@ def _same(found: object, given: object, what: str) -> None:
 
 
 def _started(
-    plan: Plan, ranks: tuple[int, ...], program: launch.StartedProgram = launch.BARE
-) -> tuple[str, list[str]]:
-    """(launch script, notes to the user)."""
+    plan: Plan,
+    ranks: tuple[int, ...],
+    to: str,
+    version: str = "",
+    program: launch.StartedProgram = launch.BARE,
+) -> tuple[dict[str, str], list[str]]:
+    """(launch script and what stands beside it, notes to the user)."""
     text = launch.write(ranks, plan.cluster, _what(plan), program)
     found = launch.read(text, plan.cluster)
     _same(found, ranks, launch.FILE)
@@ -116,7 +129,7 @@ def _started(
         )
     if len(ranks) < plan.cluster.gpus:
         notes.append(f"{plan.cluster.gpus - len(ranks)} GPUs of the cluster stay idle")
-    return text, notes
+    return {launch.FILE: text, **folder.files(to, version, ranks, plan.cluster, _what(plan))}, notes
 
 
 def _rankmap(plan: Plan, _: Wanted = ANY_VERSION) -> Exported:
@@ -126,9 +139,9 @@ def _rankmap(plan: Plan, _: Wanted = ANY_VERSION) -> Exported:
 
 
 def _torchrun(plan: Plan, _: Wanted) -> Exported:
-    text, notes = _started(plan, rankmap.gpus_in_order(plan))
+    files, notes = _started(plan, rankmap.gpus_in_order(plan), "torchrun")
     notes.insert(0, f"torchrun starts processes; what each does is in {rankmap.FILE}, for your program")
-    return Exported({launch.FILE: text, **_rankmap(plan).files}, tuple(notes))
+    return Exported({**files, **_rankmap(plan).files}, tuple(notes))
 
 
 def _pooled(
@@ -136,24 +149,25 @@ def _pooled(
     uniform: UniformPlan,
     files: dict[str, str],
     notes: list[str],
+    framework: Framework,
     program: launch.StartedProgram = launch.BARE,
 ) -> Exported:
     """The framework's files together with the launch script that gives each rank its GPU."""
-    text, more = _started(plan, uniform.shape.ranks, program)
+    started, more = _started(plan, uniform.shape.ranks, framework.name, framework.version, program)
     if len(plan.pipelines) > 1 and uniform.zero_stage:
         notes.append(
             "equal pipelines became data parallelism: states are sharded over all of them, wider than planned"
         )
-    return Exported({**files, launch.FILE: text}, (*notes, *more))
+    return Exported({**files, **started}, (*notes, *more))
 
 
 def _megatron(plan: Plan, wanted: Wanted) -> Exported:
-    _, differences = _framework(plan, "megatron", wanted)
+    framework, differences = _framework(plan, "megatron", wanted)
     uniform = uniform_view(plan)
     text, notes = megatron.write(uniform)
     _same(megatron.read(text, uniform.shape.ranks), uniform.shape, megatron.FILE)
     program = launch.StartedProgram(tuple(shlex.split(text)), megatron.environment(uniform))
-    return _pooled(plan, uniform, {megatron.FILE: text}, differences + notes, program)
+    return _pooled(plan, uniform, {megatron.FILE: text}, differences + notes, framework, program)
 
 
 def _torchtitan(plan: Plan, wanted: Wanted) -> Exported:
@@ -161,16 +175,16 @@ def _torchtitan(plan: Plan, wanted: Wanted) -> Exported:
     uniform = uniform_view(plan)
     files, arguments, notes = torchtitan.write(framework, uniform)
     _same(torchtitan.read(files, uniform.shape.ranks, plan.model.layers), uniform.shape, "TorchTitan's file")
-    return _pooled(plan, uniform, files, differences + notes, launch.StartedProgram(arguments))
+    return _pooled(plan, uniform, files, differences + notes, framework, launch.StartedProgram(arguments))
 
 
 def _deepspeed(plan: Plan, wanted: Wanted) -> Exported:
-    _framework(plan, "deepspeed", wanted)
+    framework, _ = _framework(plan, "deepspeed", wanted)
     uniform = uniform_view(plan)
     files, notes = deepspeed.write(uniform)
     found = deepspeed.read(files[deepspeed.FILE], files[deepspeed.PIPELINE_FILE], uniform.shape.ranks)
     _same(found, uniform.shape, deepspeed.FILE)
-    return _pooled(plan, uniform, files, notes)
+    return _pooled(plan, uniform, files, notes, framework)
 
 
 def _flagscale(plan: Plan, wanted: Wanted) -> Exported:
@@ -180,8 +194,9 @@ def _flagscale(plan: Plan, wanted: Wanted) -> Exported:
     _same(flagscale.same(text, plan, ranks), True, flagscale.FILE)
     ordered = any(stage.layout.tp > 1 for stage in plan.pipelines[0].stages)
     environment = (("CUDA_DEVICE_MAX_CONNECTIONS", "1"),) if ordered else ()
-    script, more = _started(plan, ranks, launch.StartedProgram(arguments, environment))
-    return Exported({flagscale.FILE: text, launch.FILE: script}, (*differences, *notes, *more))
+    program = launch.StartedProgram(arguments, environment)
+    files, more = _started(plan, ranks, "flagscale", program=program)
+    return Exported({flagscale.FILE: text, **files}, (*differences, *notes, *more))
 
 
 def _schedule(plan: Plan, _: Wanted) -> Exported:

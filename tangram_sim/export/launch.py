@@ -64,11 +64,33 @@ def split_nodes(agents: Sequence[Agent]) -> tuple[int, ...]:
 _HEAD = """\
 #!/bin/sh
 # {what}
-# On the node of each agent: MASTER_ADDR=<host of agent 0> sh {file} AGENT PROGRAM [ARGUMENTS...]
+# On the node of each agent: MASTER_ADDR=<host of agent 0> sh {file} AGENT [PROGRAM [ARGUMENTS...]]
+# Without a program: the one of settings.sh. All agents of a planned node: sh {file} node NODE [PROGRAM ...]
 # Nodes and GPUs are numbered from 0, nodes in the order of the cluster file.
 set -eu
-{check}agent=${{1:?give the number of an agent, 0 to {last}}}
+{check}agent=${{1:?give the number of an agent, 0 to {last}, or node and the number of a node}}
 shift
+if [ "$agent" = node ]; then
+  node=${{1:?give the number of a node}}
+  shift
+  case "$node" in
+{nodes}  *) echo "node $node: the plan runs nothing on it" >&2; exit 2 ;;
+  esac
+  started=
+  for one in $agents; do
+    sh "$0" "$one" "$@" &
+    started="$started $!"
+  done
+  failed=0
+  for one in $started; do wait "$one" || failed=$?; done
+  exit "$failed"
+fi
+if [ "$#" = 0 ]; then
+  cd -- "$(dirname -- "$0")"
+  . ./settings.sh
+  PYTHONPATH=$PWD${{PYTHONPATH:+:$PYTHONPATH}}
+  export PYTHONPATH
+fi
 {planned}case "$agent" in
 """
 _PLANNED = """\
@@ -133,7 +155,11 @@ def write(ranks: Sequence[int], cluster: Cluster, what: str, program: StartedPro
     planned = "".join(f"export {name}={word(value)}\n" for name, value in program.environment)
     if program.arguments:
         planned += _PLANNED.format(words=_folded(program.arguments))
-    head = _HEAD.format(what=comment(what), file=FILE, last=last, check=check, planned=planned)
+    numbers: dict[int, list[int]] = {}
+    for number, agent in enumerate(agents):
+        numbers.setdefault(agent.node, []).append(number)
+    nodes = "".join(f"  {node}) agents={word(' '.join(map(str, own)))} ;;\n" for node, own in numbers.items())
+    head = _HEAD.format(what=comment(what), file=FILE, last=last, check=check, planned=planned, nodes=nodes)
     return "".join([head, *lines, _TAIL.format(last=last)])
 
 

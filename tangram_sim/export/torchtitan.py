@@ -124,6 +124,7 @@ _RECIPE = '''\
 """The planned run as TorchTitan 0.3.0 reads it: `--module {recipe} --config {function}`."""
 
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+from torchtitan.components.optimizer import default_adamw
 from torchtitan.config import ParallelismConfig, TrainingConfig
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 from torchtitan.models.common.config_utils import decoder_vocab_size
@@ -133,15 +134,17 @@ from torchtitan.trainer import Trainer
 
 TRAINING = {training}
 PARALLELISM = {parallelism}
+LEARNING_RATE = 3e-4
 
 
 def {function}() -> Trainer.Config:
-    """A run of {module} {name}; data, tokenizer and learning rate are those of `{base}`."""
+    """A run of {module} {name}; data and tokenizer are those of `{base}`."""
     config = {base}()
     config.model_spec = model_registry("{name}")
     config.loss = ChunkedLossWrapper.Config(
         loss_fn=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))
     )
+    config.optimizer = default_adamw(lr=LEARNING_RATE)
     config.training = TrainingConfig(**TRAINING, steps=config.training.steps)
     config.parallelism = ParallelismConfig(**PARALLELISM)
     config.activation_checkpoint = {checkpoint}

@@ -22,6 +22,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z{]")
 COMMANDS = re.compile(r"`[^`]*--[^`]*`")
 OTHERS = {  # who writes or quotes options of other programs
     "export/flagscale.py",
+    "export/folder.py",
     "export/launch.py",
     "export/megatron.py",
     "export/megatron_model.py",

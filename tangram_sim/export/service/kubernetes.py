@@ -66,12 +66,20 @@ def _label(number: int, group: ServedGroup) -> str:
     return f"g{number}-" + re.sub(r"[^a-z0-9]+", "-", group.name.lower()).strip("-")[:50].strip("-")
 
 
+def node_selector(kind: str) -> dict[str, str]:
+    """The label of nodes that hold a kind of GPU: of GPU feature discovery, or the user's own."""
+    return {_PRODUCT: _PRODUCTS[kind]} if kind in _PRODUCTS else {_OWN: label(kind)}
+
+
+def gpu_resource(kind: str) -> str:
+    """What a pod asks for to get GPUs of a kind."""
+    return "amd.com/gpu" if kind.startswith("MI") else "nvidia.com/gpu"
+
+
 def _deployment(
     engine: str, number: int, group: ServedGroup, environment: dict[str, str], arguments: list[str]
 ) -> dict[str, Any]:
     name, kind = _label(number, group), group.kinds[0]
-    selector = {_PRODUCT: _PRODUCTS[kind]} if kind in _PRODUCTS else {_OWN: label(kind)}
-    vendor = "amd.com/gpu" if kind.startswith("MI") else "nvidia.com/gpu"
     container = {
         "name": engine,
         "image": ENGINES[engine].image,
@@ -79,7 +87,7 @@ def _deployment(
         "args": arguments[1:],
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "ports": [{"containerPort": PORT}],
-        "resources": {"limits": {vendor: group.gpus}},
+        "resources": {"limits": {gpu_resource(kind): group.gpus}},
         "readinessProbe": {"httpGet": {"path": "/health", "port": PORT}, "periodSeconds": 10},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
     }
@@ -101,7 +109,7 @@ def _deployment(
             "template": {
                 "metadata": {"labels": {"app": name}},
                 "spec": {
-                    "nodeSelector": selector,
+                    "nodeSelector": node_selector(kind),
                     "containers": [container],
                     "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
                 },

@@ -49,7 +49,18 @@ PRINTABLE = {
     "glob": "* ? [a]",
     "template": "{file} {0} %s",
 }
-STUBS = ("torchrun", "vllm", "python3", "python", "trtllm-serve", "nvidia-smi", "deepspeed")
+STUBS = (
+    "sbatch",
+    "srun",
+    "scontrol",
+    "torchrun",
+    "vllm",
+    "python3",
+    "python",
+    "trtllm-serve",
+    "nvidia-smi",
+    "deepspeed",
+)
 
 
 def run_in(folder: Path, script: str, *words: str) -> subprocess.CompletedProcess[str]:
