@@ -12,7 +12,7 @@ INSTALL := $(PIP) --editable
 ASKED := import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")
 ADD = $(BIN)/python -c '$(ASKED)' $(1) | $(PIP) --requirement /dev/stdin
 
-.PHONY: accuracy everything fuzz help mutants plan test test-all test-every test-testbed test-torch validate validate-full validate-gpu lint bench docs site examples calibrate calibrate-check readme clean
+.PHONY: accuracy everything fuzz help mutants plan test test-all test-every test-frameworks test-testbed test-torch validate validate-full validate-gpu lint bench docs site examples calibrate calibrate-check readme clean
 # One pip at a time in one environment, also under `make -j`; pytest spreads files over the cores by itself: what a file
 # works out once serves all of its tests, and long files come first (tests/conftest.py).
 .NOTPARALLEL:
@@ -22,6 +22,7 @@ help:
 	@echo "make plan      a first plan: Llama 3 8B on 32 A100 and 32 H100"
 	@echo "make test      the test suite, without what takes more than a few seconds"
 	@echo "make test-all  every test, as in CI, and what needs torch"
+	@echo "make test-frameworks MEGATRON=SOURCE  exports read by the frameworks' own parsers and model builders"
 	@echo "make validate  plans run for real on an emulated cluster (root, Linux), held against predictions"
 	@echo "make validate-full  the same five times over, real kernels, one device: half an hour, on a quiet machine"
 	@echo "make validate-gpu GPU=NAME  kernels and training steps of one GPU, a few minutes"
@@ -89,6 +90,12 @@ test-torch: $(VENV)/.installed-validate
 # On shaped links where namespaces can be made (a run that fails there fails), over loopback where they cannot.
 test-testbed: $(VENV)/.installed-validate
 	$(BIN)/tangram validate testbed --suite minute --anywhere -o build/testbed-minute
+
+# Exports read by the frameworks' own parsers and built on the meta device, each in an environment of its own under
+# build/. MEGATRON: a folder with Megatron-LM's source, or a git directory that has the tag core_v0.16.1.
+MEGATRON ?=
+test-frameworks: $(VENV)/.installed-test
+	$(BIN)/python -m tests.frameworks build/frameworks $(if $(MEGATRON),--megatron $(MEGATRON))
 
 validate: $(VENV)/.installed-validate
 	$(BIN)/tangram validate testbed --suite small -o validate/results/small

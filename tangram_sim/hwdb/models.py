@@ -108,6 +108,12 @@ def _read_path(path: Path) -> Model:
     return _read(path, path.resolve().parent.name if path.name in _IN_FOLDER else path.stem)
 
 
+def hub_name(name: str) -> str:
+    """The name on the Hugging Face hub of a shipped model, or empty where its file states none."""
+    aliases = _facts(_files()[name]).get("aliases", []) if name in _files() else []
+    return next((alias for alias in aliases if "/" in alias), "")
+
+
 def is_model_name(given: str) -> bool:
     """Whether a shipped model has this name, or this alias."""
     return shipped_name(given) is not None

@@ -65,6 +65,8 @@ class ReplicaIn(_FleetPart):
     shares: list[Annotated[float, Field(ge=0)]] | None = None
     max_batched_tokens: Count | None = None
     max_sequences: Annotated[int, Field(ge=1, le=65536)] | None = None
+    # With which a replica keeps its plan's objective: what it is launched with, no limit of a simulation.
+    planned_sequences: Annotated[int, Field(ge=1, le=65536)] | None = None
     kv_blocks: Count | None = None
     recv_interval: Annotated[int, Field(ge=1, le=10**6)] | None = None
 

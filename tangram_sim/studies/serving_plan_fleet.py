@@ -1,10 +1,11 @@
 """A service plan as a fleet: what `tangram serve simulate` plays and `tangram serve export` launches."""
 
 from collections.abc import Sequence
+from math import ceil, isfinite
 from typing import Any
 
 from tangram_sim.serving_planners.offers import PricedConfiguration
-from tangram_sim.serving_planners.problem import WHOLE
+from tangram_sim.serving_planners.problem import PREFILL, WHOLE
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_question import ServiceQuestion
 
@@ -35,9 +36,25 @@ def fleet_document(
                     {"gpu": kind, "tp": tp, "layers": layers}
                     for kind, tp, layers in known[used.configuration].stages
                 ],
+                **_planned_sequences(known[used.configuration], question),
                 "usd_per_hour": used.cost_per_hour,
                 "shares": found.shares[used.configuration],
             }
             for used in found.replicas
         ],
     }
+
+
+def _planned_sequences(priced: PricedConfiguration, question: ServiceQuestion) -> dict[str, int]:
+    """Requests at once that a replica may run and keep the time per token asked for; {} without such a limit.
+
+    By Little's law: requests/s, times tokens of each, times seconds per token. More of them would make all of
+    them too slow.
+    """
+    tpot_s = question.goal.slo.tpot_s
+    if not isfinite(tpot_s) or priced.role == PREFILL:
+        return {}
+    own = [one for one in question.types if not question.several or one.model == priced.model]
+    at_once = [rps * one.output_tokens * tpot_s for rps, one in zip(priced.rps, own, strict=False)]
+    most = ceil(max(at_once, default=0.0))
+    return {"planned_sequences": most} if most >= 1 else {}

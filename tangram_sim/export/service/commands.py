@@ -28,6 +28,7 @@ class EngineFlags:
     pp: str
     seats: str
     budget: str
+    context: str
     memory: str
     dtype: str
     fp8: tuple[str, ...]
@@ -52,6 +53,7 @@ ENGINES: Mapping[str, EngineFlags] = {
         pp="--pipeline-parallel-size",
         seats="--max-num-seqs",
         budget="--max-num-batched-tokens",
+        context="--max-model-len",
         memory="--gpu-memory-utilization",
         dtype="--dtype",
         fp8=("--quantization", "fp8"),
@@ -73,6 +75,7 @@ ENGINES: Mapping[str, EngineFlags] = {
         pp="--pp-size",
         seats="--max-running-requests",
         budget="--chunked-prefill-size",
+        context="--context-length",
         memory="--mem-fraction-static",
         dtype="--dtype",
         fp8=("--quantization", "fp8"),
@@ -93,6 +96,7 @@ ENGINES: Mapping[str, EngineFlags] = {
         pp="--pp_size",
         seats="--max_batch_size",
         budget="--max_num_tokens",
+        context="--max_seq_len",
         memory="--kv_cache_free_gpu_memory_fraction",
         dtype="",
         fp8=(),
@@ -126,6 +130,8 @@ def command(group: ServedGroup, engine: str, weights: str) -> LaunchCommand:
     arguments += [flags.tp, str(group.tp), flags.pp, str(depth)]
     arguments += [flags.seats, str(group.seats), flags.budget, str(group.budget_tokens)]
     arguments += [flags.memory, f"{group.memory_fraction:g}"]
+    if group.context_tokens:
+        arguments += [flags.context, str(group.context_tokens)]
     if group.precision in _DTYPES:
         arguments += [flags.dtype, _DTYPES[group.precision]] if flags.dtype else []
     elif group.precision == "fp8" and flags.fp8:
@@ -179,7 +185,7 @@ def parsed(
     try:
         tp, depth = int(options[flags.tp]), int(options[flags.pp])
         seats, budget = int(options[flags.seats]), int(options[flags.budget])
-        memory = float(options[flags.memory])
+        memory, context = float(options[flags.memory]), int(options.get(flags.context, 0))
     except (KeyError, ValueError) as error:
         raise BadInputError(f"a flag of {engine}'s command is missing or no number: {error}") from None
     if flags.expert_degree and options.get(flags.expert_parallel, str(tp)) != str(tp):
@@ -201,6 +207,7 @@ def parsed(
         seats=seats,
         budget_tokens=budget,
         memory_fraction=memory,
+        context_tokens=context,
         expert_parallel=flags.expert_parallel in arguments,
         **known,  # type: ignore[arg-type]
     )

@@ -7,6 +7,7 @@ from tangram_sim.export.formats import Exported
 from tangram_sim.export.service import kubernetes, launch_script, router_weights
 from tangram_sim.export.service.commands import ENGINES
 from tangram_sim.export.service.groups import ServiceLaunch
+from tangram_sim.hwdb.models import hub_name
 
 KUBERNETES = "kubernetes"
 FORMATS = (*ENGINES, KUBERNETES)
@@ -21,6 +22,8 @@ def export_service(service: ServiceLaunch, to: str, weights: Mapping[str, str]) 
     if to not in FORMATS:
         raise unknown_name("format", to, FORMATS)
     models = tuple(dict.fromkeys(group.model for group in service.groups))
+    guessed = {model: hub_name(model) for model in models if model not in weights and hub_name(model)}
+    weights = guessed | dict(weights)
     for name in weights:
         if name not in models:
             raise unknown_name("model of `weights=`", name, models)
@@ -41,9 +44,18 @@ def export_service(service: ServiceLaunch, to: str, weights: Mapping[str, str]) 
         )
         notes.insert(0, words)
     notes = list(dict.fromkeys([*service.notes, *notes]))
+    limits = [group for group in service.groups if group.context_tokens]
+    if limits:
+        longest = max(group.context_tokens for group in limits)
+        notes.append(f"requests longer than {longest} tokens are refused: twice the plan's longest type")
     unplaced = [model for model in models if model not in weights]
     if unplaced:
         notes.append(
             f"weights are looked for under {', '.join(unplaced)}: give `weights=` MODEL=PATH_OR_HUB_NAME"
+        )
+    if guessed:
+        notes.append(
+            f"weights are those of {', '.join(guessed.values())} on the hub: give `weights=` "
+            "MODEL=PATH_OR_HUB_NAME for others"
         )
     return Exported({name: text, router_weights.FILE: routed}, tuple(notes))

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from tangram_sim.clusters import Gpu
 from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.uniform import CannotExportError
@@ -14,6 +16,8 @@ from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.fleet_schema import FleetIn, ReplicaIn
 from tangram_sim.serving.forward import vector_type
+
+_TOKENS = 1024  # context lengths are multiples of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,7 @@ class ServedGroup:
     seats: int
     budget_tokens: int
     memory_fraction: float
+    context_tokens: int = 0  # the longest request that is let in; 0: what the checkpoint was made for
     expert_parallel: bool = False  # experts spread over all ranks of a stage
     role: str = "both"  # or prefill, decode
 
@@ -112,6 +117,12 @@ def service_of(data: Any, hwdb: Hwdb, engine: str = "", source: str = "fleet") -
         for group in groups
         if group.precision != given.precision
     )
+    notes += tuple(
+        f"{group.name}: its KV cache is in 16 bits, not fp8 as planned: {', '.join(group.kinds)} would serve "
+        "an fp8 cache with slower attention kernels; half as many tokens fit"
+        for group in groups
+        if group.kv_precision != given.kv_precision
+    )
     return ServiceLaunch(given.engine, planned_for, groups, shares, types, notes)
 
 
@@ -137,6 +148,7 @@ def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) 
         layers = load_model(model).layers
         cuts = [round(layers * stage / one.pp) for stage in range(one.pp + 1)]
         stages = tuple((hwdb.gpu(kind).name, one.tp, end - first) for first, end in pairwise(cuts))
+    kv_precision = _cache_precision(given, [hwdb.gpu(gpu) for gpu, _, _ in stages], f"{source}: {name}")
     # Engines refuse bf16 on GPUs without it; fp16 is what the plan priced there.
     types = {vector_type(hwdb.gpu(gpu), given.precision) for gpu, _, _ in stages}
     return ServedGroup(
@@ -145,10 +157,40 @@ def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) 
         count=one.count,
         stages=stages,
         precision="fp16" if "fp16" in types else given.precision,
-        kv_precision=given.kv_precision,
-        seats=one.max_sequences or engine.max_sequences,
+        kv_precision=kv_precision,
+        seats=one.max_sequences or min(one.planned_sequences or engine.max_sequences, engine.max_sequences),
         budget_tokens=one.max_batched_tokens or engine.max_batched_tokens,
         memory_fraction=engine.memory_fraction,
+        context_tokens=_context_tokens(model, given),
         expert_parallel=one.ep > 1,
         role=one.role,
     )
+
+
+def _cache_precision(given: FleetIn, gpus: list[Gpu], where: str) -> str:
+    """The precision of the KV cache. Raises CannotExportError where fp8 was asked of GPUs without it.
+
+    On such GPUs (before Ada and Hopper) an fp8 cache takes an engine off the attention kernels that the plan
+    was priced with.
+    """
+    eight = given.kv_precision == "fp8" or (given.kv_precision == "auto" and given.precision == "fp8")
+    lacking = sorted({gpu.name for gpu in gpus if not gpu.peak_flop_per_s("fp8")})
+    if not eight or not lacking:
+        return given.kv_precision
+    if given.kv_precision == "fp8":
+        raise CannotExportError(
+            f"{where}: a KV cache in fp8 on {', '.join(lacking)}, whose attention kernels for it are not "
+            "those of the plan; plan it with a cache of 16 bits"
+        )
+    return "bf16"
+
+
+def _context_tokens(model: str, given: FleetIn) -> int:
+    """Twice the tokens of the longest type of request, in multiples of 1,024, as far as the model goes."""
+    own = [one for one in given.types if len(one) < 3 or one[2] == model]
+    longest = max((one[0] + one[1] for one in own), default=0.0)
+    if not longest:
+        return 0
+    wanted = ceil(2 * longest / _TOKENS) * _TOKENS
+    most = load_model(model).max_seq
+    return min(wanted, most) if most else wanted

@@ -1,4 +1,4 @@
-"""One command starts an exported folder, and one file says what is missing: run by a real shell with stubs."""
+"""One command starts an exported folder, and one file says what is missing: run by a real shell and stubs."""
 
 import os
 import shutil

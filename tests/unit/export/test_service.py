@@ -162,7 +162,7 @@ def test_the_verb_writes_files_and_says_what_is_missing(tmp_path: Path) -> None:
     fleet.write_text(json.dumps(FLEET))
     told = tangram("serve", "export", fleet, "--json").json
     assert told["to"] == "vllm"
-    assert "weights are looked for under llama3-70b" in told["notes"][-1]
+    assert "weights are those of meta-llama/Llama-3.1-70B on the hub" in told["notes"][-1]
     shown = tangram("serve", "export", fleet, "--to", "sglang", "-o", tmp_path / "out")
     assert shown.code == 0
     assert "planned for vllm" in shown.out
@@ -170,3 +170,28 @@ def test_the_verb_writes_files_and_says_what_is_missing(tmp_path: Path) -> None:
     for options, words in ((("--weights", "x=y"), "unknown model"), (("--weights", "x"), "give it like")):
         refused = tangram("serve", "export", fleet, *options)
         assert (refused.code, words in refused.err) == (2, True)
+
+
+def test_limits_are_those_of_the_plan_and_not_the_engines_own() -> None:
+    """Seats that keep the objective, the longest request, a name on the hub in place of our own."""
+    replica = {"gpu": "H100-SXM5-80GB", "tp": 4, "planned_sequences": 37, "shares": [1.0, 1.0]}
+    given = service({"replicas": [replica], "types": [[3000, 500], [300, 40]]})
+    found = export_service(given, "vllm", {})
+    text = found.files["launch.sh"]
+    assert "--max-num-seqs 37 " in text
+    assert "--max-model-len 7168 " in text  # twice 3,500, in thousands of 1,024
+    assert "meta-llama/Llama-3.1-70B" in text
+    assert any("longer than 7168 tokens" in note for note in found.notes)
+    assert launch_script.read(text, "vllm", given.groups) == given.groups
+    smaller = service({"replicas": [replica | {"max_sequences": 8}], "types": []})
+    assert [(group.seats, group.context_tokens) for group in smaller.groups] == [(8, 0)]
+
+
+def test_gpus_without_fp8_get_no_fp8_cache() -> None:
+    given = service()  # weights in fp8, on H100 and A100
+    assert [group.kv_precision for group in given.groups] == ["auto", "bf16"]
+    found = export_service(given, "vllm", {})
+    assert found.files["launch.sh"].count("--kv-cache-dtype fp8") == 1
+    assert any("A100-SXM4-80GB would serve an fp8 cache" in note for note in found.notes)
+    with pytest.raises(TangramError, match=r"KV cache in fp8 on A100-SXM4-80GB.*16 bits"):
+        service({"kv_precision": "fp8"})
