@@ -1,5 +1,7 @@
 """`tangram export`: writes the launch configuration of a training framework for a plan."""
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,7 @@ from tangram_sim.errors import BadInputError
 
 if TYPE_CHECKING:
     from tangram_sim.export.formats import Exported
+    from tangram_sim.training.plan import Plan
 
 To = Annotated[
     str,
@@ -29,6 +32,18 @@ Version = Annotated[
         help="Version of the framework, e.g. 0.2.2 of torchtitan.  [default: the newest known]",
     ),
 ]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check", help="Let the framework's own parser read the files first, where it is installed."
+    ),
+]
+Python = Annotated[
+    str,
+    typer.Option(
+        "--python", show_default=False, help="Interpreter that has the framework.  [default: the one running]"
+    ),
+]
 Differing = Annotated[
     bool,
     typer.Option(
@@ -41,12 +56,18 @@ Folder = Annotated[
 ]
 
 
+train_app = typer.Typer(help="Verbs of training, beside those of serving.", no_args_is_help=True)
+
+
+@train_app.command("export")
 def command(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A file written by `tangram plan -o`.")],
     to: To = "",
     output: Folder = None,
     framework_version: Version = "",
     differing: Differing = False,
+    check: Check = False,
+    python: Python = "",
     as_json: shared.AsJson = False,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
@@ -62,13 +83,23 @@ def command(
     database = shared.load_hwdb(hwdb)
     made = plan_from_document(read_plan(plan), database, str(plan))
     found = export(made, to, str(plan), version=framework_version, differing=differing)
+    if check:
+        found = replace(found, notes=(_checked(found, made, to, framework_version, python), *found.notes))
     show_files(found, to, output, as_json)
+
+
+def _checked(found: "Exported", plan: "Plan", to: str, version: str, python: str) -> str:
+    """What the framework's parser says. Raises BadInputError where there is none, CannotExportError."""
+    from tangram_sim.export.checking import check
+    from tangram_sim.planners.uniform.frameworks import FRAMEWORKS
+
+    if to not in FRAMEWORKS:
+        raise BadInputError(f"--check: {to} has no parser of its own; frameworks: {', '.join(FRAMEWORKS)}")
+    return check(found, plan, to, version, python or sys.executable)
 
 
 def show_files(found: "Exported", to: str, output: Path | None, as_json: bool) -> None:
     """Write the files into a folder or print them, with what a person should know of them."""
-    import sys
-
     from tangram_sim.datafiles import write_all
 
     if output is not None:

@@ -21,6 +21,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z{]")
 # Commands of others and our own by name, in backticks, whatever their options.
 COMMANDS = re.compile(r"`[^`]*--[^`]*`")
 OTHERS = {  # who writes or quotes options of other programs
+    "export/checking.py",
     "export/flagscale.py",
     "export/folder.py",
     "export/launch.py",
