@@ -1,6 +1,7 @@
 """Models: parameter counts against publishers and the public implementations, and the nouns' own laws."""
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -426,3 +427,16 @@ def test_mixers_and_latent_experts_weigh_what_their_publisher_says(
     model = load_model(name)
     assert model.parameters == pytest.approx(total, rel=0.01)
     assert model.active_parameters == pytest.approx(active, rel=0.07)
+
+
+STATED_OTHERWISE = {"falcon3-1b": 1.67e9}  # its model card; other names round by a third at most
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_a_size_in_the_name_of_a_shipped_model_is_its_size(name: str) -> None:
+    """Models without a published count have one in their name; copies cut to fewer layers do not."""
+    sizes = [found for word in name.split("-") if (found := re.fullmatch(r"(\d+(?:\.\d+)?)([mb])", word))]
+    if len(sizes) == 1 and not re.search(r"-\d+l$", name) and "published_parameters" not in published(name):
+        stated = float(sizes[0][1]) * {"m": 1e6, "b": 1e9}[sizes[0][2]]
+        expected = STATED_OTHERWISE.get(name, stated)
+        assert load_model(name).parameters == pytest.approx(expected, rel=0.3), name

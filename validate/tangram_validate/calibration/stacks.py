@@ -1,4 +1,4 @@
-"""Writes stacks.csv: `python -m tangram_validate.calibration.stacks RUNS OUT_DIR`.
+"""Writes stacks.csv: `python -m tangram_validate.calibration.stacks RUNS... OUT_DIR`.
 
 At most five parameters per software stack, none per run, GPU, model or source; prints how accurate they are
 on the runs they were fitted to, on configurations left out and on whole sources left out.
@@ -148,10 +148,8 @@ def parameters_table(cases: MeasuredRuns, fits: Mapping[str, Fit]) -> str:
             f"{tensor:.2f}",
             f"{data:.2f}",
         )
-        sources = len(set(cases.source[mask].tolist()))
-        rows.append(
-            [stack, str(int(mask.sum())), str(sources), *figures, ", ".join(by_kind), ", ".join(moved)]
-        )
+        sources = " ".join(sorted(set(cases.source[mask].tolist()))) if stack != GENERIC else "all"
+        rows.append([stack, str(int(mask.sum())), sources, *figures, ", ".join(by_kind), ", ".join(moved)])
     head = ("stack", "rows", "sources", "scale", "attention", "us/kernel", "tp", "dp", "by generation (rows)")
     return judge.markdown((*head, "moved from its lineage"), rows)
 
@@ -239,7 +237,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tangram_validate.calibration.stacks", description=__doc__
     )
-    parser.add_argument("runs", type=Path, metavar="RUNS.csv", help="measured training runs, one per row")
+    parser.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUNS.csv", help="measured training runs, one per row"
+    )
     parser.add_argument("out_dir", type=Path, metavar="OUT_DIR", help="gets stacks.csv; hwdb/efficiency")
     parser.add_argument("--hwdb", type=Path, action="append", default=[], help="overlay folder, repeatable")
     parser.add_argument(
@@ -253,16 +253,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--cache", type=Path, help="folder of one's own that keeps what was played")
     given = parser.parse_args(arguments)
     try:
-        table = read_table(given.runs)
+        table = [row for path in given.runs for row in read_table(path)]
         hwdb = Hwdb.load(given.hwdb)
         read = [read_run(row, hwdb, number) for number, row in enumerate(table, 1)]
         runs = sample([one for one in read if isinstance(one, Run)], given.rows)
         picked = predicted(runs, given.hwdb)
         if not picked:
-            raise BadInputError(f"{given.runs}: no row that can be predicted has a measured step time")
-        key = tables_cache.fingerprint(given.runs, given.hwdb, given.rows)
+            raise BadInputError(f"{given.runs[0]}: no row that can be predicted has a measured step time")
+        more = [path.read_text(encoding="utf-8") for path in given.runs[1:]]
+        key = tables_cache.fingerprint(given.runs[0], given.hwdb, given.rows, *more)
         answers = tables_cache.cached(given.cache, key, lambda: mixtures(picked, given.hwdb))
-        key = tables_cache.fingerprint(given.runs, [*given.hwdb, given.without], given.rows)
+        key = tables_cache.fingerprint(given.runs[0], [*given.hwdb, given.without], given.rows, *more)
         alone = tables_cache.cached(
             given.cache, key, lambda: played_without(picked, answers, given.hwdb, given.without)
         )
