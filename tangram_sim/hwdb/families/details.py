@@ -12,8 +12,8 @@ from tangram_sim.models import Block, Experts
 
 Error = Callable[[str, str], BadInputError]  # of a key and what was expected
 
-_SIGMOID = ("deepseek_v3", "glm4_moe", "glm_moe_dsa", "llama4", "minimax_m2")
-_CORRECTED = ("deepseek_v3", "glm4_moe", "glm_moe_dsa", "minimax_m2")
+_SIGMOID = ("deepseek_v3", "glm4_moe", "glm_moe_dsa", "llama4", "minimax_m2", "nemotron_h")
+_CORRECTED = ("deepseek_v3", "glm4_moe", "glm_moe_dsa", "minimax_m2", "nemotron_h")
 # Families whose files must ask for it (`norm_topk_prob`) before weights of chosen experts sum to one.
 _NOT_RENORMALISED = ("deepseek_v2", "qwen2_moe", "qwen3_moe")
 _BY_SEQUENCE = ("deepseek_v2", "deepseek_v3", "glm4_moe", "glm_moe_dsa")
@@ -29,6 +29,7 @@ _ACTIVATIONS = {
     "gpt_neox": "gelu",
     "gptj": "gelu_new",
     "nemotron": "relu2",
+    "nemotron_h": "relu2",
     "opt": "relu",
     "starcoder2": "gelu_pytorch_tanh",
 }

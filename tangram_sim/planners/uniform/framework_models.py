@@ -198,6 +198,8 @@ def _unsaid_feed_forward(model: Model) -> list[str]:
     details, found = model.details, []
     if len(dense) > 1 or len(sparse) > 1:
         found.append("feed-forwards of several widths")
+    if any(part.sent_width for part in sparse):
+        found.append("experts that are sent fewer numbers than a token has")
     if len({block.feed_forward.gated for block in model.blocks}) > 1:
         found.append("feed-forwards with gates and others without")
     gated = model.blocks[0].feed_forward.gated

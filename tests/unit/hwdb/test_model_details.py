@@ -54,6 +54,7 @@ def test_every_shipped_model_with_rotary_positions_states_its_base_and_norm_epsi
             1e-6,
             {"router_score": "softmax", "router_renormalised": False, "router_scale": 16.0},
         ),
+        ("deepseek-v3.2", 1e4, 1e-6, {"router_groups": 8, "router_scale": 2.5, "scaling_type": "yarn"}),
         ("kimi-k2.5", 5e4, 1e-5, {"router_scale": 2.827, "router_groups": 1, "router_correction": True}),
         ("minimax-m2.5", 5e6, 1e-6, {"rotary_share": 0.5, "router_correction": True}),
         ("gpt-oss-120b", 1.5e5, 1e-5, {"sinks": True, "activation_limit": 7.0, "router_correction": False}),

@@ -1,7 +1,6 @@
 """Model files: Hugging Face config.json and model.yaml, defaults, errors that name file and key."""
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -395,10 +394,3 @@ def test_any_model_file_gives_a_model_or_an_error_meant_for_people(layers: Any, 
         assert "model.yaml" in str(error)
         return
     check_model(model)
-
-
-@settings(max_examples=60, deadline=None)
-@given(name=st.text(max_size=30))
-def test_any_name_is_a_model_or_an_error_meant_for_people(name: str):
-    with suppress(TangramError):
-        assert load_model(name).layers > 0
