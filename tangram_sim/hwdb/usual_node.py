@@ -30,8 +30,8 @@ def usual_node(gpu: str, gpus: int, hwdb: Hwdb) -> UsualNode:
     premises whole ports. `gpu` is a canonical name.
     """
     rows = [hwdb.row("nodes", name) for name in hwdb.node_names()]
-    whole = [row for row in rows if row["gpu"] == gpu and not row["slice_of"]]
-    held = [row for row in whole if row.number("nic_gbps") >= _OFFICE_GBPS]
+    ported = [row for row in rows if not row["slice_of"] and row.number("nic_gbps") >= _OFFICE_GBPS]
+    held = [row for row in ported if row["gpu"] == gpu] or _siblings(ported, gpu, hwdb)
     held.sort(key=lambda row: (row.number("gpus") != gpus, row["provider"] != "onprem", -row.number("gpus")))
     if not held:
         rate = gbps_to_bytes_per_s(_PLAIN_GBPS)
@@ -42,13 +42,34 @@ def usual_node(gpu: str, gpus: int, hwdb: Hwdb) -> UsualNode:
     share = gpus / row.number("gpus")
     nics, gbps = max(1, round(row.number("nics", 1) * share)), row.number("nic_gbps")
     port_gbps = gbps / max(1, round(row.number("nics", 1)))
-    same = share == 1 and row["intra_link"] not in ("", "none")
+    same = share == 1 and row["gpu"] == gpu and row["intra_link"] not in ("", "none")
     return UsualNode(
         row["intra_link"] if same else _link(hwdb.gpu_row(gpu), gpus, hwdb),
         gbps_to_bytes_per_s(port_gbps * nics if row["provider"] == "onprem" else gbps * share),
         nics,
-        f"as {row.name}" if share == 1 else f"by the share of {row.name}",
+        f"as {row.name}, which has the same board"
+        if row["gpu"] != gpu
+        else f"as {row.name}"
+        if share == 1
+        else f"by the share of {row.name}",
     )
+
+
+def _siblings(rows: list[Row], gpu: str, hwdb: Hwdb) -> list[Row]:
+    """Machines of GPUs on the same board (architecture and form, like SXM5), whose servers are alike.
+
+    Cards for slots are in machines of every kind: they have no siblings.
+    """
+    own = hwdb.gpu_row(gpu)
+    if not own["form"].startswith(("SXM", "OAM")):
+        return []
+    board = own["architecture"], own["form"]
+
+    def same(row: Row) -> bool:
+        other = hwdb.gpu_row(row["gpu"])
+        return (other["architecture"], other["form"]) == board
+
+    return [row for row in rows if same(row)]
 
 
 def _link(row: Row, gpus: int, hwdb: Hwdb) -> str:

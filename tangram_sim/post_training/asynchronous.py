@@ -17,6 +17,7 @@ from tangram_sim.post_training.lengths import Floats, Ints
 from tangram_sim.post_training.plan import DRAIN, PARTIAL, Mode
 from tangram_sim.post_training.rollout import requests_of, speed
 from tangram_sim.post_training.workload import PostTraining
+from tangram_sim.serving.fast import FastReplica
 from tangram_sim.serving.fleet import FAST, FleetReplica, players_of
 from tangram_sim.serving.replica import ReplicaPlayer, RequestLedger
 
@@ -94,9 +95,18 @@ class _Pool:
 
     def finished_s(self) -> Floats:
         """Wall times at which groups were complete; NaN for those that are not. [groups]."""
+        found = np.full(len(self.home), np.nan)
+        own = self._own_finish_s()[: self.begun * self.samples].reshape(-1, self.samples).max(axis=1)
+        found[: self.begun] = np.where(np.isnan(own), np.nan, self.wall_s(np.nan_to_num(own, nan=0.0)))
+        return found
+
+    def _own_finish_s(self) -> Floats:
+        """Times on rollout's clock at which requests finished; NaN for those that have not. [requests]."""
+        first = self.players[0]
+        if isinstance(first, FastReplica):
+            return first.finish_s  # as it stands, where writing the whole ledger takes longer than a look
         self.write()
-        own = self.ledger.finish_s.reshape(-1, self.samples).max(axis=1)
-        return np.where(np.isnan(own), np.nan, self.wall_s(np.nan_to_num(own, nan=0.0)))
+        return self.ledger.finish_s
 
     def pause(self, wall_s: float, seconds: float, interrupts: bool) -> None:
         """Stand still from `wall_s` on; where it interrupts, running requests are prefilled again."""

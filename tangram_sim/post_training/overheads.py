@@ -28,7 +28,7 @@ class Overheads:
     gather_bytes_per_s: float = 50e9  # colocated: all weights gathered past every training rank
     broadcast_bytes_per_s: float = 20e9  # split: all weights to every rollout rank
     tensor_s: float = 0.0  # of a weight sync, for each tensor
-    sync_s: float = 0.0  # of a weight sync, once
+    sync_s: float = 0.0  # of a weight sync beside the transfer: engines stop, load and go on
     sigma: float = 0.25  # of a step whose set-up is stated
     phase_sigma: float = 0.25
     unstated_sigma: float = 0.35  # added, in squares, where lengths or layouts are assumed

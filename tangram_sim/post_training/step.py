@@ -93,7 +93,7 @@ def play_step(
     method = plan.sync_method if plan.sync_method != "auto" else GATHER if colocated else BROADCAST
     sync = sync_of(work.model, work.rollout_precision, ranks, plan.training.cluster, method, extra, hwdb)
     phases = _phases(work, training, extra)
-    phases[GENERATE], phases[SYNC] = rollout.seconds, sync.seconds
+    phases[GENERATE], phases[SYNC] = rollout.seconds, sync.seconds + extra.sync_s
     if colocated:
         phases[SWITCH] = extra.switch_s + 2.0 * training.static_bytes / extra.host_bytes_per_s
     memory = _memory(plan, training, hwdb, must_fit)
@@ -104,7 +104,7 @@ def play_step(
     else:
         train_s = sum(phases[name] for name in (*SCORING, *TRAINING, OTHER))
         fleet = fleet_of(work, plan.rollout, hwdb, extra.rollout_scale, extra.rollout_iteration_s)
-        loop = play_loop(fleet, work, plan.mode, train_s, sync.seconds, seed=seed, engine=engine)
+        loop = play_loop(fleet, work, plan.mode, train_s, phases[SYNC], seed=seed, engine=engine)
         step_s, ages = loop.step_s, tuple(loop.ages.tolist())
         exposed = {**phases, GENERATE: loop.waited_s, SWITCH: 0.0}
         idle = {_TRAINING: max(1.0 - train_s / step_s, 0.0), _ROLLOUT: loop.rollout_idle}

@@ -80,6 +80,11 @@ class FastReplica(ReplicaPlayer):
             rows=np.array([table.row_knots, table.rows_s], dtype=np.float64),
         )
 
+    @property
+    def finish_s(self) -> Floats:
+        """Times at which the requests of the whole run finished, as far as it was played: a view."""
+        return np.asarray(self._clock[:, self._places.FINISH])
+
     def push(self, request: int, ready_s: float) -> None:
         """See ReplicaPlayer."""
         places = self._places

@@ -170,8 +170,6 @@ def other_lengths(outcome: StepOutcome, problem: RlProblem) -> dict[str, float]:
 def pools_of(outcome: StepOutcome) -> list[RlPoolDocument]:
     """The pools of a plan: who works how long."""
     plan, phases = outcome.plan, outcome.phases_s
-    generated = phases["generation"] + phases["weight_sync"]
-    trained = sum(phases.values()) - phases["generation"]
     update = outcome.memory.get(UPDATE, (0.0, 0.0))
     engine = outcome.memory.get("generation", (0.0, 0.0))
     nodes = {
@@ -199,8 +197,8 @@ def pools_of(outcome: StepOutcome) -> list[RlPoolDocument]:
             role="training",
             nodes=nodes,
             gpus=plan.training.gpus,
-            busy_s=trained,
-            idle_share=max(outcome.idle.get("training", 0.0), 0.0),
+            busy_s=outcome.step_s * (1.0 - outcome.idle["training"]),
+            idle_share=outcome.idle["training"],
             memory_bytes=update[0],
             memory_capacity_bytes=update[1],
         ),
@@ -208,8 +206,8 @@ def pools_of(outcome: StepOutcome) -> list[RlPoolDocument]:
             role="rollout",
             nodes=rollout_kinds(plan),
             gpus=plan.rollout_gpus,
-            busy_s=generated,
-            idle_share=max(outcome.idle.get("rollout", 0.0), 0.0),
+            busy_s=outcome.step_s * (1.0 - outcome.idle["rollout"]),
+            idle_share=outcome.idle["rollout"],
             memory_bytes=engine[0],
             memory_capacity_bytes=engine[1],
         ),

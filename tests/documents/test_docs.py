@@ -26,6 +26,7 @@ SLOW = {
     "docs/how-to/buy-gpus.md",
     "docs/how-to/find-slow-ranks.md",
     "docs/how-to/plan-a-service.md",
+    "docs/how-to/plan-post-training.md",
     "docs/how-to/script-it.md",
     "docs/models/state.md",
     "docs/tutorial.md",

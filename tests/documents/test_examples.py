@@ -20,6 +20,7 @@ SLOW = {
     "own_gpu",
     "own_parallelizer",
     "plan_in_five_lines",
+    "post_training",
     "read_timeline",
     "what_if",
 }

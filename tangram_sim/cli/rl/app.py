@@ -3,7 +3,7 @@
 import typer
 
 from tangram_sim.cli.plugins import VerbGroup
-from tangram_sim.cli.rl import verbs
+from tangram_sim.cli.rl import export, verbs
 
 app = typer.Typer(
     cls=VerbGroup,
@@ -17,3 +17,4 @@ app.command("simulate")(verbs.simulate)
 app.command("compare")(verbs.compare)
 app.command("what-if")(verbs.what_if)
 app.command("purchase")(verbs.purchase)
+app.command("export")(export.command)

@@ -102,7 +102,7 @@ def phases_under(parts: Components, extra: Overheads, hwdb: Hwdb) -> dict[str, f
         "values": forward if work.critic is not None else 0.0,
         "update": update,
         "critic_update": update if work.critic is not None else 0.0,
-        "weight_sync": sync.seconds,
+        "weight_sync": sync.seconds + extra.sync_s,
         "switch": extra.switch_s + 2.0 * parts.static_bytes / extra.host_bytes_per_s if colocated else 0.0,
         "other": extra.step_s,
     }
