@@ -1,7 +1,7 @@
 """What explicit uniform layouts would achieve: `estimate` plays each, also where memory does not suffice."""
 
 import tangram_sim as ts
-from tangram_sim.planners.uniform.layouts import Uniform
+from tangram_sim.planners.uniform.degrees import Uniform
 
 model, cluster = ts.load_model("llama2-7b"), ts.load_cluster("h100x8-nodes4")
 job = ts.Job(global_batch=256, seq=4096)

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from tangram_sim.hwdb import load_model as load_model
     from tangram_sim.layouts import Layout as Layout
     from tangram_sim.models import Model as Model
-    from tangram_sim.parallelizers.api import Constraints as Constraints
-    from tangram_sim.planners.api import SearchOptions as SearchOptions
-    from tangram_sim.planners.uniform.layouts import Uniform as Uniform
+    from tangram_sim.parallelizers.constraints import Constraints as Constraints
+    from tangram_sim.planners.search_options import SearchOptions as SearchOptions
+    from tangram_sim.planners.uniform.degrees import Uniform as Uniform
     from tangram_sim.purchasing.recommend import Recommendation as Recommendation
     from tangram_sim.purchasing.recommend import recommend as recommend
+    from tangram_sim.questions.estimate import EstimateQuestion as EstimateQuestion
     from tangram_sim.questions.goodput import GoodputQuestion as GoodputQuestion
+    from tangram_sim.questions.plan import PlanQuestion as PlanQuestion
     from tangram_sim.questions.question import read_question as read_question
+    from tangram_sim.questions.simulate import SimulateQuestion as SimulateQuestion
     from tangram_sim.studies.api import estimate as estimate
     from tangram_sim.studies.api import estimate_many as estimate_many
     from tangram_sim.studies.api import plan as plan
@@ -40,7 +43,8 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "BadInputError": "tangram_sim.errors",
     "Cluster": "tangram_sim.clusters",
-    "Constraints": "tangram_sim.parallelizers.api",
+    "Constraints": "tangram_sim.parallelizers.constraints",
+    "EstimateQuestion": "tangram_sim.questions.estimate",
     "GoodputQuestion": "tangram_sim.questions.goodput",
     "Hwdb": "tangram_sim.hwdb",
     "InfeasibleError": "tangram_sim.errors",
@@ -50,10 +54,12 @@ _PUBLIC = {
     "Plan": "tangram_sim.training.plan",
     "PlanDocument": "tangram_sim.studies.documents",
     "Recommendation": "tangram_sim.purchasing.recommend",
+    "PlanQuestion": "tangram_sim.questions.plan",
     "Result": "tangram_sim.studies.results",
-    "SearchOptions": "tangram_sim.planners.api",
+    "SearchOptions": "tangram_sim.planners.search_options",
+    "SimulateQuestion": "tangram_sim.questions.simulate",
     "TangramError": "tangram_sim.errors",
-    "Uniform": "tangram_sim.planners.uniform.layouts",
+    "Uniform": "tangram_sim.planners.uniform.degrees",
     "UnknownNameError": "tangram_sim.errors",
     "estimate": "tangram_sim.studies.api",
     "estimate_many": "tangram_sim.studies.api",

@@ -9,9 +9,9 @@ A dataclass says it where it declares a field:
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 from tangram_sim.errors import BadInputError, shown, unknown_name
 
@@ -29,12 +29,14 @@ class About:
     there are; `suggested`: some of many, found when they are asked for. `unset`: what a field means that is
     left out and has no default. `reads`: makes a value of what people write; raises ValueError.
     `positional`: the place holder of an argument of the command line, which has no option. `spelled`: its
-    option, where that is not the field's name. `old`: spellings that work for one release more.
+    option, where that is not the field's name. `old`: spellings that work for one release more. `label`: its
+    name on the page, where that is shorter than its help.
     """
 
     help: str
     group: str = MODEL
     basic: bool = False
+    label: str = ""
     unit: str = ""
     least: float | None = None
     above: float | None = None
@@ -91,8 +93,14 @@ class Leaf:
     @property
     def option(self) -> str:
         """The option that sets it, without dashes before it: `mtbf-s`; the first of several spellings."""
-        spelled = self.about.spelled.split("/")[0].split(",")[-1].strip()
-        return spelled.lstrip("-") or self.name.replace("_", "-")
+        return next(each for each in self.spellings if each.startswith("--")).removeprefix("--")
+
+    @property
+    def spellings(self) -> list[str]:
+        """All options that set it: `-o` and `--output`; of a switch also the one that switches it off."""
+        return [
+            each.strip() for part in self.about.spelled.split(",") for each in part.split("/") if each.strip()
+        ] or [f"--{self.name.replace('_', '-')}"]
 
     @property
     def required(self) -> bool:
@@ -113,7 +121,7 @@ def leaves(of: Any) -> tuple[Leaf, ...]:
 
 @cache
 def _all_leaves(of: Any) -> tuple[Leaf, ...]:
-    found = tuple(_leaves(of, ()))
+    found = tuple(_leaves(of, (), None))
     names = [leaf.name for leaf in found]
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -121,14 +129,16 @@ def _all_leaves(of: Any) -> tuple[Leaf, ...]:
     return found
 
 
-def _leaves(of: Any, within: tuple[str, ...]) -> Iterable[Leaf]:
-    hints = get_type_hints(of)
+def _leaves(of: Any, within: tuple[str, ...], holder: Any) -> Iterable[Leaf]:
+    """The leaves of a class; `holder`: an object of it that has their defaults, or None."""
     for each in fields(of):
+        default = _default(each) if holder is None else getattr(holder, each.name)
         if _ABOUT in each.metadata:
-            yield Leaf(each.name, within, hints[each.name], _default(each), each.metadata[_ABOUT])
-        elif _PART in each.metadata and is_dataclass(hints[each.name]):
+            yield Leaf(each.name, within, each.type, default, each.metadata[_ABOUT])
+        elif _PART in each.metadata:
             wanted: _Part = each.metadata[_PART]
-            for leaf in _leaves(hints[each.name], (*within, each.name)):
+            inner = None if default is MISSING else default
+            for leaf in _leaves(each.type, (*within, each.name), inner):
                 if leaf.name in wanted.only or not wanted.only:
                     yield _changed(leaf, dict(wanted.instead.get(leaf.name, {})))
 
@@ -142,20 +152,24 @@ def _default(of: "Field[Any]") -> Any:
     return of.default if of.default_factory is MISSING else of.default_factory()
 
 
-def built(of: type[Class], values: Mapping[str, Any], within: tuple[str, ...] = ()) -> Class:
+def built(of: type[Class], values: Mapping[str, Any]) -> Class:
     """The dataclass from values by field name; what is not among them has its default."""
+    known = {(*leaf.within, leaf.name): leaf for leaf in leaves(of)}
+    found: Class = _built(of, values, known, ())
+    return found
+
+
+def _built(
+    of: Any, values: Mapping[str, Any], known: Mapping[tuple[str, ...], Leaf], at: tuple[str, ...]
+) -> Any:
     given: dict[str, Any] = {}
-    known = {(leaf.within, leaf.name): leaf for leaf in leaves(of)}
-    hints = get_type_hints(of)
-    for each in fields(of):  # type: ignore[arg-type]
-        if (leaf := known.get((within, each.name))) is not None and each.name in values:
-            given[leaf.name] = values[leaf.name]
-        elif _PART in each.metadata:
-            inner = [leaf for leaf in known.values() if leaf.within == (*within, each.name)]
-            said = {leaf.name: values.get(leaf.name, leaf.default) for leaf in inner}
-            given[each.name] = hints[each.name](
-                **{name: value for name, value in said.items() if value is not MISSING}
-            )
+    for each in fields(of):
+        place = (*at, each.name)
+        if (leaf := known.get(place)) is not None:
+            value = values.get(leaf.name, leaf.default)
+            given |= {} if value is MISSING else {leaf.name: value}
+        elif any(other[: len(place)] == place for other in known):
+            given[each.name] = _built(each.type, values, known, place)
     return of(**given)
 
 
@@ -188,7 +202,7 @@ def require_valid(holder: Any) -> None:
         if leaf.about.choices and value is not None and value not in leaf.about.choices:
             kind = leaf.name.replace("_", " ")
             raise unknown_name(kind, str(value), leaf.about.choices, leaf.about.hint)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and value != leaf.default:
             _require_within(leaf, value)
 
 
@@ -214,20 +228,23 @@ def _require_within(leaf: Leaf, value: float) -> None:
 def bounds_in_words(of: About) -> str:
     """The bounds as a sentence has them: `above zero`, `1 to 3`; "" where there are none."""
     if of.least is not None and of.most is not None:
-        return f"{of.least:g} to {of.most:g}"
+        return f"{_number(of.least, '0')} to {_number(of.most)}"
     if of.above is not None and of.below is not None:
         return f"between {of.above:g} and {of.below:g}"
     words = [
         f"{_number(of.least)} or more" if of.least is not None else "",
         f"above {_number(of.above)}" if of.above is not None else "",
-        f"at most {of.most:g}" if of.most is not None else "",
-        f"below {of.below:g}" if of.below is not None else "",
+        f"at most {_number(of.most)}" if of.most is not None else "",
+        f"below {_number(of.below)}" if of.below is not None else "",
     ]
     return " and ".join(word for word in words if word)
 
 
-def _number(bound: float) -> str:
-    return "zero" if bound == 0 else f"{bound:g}"
+def _number(bound: float, zero: str = "zero") -> str:
+    """A bound in figures; whole numbers in full."""
+    if bound == 0:
+        return zero
+    return str(int(bound)) if bound == int(bound) else f"{bound:g}"
 
 
 def _either(words: list[str]) -> str:

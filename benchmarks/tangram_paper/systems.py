@@ -6,6 +6,7 @@ from functools import cached_property
 from math import gcd
 
 from tangram_sim.cli.plan_options import PRESETS
+
 from tangram_sim.clusters import Cluster, NodeGroup
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Experts, Model

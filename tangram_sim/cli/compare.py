@@ -8,8 +8,9 @@ import typer
 
 from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
-from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.derived import derived
 from tangram_sim.errors import InfeasibleError, TangramError
+from tangram_sim.questions.common import JobOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,13 +38,13 @@ Plot = Annotated[
 ]
 
 
-@grouped
+@derived
 def command(
     model: shared.ModelArgument,
     cluster: shared.ClusterArgument,
     *,
     planners: Planners = None,
-    trained: shared.JobOptions,
+    trained: JobOptions,
     stack: shared.Stack = "generic",
     time_limit: TimeLimit = None,
     memory_margin: shared.MemoryMargin = "auto",

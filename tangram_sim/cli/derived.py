@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -41,13 +41,15 @@ def derived(command: Command) -> Command:
     Raises TypeError, at import and not when the verb runs, if two options have one name.
     """
     given = list(inspect.signature(command).parameters.values())
-    groups = {each.name: each.annotation for each in given if _is_described(each.annotation)}
+    groups: dict[str, Any] = {
+        each.name: each.annotation for each in given if dataclasses.is_dataclass(each.annotation)
+    }
     question = next((kind for kind in groups.values() if issubclass(kind, Question)), None)
     if question is not None:
         groups["keeping"] = Keeping
     found: list[Leaf] = [leaf for kind in groups.values() for leaf in leaves(kind)]
-    own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in given if each.name not in groups]
-    parameters = [*map(_parameter, found), *own]
+    parameters = [parameter for each in given for parameter in _parameters(each)]
+    parameters += [_parameter(leaf) for leaf in leaves(Keeping) if question is not None]
     names = [each.name for each in parameters]
     if len(set(names)) < len(names):
         raise TypeError(f"{command.__name__}: an option is declared twice among {', '.join(names)}")
@@ -56,7 +58,8 @@ def derived(command: Command) -> Command:
     def run(**options: Any) -> None:
         for name, kind in groups.items():
             values = {leaf.name: _value(leaf, options.pop(leaf.name)) for leaf in leaves(kind)}
-            options[name] = built(kind, values)
+            typed = {each.name: options.pop(each.name) for each in _typed(kind)}
+            options[name] = built(kind, values) if values else kind(**typed)
         if question is not None:
             _keep(
                 options.pop("keeping"), next(each for each in options.values() if isinstance(each, Question))
@@ -65,13 +68,33 @@ def derived(command: Command) -> Command:
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
-    run.__doc__ = command.__doc__ or (question.__doc__ or "").split("\n\nFields:")[0]
+    if question is not None:
+        run.__doc__ = (question.__doc__ or "").split("\n\nFields:")[0]
     run.__dict__["leaves"] = {leaf.name: leaf for leaf in found}
     return run
 
 
-def _is_described(kind: Any) -> bool:
-    return isinstance(kind, type) and dataclasses.is_dataclass(kind) and bool(leaves(kind))
+def _parameters(given: inspect.Parameter) -> list[inspect.Parameter]:
+    """The parameters that stand in place of one: those of the fields of a dataclass."""
+    if not dataclasses.is_dataclass(given.annotation):
+        return [given.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    return [*map(_parameter, leaves(given.annotation)), *_typed(given.annotation)]
+
+
+def _typed(kind: Any) -> list[inspect.Parameter]:
+    """Fields of a dataclass that say as `Annotated[..., typer.Option(...)]` what they are about."""
+    if leaves(kind):
+        return []
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if each.default is dataclasses.MISSING else each.default,
+            annotation=hints[each.name],
+        )
+        for each in dataclasses.fields(kind)
+    ]
 
 
 def _keep(keeping: Keeping, question: Question) -> None:
@@ -88,12 +111,14 @@ def _keep(keeping: Keeping, question: Question) -> None:
 def _parameter(leaf: Leaf) -> inspect.Parameter:
     """The parameter of a function that typer makes an option or argument of."""
     kind, default = leaf.type, inspect.Parameter.empty if leaf.required else leaf.default
-    if get_origin(kind) is tuple:
+    if leaf.about.reads is not None:
+        kind, default = (str if leaf.required else str | None), default if default != () else None
+    elif get_origin(kind) is tuple:
         kind, default = list[get_args(kind)[0]], default or None  # type: ignore[misc]
         kind = kind if leaf.required else kind | None
     said = leaf.about
     words = as_options(sentence(said)) + (f"  [default: {said.unset}]" if said.unset else "")
-    settings: dict[str, Any] = {"help": words}
+    settings: dict[str, Any] = {"help": words, "show_default": not said.unset}
     if said.reads is not None:
         settings["parser"] = functools.partial(_read, leaf)
     if said.positional:

@@ -56,10 +56,6 @@ Folder = Annotated[
 ]
 
 
-train_app = typer.Typer(help="Verbs of training, beside those of serving.", no_args_is_help=True)
-
-
-@train_app.command("export")
 def command(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A file written by `tangram plan -o`.")],
     to: To = "",

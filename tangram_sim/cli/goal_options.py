@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tangram_sim.errors import BadInputError
-from tangram_sim.units import amount_of, days_of, usd_of
+from tangram_sim.units import days_of, usd_of
 
 if TYPE_CHECKING:
     from tangram_sim.purchasing.goal import Goal
     from tangram_sim.purchasing.pricefile import Prices
-    from tangram_sim.studies.training_run import WantedRun
 
 
 def _days(given: str | float) -> float:
@@ -50,42 +48,3 @@ class RunGoalOptions:
         from tangram_sim.purchasing.goal import goal_of
 
         return goal_of(tokens, self.finish_within, budget, prices)
-
-
-def _tokens(given: str | float) -> float:
-    """--tokens as a number."""
-    try:
-        return amount_of(str(given))
-    except BadInputError as error:
-        raise BadInputError(f"--tokens: {error}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """Options on the run that a plan is for: tokens, and the time to train them in."""
-
-    tokens: Annotated[
-        float | None,
-        typer.Option(
-            "--tokens",
-            parser=_tokens,
-            metavar="AMOUNT",
-            help="Tokens to train on, e.g. 300B: say days, dollars and megawatt hours.",
-        ),
-    ] = None
-    finish_within: Annotated[
-        float | None,
-        typer.Option(
-            "--finish-within",
-            parser=_days,
-            metavar="TIME",
-            help="Time that training them may take, e.g. 14d, 36h, 2w: say whether it does.",
-        ),
-    ] = None
-
-    @property
-    def wanted(self) -> "WantedRun | None":
-        """The run that is asked about; None where no tokens are given. Raises BadInputError."""
-        from tangram_sim.studies.training_run import wanted_run
-
-        return wanted_run(self.tokens, self.finish_within)

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
 from tangram_sim.questions.goodput import GoodputQuestion
 
 if TYPE_CHECKING:
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 @derived
-def command(question: GoodputQuestion, as_json: shared.AsJson = False) -> None:  # noqa: D103 - the question's
+def command(question: GoodputQuestion, shown: Shown) -> None:
+    """Print the answer."""
     found = question.answer()
-    if as_json:
+    if shown.as_json:
         print_json(found.model_dump(mode="json"))
         return
     _show(found)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from tangram_sim.fields import LIMITS, OUTPUT, Leaf
 
@@ -38,6 +38,22 @@ class GroupedCommand(TyperCommand):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+class GroupedVerbs(TyperGroup):
+    """A group whose verbs are listed in sections, by the help panel that each was registered with."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the sections of verbs."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            verb: Any = self.get_command(ctx, name)
+            if verb is not None and not verb.hidden:
+                title = verb.rich_help_panel if isinstance(verb.rich_help_panel, str) else "Commands"
+                sections.setdefault(title, []).append((name, verb.get_short_help_str(limit=200)))
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 def offer(app: typer.Typer) -> None:

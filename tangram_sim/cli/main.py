@@ -6,7 +6,7 @@ import gc
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import TextIO, cast
 
@@ -50,37 +50,49 @@ from tangram_sim.studies.collecting import collecting_rarely
 
 app = typer.Typer(
     name="tangram",
-    help="Plan and simulate the training of large language models on clusters of unequal GPUs.",
-    no_args_is_help=True,
+    cls=grouped_help.GroupedVerbs,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("plan")(plan.command)
-app.command("estimate")(estimate.command)
-app.command("compare")(compare.command)
-app.command("replay-trace")(replay_trace.command)
-app.command("simulate")(simulate.command)
-app.command("explain")(explain.command)
-app.command("stragglers")(stragglers.command)
-app.command("export")(export.command)
-app.command("goodput")(goodput.command)
-app.command("what-if")(what_if.command)
-app.command("purchase")(purchase.command)
-app.command("run", context_settings=run.SETTINGS)(run.command)
-app.command("islands")(hardware.islands)
-app.command("web")(web.command)
+# What trains is asked as `tangram train VERB`, and in short as `tangram VERB`.
+TRAINING: dict[str, Callable[..., None]] = {
+    "plan": plan.command,
+    "estimate": estimate.command,
+    "simulate": simulate.command,
+    "explain": explain.command,
+    "compare": compare.command,
+    "what-if": what_if.command,
+    "purchase": purchase.command,
+    "goodput": goodput.command,
+    "export": export.command,
+    "stragglers": stragglers.command,
+    "replay-trace": replay_trace.command,
+}
+_TRAIN, _OTHERS, _DATA, _TRUST = (
+    *("Train (also: tangram train VERB)", "Serve, post-train, ask again"),
+    *("Hardware, clusters, models", "Accuracy and calibration"),
+)
+train = typer.Typer(
+    help="Train a model: plan, estimate, simulate, explain, buy for it and start it.", no_args_is_help=True
+)
+for verb, asked in TRAINING.items():
+    app.command(verb, rich_help_panel=_TRAIN)(asked)
+    train.command("replay" if verb == "replay-trace" else verb)(asked)
+app.add_typer(train, name="train", rich_help_panel=_TRAIN)
+app.add_typer(serving.app, name="serve", rich_help_panel=_OTHERS)
+app.add_typer(rl.app, name="rl", rich_help_panel=_OTHERS)
+app.command("run", context_settings=run.SETTINGS, rich_help_panel=_OTHERS)(run.command)
+app.command("web", rich_help_panel=_OTHERS)(web.command)
 hardware.app.command("topology")(interconnect.topology)
-app.add_typer(hardware.app, name="hw")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(interconnect.app, name="collectives")
-app.add_typer(models.app, name="models")
-app.add_typer(trace.app, name="trace")
-app.add_typer(validate.app, name="validate")
-app.add_typer(calibrate.app, name="calibrate")
-app.add_typer(serving.app, name="serve")
-app.add_typer(export.train_app, name="train")
-app.add_typer(rl.app, name="rl")
+app.add_typer(hardware.app, name="hw", rich_help_panel=_DATA)
+app.add_typer(cluster.app, name="cluster", rich_help_panel=_DATA)
+app.command("islands", rich_help_panel=_DATA)(hardware.islands)
+app.add_typer(interconnect.app, name="collectives", rich_help_panel=_DATA)
+app.add_typer(models.app, name="models", rich_help_panel=_DATA)
+app.add_typer(trace.app, name="trace", rich_help_panel=_DATA)
+app.add_typer(validate.app, name="validate", rich_help_panel=_TRUST)
+app.add_typer(calibrate.app, name="calibrate", rich_help_panel=_TRUST)
 bounds.hold(app)
 offered.offer(app)
 grouped_help.offer(app)
@@ -88,14 +100,27 @@ grouped_help.offer(app)
 
 @app.callback(invoke_without_command=True)
 def root(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and leave."),
 ) -> None:
-    """Plan and simulate the training of large language models on clusters of unequal GPUs."""
+    """Plan, predict and buy for training, serving and post-training of language models on unequal GPUs.
+
+    \b
+    I have GPUs and a model:      tangram plan llama3-8b H100x8:4+A100-80GBx8:6
+    I have a layout in mind:      tangram estimate llama3-8b H100x8:4 --tp 4 --pp 2
+    I want to start that plan:    tangram export plan.json --to megatron
+    I can buy or rent:            tangram what-if llama3-8b H100x8:4 --add H100x8:2
+    I want to serve a model:      tangram serve estimate llama3-8b --gpu H100 --rate 5
+    I would rather use a page:    tangram web
+    """
     if version:
         from tangram_sim import __version__
 
         typer.echo(f"tangram-sim {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
 
 
 # Put together once: it takes as long as many a verb.

@@ -1,21 +1,17 @@
 """Options shared by several verbs, defined once so that names and help texts agree."""
 
 import math
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim import written
+from tangram_sim.errors import BadInputError
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
-    from tangram_sim.parallelizers.api import Constraints
-    from tangram_sim.training.job import Job
 
 ModelArgument: TypeAlias = Annotated[
     str,
@@ -31,24 +27,12 @@ ClusterArgument: TypeAlias = Annotated[
 ]
 
 
-_DECIMAL = re.compile(r"-?[0-9]+([.][0-9]+)?")
-_WORDS = ("inf", "infinity", "nan")
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_LONG_NAMES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
-_SCHEDULES = ("1f1b", "gpipe", "zb-h1", "interleaved", "zb-v", "dualpipe-v", "auto")
-
-
 def seconds(given: str | float) -> float:
     """--time-limit as people write it: 90, 90s, 1.5m or 1h. Raises BadInputError."""
-    text = str(given).strip().lower()
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyz ") if text not in _WORDS else text
-    factor = _SECONDS.get(text[len(number) :].strip())
     try:
-        if factor is not None:
-            return float(number) * factor
-    except ValueError:
-        pass
-    raise BadInputError(f"--time-limit {given}: give seconds, e.g. 90, or 90s, 2m, 1h")
+        return written.seconds(str(given))
+    except ValueError as error:
+        raise BadInputError(f"--time-limit {given}: {error}") from None
 
 
 def time_limit(words: str) -> Any:
@@ -56,32 +40,12 @@ def time_limit(words: str) -> Any:
     return typer.Option("--time-limit", parser=seconds, metavar="SECONDS", help=words)
 
 
-def schedule(given: str) -> str:
-    """--schedule with the names of our own schedules in any case."""
-    return given.lower() if given.lower() in _SCHEDULES else given
-
-
-def _dtype(given: str) -> str:
-    """--dtype in any case, and by the names that PyTorch has."""
-    return _LONG_NAMES.get(given.lower(), given.lower())
-
-
 def _whole(given: str | int) -> int:
-    """A whole number as people write it: 8192, 8,192 or 8k, which is 8,192, so 1.5k is 1,536.
-
-    Raises typer.BadParameter.
-    """
-    text = str(given).replace(",", "").replace("_", "").strip()
+    """A whole number as people write it. Raises typer.BadParameter."""
     try:
-        if text[-1:] not in ("k", "K"):
-            return int(text)
-        thousands = text[:-1].strip()
-        number = Fraction(thousands) * 1024 if _DECIMAL.fullmatch(thousands) else Fraction(1, 2)
-        if number.denominator != 1:
-            raise ValueError(text)
-        return int(number)
-    except ValueError:
-        raise typer.BadParameter(f"{given!r} is not a valid integer; give e.g. 8192 or 8k") from None
+        return written.whole(str(given))
+    except ValueError as error:
+        raise typer.BadParameter(f"{given!r}: {error}") from None
 
 
 GlobalBatch: TypeAlias = Annotated[
@@ -97,7 +61,10 @@ Seq: TypeAlias = Annotated[
 Dtype: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--dtype", parser=_dtype, metavar="TEXT", help="auto, bf16, fp16, fp32, tf32, fp8, mxfp8 or nvfp4."
+        "--dtype",
+        parser=written.number_format,
+        metavar="TEXT",
+        help="auto, bf16, fp16, fp32, tf32, fp8, mxfp8 or nvfp4.",
     ),
 ]
 Optimizer: TypeAlias = Annotated[
@@ -109,53 +76,11 @@ Stack: TypeAlias = Annotated[
         "--stack", help="Software stack whose efficiency rows apply: generic, megatron, nemo, fsdp, ..."
     ),
 ]
-Schedule: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--schedule",
-        parser=schedule,
-        metavar="TEXT",
-        help="1f1b, gpipe, zb-h1, interleaved, zb-v, dualpipe-v, or an added one.",
-    ),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class JobOptions:
-    """Options that describe a training job: the fields of `training.job.Job`."""
-
-    global_batch: GlobalBatch = 128
-    seq: Seq = 2048
-    dtype: Dtype = "auto"
-    optimizer: Optimizer = "adamw"
-    schedule: Schedule = "1f1b"
-
-    @property
-    def job(self) -> "Job":
-        """The options as a `training.job.Job`."""
-        from tangram_sim.training.job import Job
-
-        return Job(self.global_batch, self.seq, self.dtype, self.optimizer, self.schedule)
-
-    @property
-    def words(self) -> str:
-        """The job in words, defaults too: `128 sequences of 2,048 tokens, adamw, 1f1b`."""
-        dtype = "" if self.dtype == "auto" else f", {self.dtype}"
-        batch = f"{self.global_batch:,} sequence{'' if self.global_batch == 1 else 's'}"
-        return f"{batch} of {self.seq:,} tokens{dtype}, {self.optimizer}, {self.schedule}"
-
-
 HwdbFolders: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option("--hwdb", help="Folder with rows of your own; may be given several times, last wins."),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Trace: TypeAlias = Annotated[
-    Path | None, typer.Option("--trace", help="Write a timeline for chrome://tracing or Perfetto.")
-]
-MemoryFile: TypeAlias = Annotated[
-    Path | None, typer.Option("--memory", help="Write bytes by stage over the step to this CSV file.")
-]
 Slow: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -164,11 +89,6 @@ Slow: TypeAlias = Annotated[
         "pairs may be given several times.",
     ),
 ]
-Output: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", help="Write the plan to this file, or report.html to look at."),
-]
-
 MemoryMargin: TypeAlias = Annotated[
     str,
     typer.Option(
@@ -177,18 +97,6 @@ MemoryMargin: TypeAlias = Annotated[
         "peak's interval fits.",
     ),
 ]
-
-DEGREES = {
-    "tp": "tp",
-    "dp": "dp",
-    "cp": "cp",
-    "ep": "ep",
-    "pp": "pp",
-    "zero": "zero_stage",
-    "zero_stage": "zero_stage",
-}
-MOST_SHOWN = 1000  # plans under --top
-_DIGITS = 9  # of a degree; more would be no number of GPUs
 
 
 def load_hwdb(folders: Sequence[Path] | None) -> "Hwdb":
@@ -236,15 +144,10 @@ def time_limit_s(given: float | None) -> float:
 
 def memory_margin(given: str) -> float | None:
     """--memory-margin as a fraction of GPU memory, None for `auto`. Raises BadInputError otherwise."""
-    if given == "auto":
-        return None
     try:
-        percent = given.strip().endswith("%")
-        return float(given.strip().removesuffix("%")) / (100 if percent else 1)
-    except ValueError:
-        raise BadInputError(
-            f"--memory-margin {given}: give auto or a share of the memory, e.g. 0.1 or 10%"
-        ) from None
+        return written.margin(given)
+    except ValueError as error:
+        raise BadInputError(f"--memory-margin {given}: {error}") from None
 
 
 def names(option: str, text: str | None) -> tuple[str, ...]:
@@ -252,54 +155,10 @@ def names(option: str, text: str | None) -> tuple[str, ...]:
 
     Raises BadInputError for an option that was given without any name.
     """
-    found = tuple(part.strip() for part in (text or "").split(",") if part.strip())
-    if text is not None and not found:
-        raise BadInputError(f"{option} {text!r}: give names separated by commas, or leave the option out")
-    return found
-
-
-def constraints(
-    fix: Sequence[str],
-    microbatch_per_rank: int | None,
-    recompute: str | None,
-    sequence_parallel: bool | None = None,
-) -> "Constraints":
-    """The limits on layouts set by --fix, --microbatch-per-rank, --recompute and sequence parallelism.
-
-    Raises BadInputError for options that contradict each other or are malformed.
-    """
-    from tangram_sim.layouts import RECOMPUTE
-    from tangram_sim.parallelizers.api import Constraints
-
-    fixed: dict[str, int] = {}
-    for item in (part for text in fix for part in names("--fix", text)):
-        name, _, value = (part.strip() for part in item.partition("="))
-        if name not in DEGREES or not (value.isascii() and value.isdigit()):
-            raise BadInputError(
-                f"--fix {item}: give NAME=NUMBER with a name out of {', '.join(DEGREES)}, e.g. --fix tp=4"
-            )
-        key, number = DEGREES[name], int(value[:_DIGITS])
-        if key == "zero_stage" and number > 3:
-            raise BadInputError(f"--fix {item}: ZeRO stages are 0 to 3")
-        if key != "zero_stage" and number < 1:
-            raise BadInputError(f"--fix {item}: a degree is 1 or more")
-        if fixed.get(key, number) != number:
-            raise BadInputError(f"--fix gives {name} two values, {fixed[key]} and {number}; keep one")
-        fixed[key] = number
-    kinds = names("--recompute", recompute) or RECOMPUTE
-    for kind in kinds:
-        if kind not in RECOMPUTE:
-            raise unknown_name("recompute kind", kind, RECOMPUTE)
-    if microbatch_per_rank is not None and microbatch_per_rank < 1:
-        raise BadInputError(
-            f"--microbatch-per-rank {microbatch_per_rank}: give 1 or more, or leave the option out"
-        )
-    return Constraints(
-        tuple(sorted(fixed.items())),
-        tuple(kind for kind in RECOMPUTE if kind in kinds),
-        microbatch_per_rank or 0,
-        sequence_parallel,
-    )
+    try:
+        return written.name_list(text) if text is not None else ()
+    except ValueError as error:
+        raise BadInputError(f"{option} {text!r}: {error}") from None
 
 
 def counts_by_kind(option: str, given: list[str]) -> dict[str, int]:

@@ -13,11 +13,12 @@ from tangram_sim.cli import buying
 from tangram_sim.cli import options as shared
 from tangram_sim.cli import purchase_options as own
 from tangram_sim.cli.console import print_json, print_line, print_remark, print_table
+from tangram_sim.cli.derived import derived
 from tangram_sim.cli.goal_options import RunGoalOptions
-from tangram_sim.cli.option_groups import grouped
 from tangram_sim.cli.serve_options import ServedOptions
 from tangram_sim.cli.served_fleets import one_model, purchase_serving_fleets, served_question
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.questions.common import JobOptions
 from tangram_sim.units import percent
 
 _FRONT = "front.json"  # in the folder of an answer: the best trade-offs
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tangram_sim.purchasing.sensitivity import Sensitivity
 
 
-@grouped
+@derived
 def command(
     model: own.Models,
     cluster: shared.ClusterArgument,
@@ -48,7 +49,7 @@ def command(
     spot_return_s: own.SpotReturn = 600.0,
     spot_policy: own.SpotPolicy = "restart",
     billing: buying.MoneyOptions,
-    trained: shared.JobOptions,
+    trained: JobOptions,
     look: buying.LookOptions,
     served: ServedOptions,
     output: own.FrontFolder = None,

@@ -8,10 +8,11 @@ import typer
 from tangram_sim.cli import buying
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
-from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.derived import derived
 from tangram_sim.cli.serve_options import ServedOptions
 from tangram_sim.cli.served_fleets import served_question, what_if_serving_fleets
 from tangram_sim.errors import BadInputError
+from tangram_sim.questions.common import JobOptions
 from tangram_sim.units import percent
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ PlansFolder = Annotated[
 ]
 
 
-@grouped
+@derived
 def command(
     model: shared.ModelArgument,
     cluster: shared.ClusterArgument,
@@ -47,7 +48,7 @@ def command(
     add: Add = None,
     remove: Remove = None,
     billing: buying.MoneyOptions,
-    trained: shared.JobOptions,
+    trained: JobOptions,
     look: buying.LookOptions,
     served: ServedOptions,
     output: PlansFolder = None,

@@ -5,30 +5,37 @@ and --global-batch.
 """
 
 import re
+from collections.abc import Mapping
+from functools import cache
 
 _ARGUMENT = re.compile(r"`([a-z][a-z0-9_]*)=([^`\n]*)`")
 
-# Options whose names are not those of the arguments they set.
-OPTIONS = {
-    "every_candidate": "--candidates",
-    "fixed": "--fix",
-    "fleet_bound": "--bound",
-    "frameworks": "--for",
-    "time_limit_s": "--time-limit",
-    "zero_stage": "--zero",
-}
+# Options whose arguments are no fields of a question.
+OPTIONS = {"every_candidate": "--candidates", "fixed": "--fix", "zero_stage": "--zero"}
 
 
-def option_of(argument: str) -> str:
-    """The option that sets an argument."""
-    return OPTIONS.get(argument, "--" + argument.replace("_", "-"))
+@cache
+def _spellings() -> Mapping[str, list[str]]:
+    """All spellings of the options of all questions, by field."""
+    from tangram_sim.fields import leaves
+    from tangram_sim.questions.question import QUESTIONS, question_type
+
+    return {leaf.name: leaf.spellings for verb in QUESTIONS for leaf in leaves(question_type(verb))}
+
+
+def option_of(argument: str, value: str = "") -> str:
+    """The option that sets an argument; of a switch that is off the one that switches it off."""
+    known = [each for each in _spellings().get(argument, ()) if each.startswith("--")]
+    if value == "False" and len(known) > 1:
+        return known[-1]
+    return known[0] if known else OPTIONS.get(argument, "--" + argument.replace("_", "-"))
 
 
 def as_options(text: str) -> str:
     """`text` with every argument as its option; a flag that is set is the option alone."""
 
     def option(found: re.Match[str]) -> str:
-        value = "" if found[2] in ("", "True") else f" {found[2]}"
-        return f"{option_of(found[1])}{value}"
+        value = "" if found[2] in ("", "True", "False") else f" {found[2]}"
+        return f"{option_of(found[1], found[2])}{value}"
 
     return _ARGUMENT.sub(option, text)

@@ -18,36 +18,9 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.layers.atoms import Slice
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
+from tangram_sim.parallelizers.constraints import Constraints as Constraints  # noqa: PLC0414 - of this API
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import PartialPlan
-
-
-@dataclass(frozen=True, slots=True)
-class Constraints:
-    """What the user has fixed; a parallelizer proposes nothing else."""
-
-    fixed: tuple[tuple[str, int], ...] = ()  # degrees by name: tp, dp, cp, ep, pp, zero_stage
-    recompute: tuple[str, ...] = ("none", "selective", "full")
-    microbatch_per_rank: int = 0  # 0 = free
-    sequence_parallel: bool | None = None  # None = free
-    zero_stages: tuple[int, ...] = (0, 1, 2, 3)
-    copies: int = 1  # equal pipelines side by side: dp is a multiple of this
-    microbatch: int = 0  # sequences of a microbatch, whole stage; 0 = free
-
-    def allows(self, layout: Layout, microbatch: int) -> bool:
-        """Whether a layout respects everything that is fixed."""
-        return (
-            all(getattr(layout, name) == value for name, value in self.fixed)
-            and layout.recompute in self.recompute
-            and (
-                not self.microbatch_per_rank
-                or layout.sequences_per_rank(microbatch) == self.microbatch_per_rank
-            )
-            and (self.sequence_parallel is None or layout.sequence_parallel == self.sequence_parallel)
-            and layout.zero_stage in self.zero_stages
-            and layout.dp % self.copies == 0
-            and self.microbatch in (0, microbatch)
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,49 +6,12 @@ from typing import TypeAlias
 
 from tangram_sim.errors import TangramError
 from tangram_sim.findings import Finding
-from tangram_sim.parallelizers.api import Constraints
-from tangram_sim.placement.cutting import Tolerances
+from tangram_sim.planners.search_options import POLICIES as POLICIES  # noqa: PLC0414 - of this API
+from tangram_sim.planners.search_options import SearchOptions as SearchOptions  # noqa: PLC0414
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import LoweredStep
 
 Progress: TypeAlias = Callable[[int, int, str], None]  # done, of how many, what
-
-# Why a question need not be asked, or its answer not be kept (arXiv:2606.16907, section on pruning).
-POLICIES = ("redundancy", "imbalance", "infeasibility", "incompatibility")
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """What the user fixes or asks for beyond model, cluster and job."""
-
-    constraints: Constraints = field(default_factory=Constraints)
-    order: tuple[str, ...] = ()  # islands front to back; others are not used
-    exclude: tuple[str, ...] = ()
-    top: int = 1
-    kept: int = 0  # plans that are handed over, shown or not, for other schedules to begin at
-    parallelizer: str = "grid"
-    sub_islands: bool = True  # islands may be cut into groups of whole nodes
-    every_candidate: bool = False  # keep a record of all partial plans
-    policies: tuple[str, ...] = POLICIES  # how the enumeration is pruned
-    window: float = 0.0  # loads asked about: 1/window to window; 0: what provably loses nothing
-    replicate: bool = True  # also try pipelines side by side
-    spanning: bool = True  # also try stages on several islands, and islands cut finer (with `replicate` only)
-    tolerances: Tolerances | None = None  # of the cut into islands; None: the default, and the search decides
-    time_limit_s: float = float("inf")  # of the search; 0: the best trivial plan
-    jobs: int = 1  # processes of the search
-    effort: str = "normal"  # how much is looked at: a name in `budget.EFFORTS`
-    memory_margin: float | None = None  # share of every GPU's memory left free; None: what its error needs
-    frameworks: tuple[str, ...] = ()  # only plans that one of these can launch; (): any plan
-    lasting: bool = False  # also score stages on whole islands that are slower: they lose least with a node
-    beside: bool = True  # also look for the nearest plan that a framework can launch
-    # A launchable plan wins that takes so much longer and cannot be told apart; None: by the cluster.
-    simple_within: float | None = None
-    fleet_bound: bool = False  # take as long as the bound on fleets of pipelines needs
-
-    @property
-    def most(self) -> int:
-        """Plans that a search hands over."""
-        return max(self.top, self.kept, 1)
 
 
 @dataclass(slots=True)

@@ -1,13 +1,127 @@
 """Fields that several questions have, stated once."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tangram_sim.fields import SOFTWARE, option
+from tangram_sim.fields import LIMITS, SOFTWARE, about, option, part
+from tangram_sim.training.job import Job
+from tangram_sim.units import amount_of, days_of
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
+    from tangram_sim.studies.training_run import WantedRun
+
+
+def model_argument() -> Any:
+    """The model of a question, which must be given."""
+    return field(
+        metadata=about(
+            "A shipped name (`tangram models list`), a config.json, a model.yaml or a plan.",
+            positional="MODEL",
+        )
+    )
+
+
+def cluster_argument() -> Any:
+    """The cluster of a question, which must be given."""
+    return field(
+        metadata=about(
+            "A shipped name, nodes like H100x8:1+L40Sx4:2, a YAML file or a plan.", positional="CLUSTER"
+        )
+    )
+
+
+def plan_argument() -> Any:
+    """The plan file of a question, which must be given."""
+    return field(metadata=about("A file written by `tangram plan -o`.", positional="PLAN"))
+
+
+def slow_option() -> Any:
+    """What runs slow in the cluster of a question."""
+    return option(
+        (),
+        "What runs slow: a file, or WHERE=FACTOR pairs, e.g. n3=1.5 (node 3, 1.5 times slower); "
+        "pairs may be given several times.",
+        label="What runs slow",
+        group=SOFTWARE,
+    )
+
+
+def dask_option() -> Any:
+    """The Dask cluster on which a search runs."""
+    return option(
+        None,
+        "Address HOST:PORT of a Dask scheduler on whose workers the search runs (with the extra dask).",
+        group=LIMITS,
+        on_page=False,
+    )
+
+
+def schedules() -> Iterable[str]:
+    """Every schedule that a job may name."""
+    from tangram_sim.training.schedules.named import schedule_names
+
+    return schedule_names()
+
+
+# A job as it is asked about where the software is not.
+JOB = part("global_batch", "seq", "dtype", "optimizer", "schedule", schedule={"suggested": schedules})
+JOB_AND_SOFTWARE = part(
+    *("global_batch", "seq", "dtype", "optimizer", "schedule", "trainable", "stack", "flash_attention"),
+    "dropout",
+    schedule={"suggested": schedules},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """The job of a question, without its software."""
+
+    job: Job = field(default=Job(), metadata=JOB)
+
+    @property
+    def words(self) -> str:
+        """The job in words, defaults too: `128 sequences of 2,048 tokens, adamw, 1f1b`."""
+        job = self.job
+        dtype = "" if job.dtype == "auto" else f", {job.dtype}"
+        batch = f"{job.global_batch:,} sequence{'' if job.global_batch == 1 else 's'}"
+        return f"{batch} of {job.seq:,} tokens{dtype}, {job.optimizer}, {job.schedule}"
+
+
+def _days(text: str) -> float:
+    """A time in days. Raises BadInputError."""
+    return days_of(text, "`finish_within=`")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The run that a plan is for: tokens, and the time to train them in."""
+
+    tokens: float | None = option(
+        None,
+        "Tokens to train on, e.g. 300B: say days, dollars and megawatt hours.",
+        label="Tokens to train on",
+        unit="tokens",
+        reads=amount_of,
+        basic=True,
+    )
+    finish_within: float | None = option(
+        None,
+        "Time that training them may take, e.g. 14d, 36h, 2w: say whether it does.",
+        label="Days it may take",
+        unit="time",
+        reads=_days,
+        group=LIMITS,
+    )
+
+    @property
+    def wanted(self) -> "WantedRun | None":
+        """The run that is asked about; None where no tokens are given. Raises BadInputError."""
+        from tangram_sim.studies.training_run import wanted_run
+
+        return wanted_run(self.tokens, self.finish_within)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The base of all questions, and what is derived from their fields: files, command lines, JSON Schemas."""
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
@@ -17,13 +18,16 @@ Answer = TypeVar("Answer", bound="AnswerDocument")
 
 # Verb -> module and class of its question.
 QUESTIONS: Mapping[str, str] = {
+    "estimate": "tangram_sim.questions.estimate:EstimateQuestion",
     "goodput": "tangram_sim.questions.goodput:GoodputQuestion",
+    "plan": "tangram_sim.questions.plan:PlanQuestion",
     "rl compare": "tangram_sim.questions.rl:RlCompareQuestion",
     "rl estimate": "tangram_sim.questions.rl:RlEstimateQuestion",
     "rl plan": "tangram_sim.questions.rl:RlPlanQuestion",
     "rl purchase": "tangram_sim.questions.rl:RlPurchaseQuestion",
     "rl simulate": "tangram_sim.questions.rl:RlSimulateQuestion",
     "rl what-if": "tangram_sim.questions.rl:RlWhatIfQuestion",
+    "simulate": "tangram_sim.questions.simulate:SimulateQuestion",
 }
 
 
@@ -45,9 +49,14 @@ class Question(ABC):
         """What is found: a document, or a result that holds one; it holds this question."""
 
     @property
+    def stated(self) -> list[Leaf]:
+        """The fields that differ from their defaults."""
+        return [leaf for leaf in leaves(type(self)) if leaf.of(self) != leaf.default]
+
+    @property
     def given(self) -> dict[str, Any]:
         """`verb` and the fields that differ from their defaults, as JSON has them: what a file holds."""
-        said = {leaf.name: _plain(leaf.of(self)) for leaf in _stated(self)}
+        said = {leaf.name: _plain(leaf.of(self)) for leaf in self.stated}
         return {"verb": self.VERB, **said}
 
     @property
@@ -55,25 +64,22 @@ class Question(ABC):
         """The command line that asks this, without `tangram`."""
         arguments: list[str] = []
         options: list[str] = []
-        for leaf in _stated(self):
+        for leaf in self.stated:
             value = leaf.of(self)
             if leaf.about.positional:
                 arguments += [str(each) for each in (value if isinstance(value, tuple) else (value,))]
             elif isinstance(value, bool):
                 options.append(f"--{leaf.option if value else _negation(leaf)}")
+            elif isinstance(value, tuple) and leaf.about.reads is None:
+                options += [f"--{leaf.option}={each}" for each in value]
             else:
-                options += [
-                    f"--{leaf.option}={each}" for each in (value if isinstance(value, tuple) else (value,))
-                ]
+                typed = ",".join(map(str, value)) if isinstance(value, tuple) else value
+                options.append(f"--{leaf.option}={typed}")
         return [*self.VERB.split(" "), *arguments, *options]
 
     def with_answer(self, document: Answer) -> Answer:
         """The document with this question in it."""
         return document.with_fields(question=self.given)
-
-
-def _stated(question: Question) -> list[Leaf]:
-    return [leaf for leaf in leaves(type(question)) if leaf.of(question) != leaf.default]
 
 
 def _negation(leaf: Leaf) -> str:
@@ -168,6 +174,8 @@ def question_schema(of: type[Question]) -> dict[str, Any]:
     for leaf in leaves(of):
         said = leaf.about
         found = {"description": sentence(said), **TypeAdapter(leaf.type).json_schema()}
+        if leaf.about.reads is not None and found.get("type") != "string":
+            found = {"description": found.pop("description"), "anyOf": [{"type": "string"}, found]}
         bounds = {
             "minimum": said.least,
             "exclusiveMinimum": said.above,
@@ -176,7 +184,7 @@ def question_schema(of: type[Question]) -> dict[str, Any]:
             "enum": list(said.choices) or None,
         }
         found |= {key: bound for key, bound in bounds.items() if bound is not None}
-        if not leaf.required:
+        if not leaf.required and leaf.default != math.inf:
             found["default"] = _plain(leaf.default)
         properties[leaf.name] = found
     return {

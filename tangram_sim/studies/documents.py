@@ -225,7 +225,7 @@ class RunDocument(Document):
     basis: list[str] = Field(description="prices, failures and power that were taken, with their sources")
 
 
-class PlanDocument(Document):
+class PlanDocument(AnswerDocument):
     """What `plan --json`, `estimate --json` and plan files hold."""
 
     schema_version: str = SCHEMA_VERSION

@@ -12,7 +12,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from multiprocessing import TimeoutError as NoAnswerInTime
@@ -24,6 +24,7 @@ from tangram_sim.digests import ChangedFileWarning, content_key
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.memory_limit import bytes_of
 from tangram_sim.planners.deadline import Deadline
+from tangram_sim.studies.dask_workers import dask_client, dask_threads
 from tangram_sim.version import __version__
 from tangram_sim.workers import ending_with_parent, worker_deaths
 
@@ -168,12 +169,9 @@ class Sweep:
         has_joblib = find_spec("joblib") is not None
         if jobs > 1 and not has_joblib:
             raise BadInputError(f'`jobs={jobs}` needs joblib: pip install "tangram-sim[sweep]"')
-        if dask is not None and not (has_joblib and find_spec("distributed")):
-            raise BadInputError(f'`dask={dask}` needs distributed: pip install "tangram-sim[sweep-dask]"')
         self._dask = dask
-        if dask is not None and not jobs:
-            with _client(dask) as client:
-                jobs = max(2, sum(client.nthreads().values()))
+        if dask is not None:
+            jobs = jobs or dask_threads(dask)
         self.cache, self._report = cache, report
         self.jobs = jobs or (cores() if has_joblib else 1)
         self._too_many = () if dask is not None else _too_many(self.jobs)
@@ -240,7 +238,7 @@ class Sweep:
         else:
             from joblib import parallel_config
 
-            with _client(self._dask), parallel_config(backend="dask"):
+            with dask_client(self._dask), parallel_config(backend="dask"):
                 yield from self._spread(work, waiting, deadline or Deadline())
 
     def _spread(
@@ -294,19 +292,6 @@ def _in_turn(
         if timed.over():
             return
         yield _one(work, key, item, timed.share(timed.left_s() / (len(waiting) - begun)))
-
-
-@contextmanager
-def _client(address: str) -> Iterator[Any]:
-    """A connection to a Dask scheduler. Raises BadInputError where none answers."""
-    from distributed import Client
-
-    try:
-        client = Client(address, timeout="10s")
-    except (OSError, ValueError, TypeError) as error:
-        raise BadInputError(f"`dask={address}`: no Dask scheduler answers there: {error}") from None
-    with client:
-        yield client
 
 
 def _one(

@@ -3,9 +3,11 @@
 from dataclasses import dataclass, fields, replace
 
 from tangram_sim.errors import BadInputError, shown, unknown_name
+from tangram_sim.fields import SOFTWARE, described, option
 from tangram_sim.models import Model
 from tangram_sim.precision import Precision, converted, plain
 from tangram_sim.training.stacks import Code, code_of
+from tangram_sim.written import number_format, whole
 
 MOST_SEQUENCES, MOST_TOKENS = 1 << 20, 1 << 24  # of a step, of a sequence: far above any run there is
 
@@ -15,6 +17,9 @@ def require_whole(field: str, value: object, most: int | None = None) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most and value > most):
         limits = f"1 to {most}" if most else "1 or more"
         raise BadInputError(f"`{field}={shown(value)}`: give a whole number, {limits}")
+
+
+_SCHEDULES = ("1f1b", "gpipe", "zb-h1", "interleaved", "zb-v", "dualpipe-v", "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +59,99 @@ OPTIMIZER_STATE_BYTES = {
 }
 
 
+def _schedule(text: str) -> str:
+    """A schedule's name; ours in any case."""
+    return text.lower() if text.lower() in _SCHEDULES else text
+
+
+@described
 @dataclass(frozen=True, slots=True)
 class Job:
     """One optimizer step: `global_batch` sequences of `seq` tokens."""
 
-    global_batch: int = 128
-    seq: int = 2048
-    dtype: str = "auto"
-    optimizer: str = "adamw"
-    schedule: str = "1f1b"
-    trainable: float = 1.0  # share of parameters with gradients and optimizer state; adapters: < 1 %
-    gradient_bytes: float = 0.0  # where the software departs from the recipe; 0 = the recipe's
-    stack: str = "generic"  # software stack whose efficiency rows apply: megatron, nemo, fsdp, deepspeed, ...
-    flash_attention: bool = True  # False: the software has no fused kernel, whatever the GPU could run
-    dropout: bool = True  # False: off even in blocks of GPT's and BERT's kind, which train with it
-    shard_ranks: int = 0  # replicas that what ZeRO cuts is cut over (hybrid sharding); 0: all of them
-    launch_blocking: bool = False  # the device waits while the host launches (CUDA_LAUNCH_BLOCKING, timers)
-    gradients_last: bool = False  # reduced behind the last pass, even where the stack overlaps them
-    cuda_graphs: bool = False  # blocks are captured: the host launches one at once, in each direction
+    global_batch: int = option(
+        128,
+        "Sequences per optimizer step; 4k is 4,096.",
+        label="Sequences a step",
+        unit="sequences",
+        least=1,
+        most=MOST_SEQUENCES,
+        reads=whole,
+        basic=True,
+    )
+    seq: int = option(
+        2048,
+        "Tokens per sequence; 8k is 8,192.",
+        label="Tokens a sequence",
+        unit="tokens",
+        least=1,
+        most=MOST_TOKENS,
+        reads=whole,
+        basic=True,
+    )
+    dtype: str = option(
+        "auto",
+        "auto, bf16, fp16, fp32, tf32, fp8, mxfp8 or nvfp4.",
+        label="Number format",
+        choices=("auto", *RECIPES),
+        reads=number_format,
+        basic=True,
+    )
+    optimizer: str = option(
+        "adamw",
+        "adamw, adam, adamw-8bit, lamb, sgd, momentum, lion or adafactor.",
+        label="Optimizer",
+        choices=tuple(OPTIMIZER_STATE_BYTES),
+    )
+    schedule: str = option(
+        "1f1b",
+        "1f1b, gpipe, zb-h1, interleaved, zb-v, dualpipe-v, or an added one.",
+        label="Schedule",
+        reads=_schedule,
+    )
+    trainable: float = option(
+        1.0,
+        "Share of the parameters that is trained; adapters: below 0.01.",
+        unit="a share",
+        above=0,
+        most=1,
+        example="0.001 for adapters",
+    )
+    gradient_bytes: float = option(
+        0.0, "Bytes of a gradient where the software departs from the recipe; 0: the recipe's."
+    )
+    stack: str = option(
+        "generic",
+        "Software stack whose efficiency rows apply: generic, megatron, nemo, fsdp, ...",
+        label="Software",
+        group=SOFTWARE,
+    )
+    flash_attention: bool = option(
+        True,
+        "Whether the software calls a fused attention kernel.",
+        spelled="--flash-attention/--no-flash-attention",
+        group=SOFTWARE,
+    )
+    dropout: bool = option(
+        True,
+        "Whether blocks of GPT's and BERT's kind use dropout.",
+        spelled="--dropout/--no-dropout",
+        group=SOFTWARE,
+    )
+    shard_ranks: int = option(
+        0, "Replicas that what ZeRO cuts is cut over (hybrid sharding); 0: all of them.", group=SOFTWARE
+    )
+    launch_blocking: bool = option(
+        False, "The device waits while the host launches (CUDA_LAUNCH_BLOCKING, timers).", group=SOFTWARE
+    )
+    gradients_last: bool = option(
+        False,
+        "Gradients are reduced behind the last pass, even where the stack overlaps them.",
+        group=SOFTWARE,
+    )
+    cuda_graphs: bool = option(
+        False, "Blocks are captured: the host launches one at once, in each direction.", group=SOFTWARE
+    )
 
     def __post_init__(self) -> None:
         """Raise BadInputError or UnknownNameError for values that no run can have."""

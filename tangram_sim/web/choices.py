@@ -5,8 +5,6 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.export.formats import FORMATS
 from tangram_sim.hwdb import Hwdb, cluster_names, load_cluster, load_model, model_names
 from tangram_sim.questions.question import QUESTIONS
-from tangram_sim.training.job import OPTIMIZER_STATE_BYTES, RECIPES
-from tangram_sim.training.schedules.named import schedule_names
 from tangram_sim.units import GIGA
 from tangram_sim.web.documents import (
     ChoicesDocument,
@@ -30,10 +28,6 @@ def choices(hwdb: Hwdb) -> ChoicesDocument:
         gpus=[_gpu(hwdb, name) for name in hwdb.gpu_names()],
         nodes=[_node(hwdb, name) for name in hwdb.node_names()],
         links=[name for name in hwdb.link_names() if hwdb.link(name).kind != "network"],
-        dtypes=["auto", *RECIPES],
-        optimizers=list(OPTIMIZER_STATE_BYTES),
-        schedules=list(schedule_names()),
-        stacks=list(hwdb.stack_names()),
         questions={verb: form_fields(verb) for verb in QUESTIONS},
         formats=list(FORMATS),
     )

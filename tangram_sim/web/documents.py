@@ -69,7 +69,9 @@ class FieldChoice(Document):
 
     name: str = Field(description="the option, without dashes")
     kind: Literal["figure", "switch", "choice", "text"]
+    off: str = Field(description="of a switch that is on by default the option that switches it off")
     label: str
+    help: str
     group: str
     basic: bool = Field(description="whether most people need it")
     default: str | float | bool | None
@@ -90,9 +92,5 @@ class ChoicesDocument(Document):
     gpus: list[GpuChoice]
     nodes: list[NodeChoice]
     links: list[str] = Field(description="links inside a node")
-    dtypes: list[str]
-    optimizers: list[str]
-    schedules: list[str]
-    stacks: list[str]
     questions: dict[str, list[FieldChoice]] = Field(description="fields of the form of each verb")
     formats: list[str] = Field(description="of `export --to`")

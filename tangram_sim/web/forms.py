@@ -20,11 +20,14 @@ def page_leaves(verb: str) -> list[Leaf]:
 def _field(leaf: Leaf) -> FieldChoice:
     said = leaf.about
     names = said.choices or (said.suggested() if said.suggested is not None else ())
-    default: Any = leaf.default if isinstance(leaf.default, str | float | int) else None
+    plain = isinstance(leaf.default, str | float | int) and not said.unset
+    default: Any = leaf.default if plain else None
     return FieldChoice(
         name=leaf.option,
         kind=_kind(leaf),
-        label=sentence(said).rstrip("."),
+        off=next((name.lstrip("-") for name in leaf.spellings[1:] if leaf.type is bool), ""),
+        label=said.label or sentence(said).rstrip("."),
+        help=sentence(said),
         group=said.group,
         basic=said.basic,
         default=default,

@@ -14,7 +14,6 @@ from tangram_sim.web.documents import MOST_WORDS, VerbRequest
 from tangram_sim.web.forms import page_leaves
 
 _JOB = ("global-batch", "seq", "dtype", "optimizer", "schedule")
-_SHARED = (*_JOB, "stack", "slow", "tokens", "finish-within")
 _SERVED = (
     *("serve", "share", "serve-model", "rate", "slo", "requests", "engine", "serve-precision"),
     "utilisation",
@@ -38,41 +37,24 @@ class OfferedVerb:
     always: tuple[str, ...] = ("--json",)
 
 
+# Files that a verb writes beside its answer, into the run's own folder.
+_FILES = {
+    "plan": ("output",),
+    "estimate": ("output", "trace", "memory"),
+    "simulate": ("output", "trace", "memory"),
+}
+
+
 def _of_question(verb: str) -> OfferedVerb:
     """What a verb's question says may be set on a page."""
     found = page_leaves(verb)
-    options = tuple(leaf.option for leaf in found if not leaf.about.positional)
-    return OfferedVerb(len(found) - len(options), options)
+    options = [leaf for leaf in found if not leaf.about.positional]
+    named = tuple(spelling.lstrip("-") for leaf in options for spelling in leaf.spellings)
+    return OfferedVerb(len(found) - len(options), (*named, *_FILES.get(verb, ())))
 
 
 OFFERED: Mapping[str, OfferedVerb] = {
     **{verb: _of_question(verb) for verb in QUESTIONS},
-    "plan": OfferedVerb(
-        2,
-        (
-            *_SHARED,
-            *("parallelizer", "fix", "microbatch-per-rank", "recompute", "order", "exclude", "top"),
-            *(
-                "whole-islands",
-                "one-pipeline",
-                "island-stages",
-                "effort",
-                "time-limit",
-                "memory-margin",
-                "for",
-            ),
-            *("simple-within", "without", "bound", "output"),
-        ),
-    ),
-    "estimate": OfferedVerb(
-        2,
-        (
-            *_SHARED,
-            *("tp", "pp", "dp", "cp", "ep", "vpp", "zero", "micro-batch", "recompute", "sequence-parallel"),
-            *("layers", "order", "output", "trace", "memory"),
-        ),
-    ),
-    "simulate": OfferedVerb(1, ("slow", "output", "trace", "memory")),
     "explain": OfferedVerb(1, ("lost", "partner-copies")),
     "export": OfferedVerb(1, ("to",)),
     "islands": OfferedVerb(1, ("dtype",)),

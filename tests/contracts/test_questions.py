@@ -30,7 +30,7 @@ from tangram_sim.web.verbs import OFFERED
 from tests.places import ROOT
 
 # What every verb has beside its question: how the answer is shown.
-FACE = {"as_json", "memory_limit", "quiet", "verbose", "output", "trace", "memory", "candidates"}
+FACE = {"as_json", "memory_limit", "quiet", "verbose", "output", "trace", "memory", "candidates", "ablation"}
 KEEPING = {leaf.name for leaf in leaves(Keeping)}
 
 
@@ -91,7 +91,8 @@ def test_the_form_of_the_page_is_the_fields_that_it_may_set(verb: str) -> None:
     for leaf in of:
         if not leaf.about.positional:
             form = shown[leaf.option]
-            assert form.label == sentence(leaf.about).rstrip(".") and form.basic == leaf.about.basic
+            assert form.help == sentence(leaf.about) and form.basic == leaf.about.basic
+            assert form.label in (leaf.about.label, sentence(leaf.about).rstrip("."))
             assert form.choices[: len(leaf.about.choices)] == list(leaf.about.choices)
 
 
@@ -128,7 +129,7 @@ def asked(verb: str, words: list[str]) -> Any:
 SECONDS = st.floats(1e-3, 1e9, allow_nan=False)
 
 
-@settings(deadline=None)
+@settings(deadline=None)  # a busy machine
 @given(
     mtbf=SECONDS,
     block=st.floats(0, 1e6),

@@ -24,6 +24,7 @@ OTHERS = {  # who writes or quotes options of other programs
     "export/checking.py",
     "export/flagscale.py",
     "export/folder.py",
+    "fields.py",
     "export/launch.py",
     "export/megatron.py",
     "export/megatron_model.py",
@@ -54,6 +55,8 @@ def _texts(path: Path) -> list[str]:
         if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in (
             "add_argument",
             "Field",
+            "option",
+            "about",
         ):
             quiet |= {id(part) for part in ast.walk(node)}
     joined = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}

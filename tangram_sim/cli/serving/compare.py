@@ -7,7 +7,7 @@ import typer
 
 from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
-from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.derived import derived
 from tangram_sim.cli.serving import plan as single
 from tangram_sim.cli.serving.given_problem import given_problem
 from tangram_sim.cli.serving.goal_options import GoalOptions, PlannedRequests, plan_of_models
@@ -27,7 +27,7 @@ Planners = Annotated[
 ]
 
 
-@grouped
+@derived
 def command(
     question: single.Question,
     requests: PlannedRequests,

@@ -7,7 +7,7 @@ import typer
 
 from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
-from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.derived import derived
 from tangram_sim.cli.serving.given_problem import given_problem
 from tangram_sim.cli.serving.goal_options import GoalOptions, PlannedRequests, plan_of_models
 from tangram_sim.errors import InfeasibleError
@@ -47,7 +47,7 @@ Output = Annotated[
 ]
 
 
-@grouped
+@derived
 def command(
     question: Question,
     requests: PlannedRequests,

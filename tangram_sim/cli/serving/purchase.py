@@ -7,7 +7,7 @@ import typer
 
 from tangram_sim.cli import begun
 from tangram_sim.cli import options as shared
-from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.derived import derived
 from tangram_sim.cli.serving import plan as single
 from tangram_sim.cli.serving.goal_options import GoalOptions, PlannedRequests
 from tangram_sim.errors import BadInputError
@@ -21,7 +21,7 @@ Catalogue = Annotated[
 Budgets = Annotated[str, typer.Option("--budgets", help="USD an hour, like 10,20,40: a plan for each.")]
 
 
-@grouped
+@derived
 def command(
     model: single.Models,
     fleet: Catalogue,

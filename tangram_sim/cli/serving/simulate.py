@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tangram_sim.cli import options as shared
-from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.derived import derived
 from tangram_sim.cli.serving import workload_options as asked
 from tangram_sim.errors import BadInputError, unknown_name
 
@@ -52,7 +52,7 @@ Clients = Annotated[
 ]
 
 
-@grouped
+@derived
 def command(
     fleet: FleetFile,
     requests: asked.RequestOptions,

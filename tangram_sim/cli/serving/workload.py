@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tangram_sim.cli import options as shared
-from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.derived import derived
 from tangram_sim.cli.serving import workload_options as asked
 
 app = typer.Typer(help="Workloads: what requests ask of a service.", no_args_is_help=True)
@@ -22,7 +22,7 @@ File = Annotated[
 
 
 @app.command("describe")
-@grouped
+@derived
 def describe(
     file: File,
     requests: asked.TraceRequests,

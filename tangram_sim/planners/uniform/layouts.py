@@ -12,32 +12,10 @@ from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.laws import degree_laws
+from tangram_sim.planners.uniform.degrees import Uniform as Uniform  # noqa: PLC0414 - callers import it here
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import LayerLayout, Part, Pipeline, Plan, Stage
 from tangram_sim.training.schedules import Schedule, schedule_named
-
-
-@dataclass(frozen=True, slots=True)
-class Uniform:
-    """Degrees of one layout for the whole model.
-
-    `micro_batch` counts sequences per data-parallel rank; dp 0 means as many replicas as the GPUs hold.
-    """
-
-    tp: int = 1
-    pp: int = 1
-    dp: int = 0
-    cp: int = 1
-    ep: int = 1
-    vpp: int = 1
-    zero_stage: int = 0
-    micro_batch: int = 1
-    recompute: str = "none"
-    sequence_parallel: bool = False
-    layers: tuple[int, ...] = ()  # blocks per stage (or per chunk, round by round); () = even
-    order: tuple[str, ...] = ()  # node groups; ranks are numbered in this order
-    # The node group of every stage, front to back, in place of `order`: any sequence, groups again and again.
-    stage_groups: tuple[str, ...] = ()
 
 
 def settle_chunks(job: Job, wanted: Uniform) -> tuple[Job, Uniform]:

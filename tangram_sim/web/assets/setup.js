@@ -1,8 +1,9 @@
 // What is asked about: a model, a cluster, a job. The same on every page, so it is made once.
 
 import { h } from "./dom.js";
-import { choice, drop, figure, named, options, wanted } from "./fields.js";
+import { choice, drop, figure, named } from "./fields.js";
 import { keep, keyOf, kept } from "./kept.js";
+import { questionForm } from "./question-form.js";
 
 /** The model: a shipped one, or a file that was dropped. */
 export function modelPicker(offered, title = "What to train") {
@@ -127,20 +128,14 @@ function groupFields(offered, typed, remove) {
   };
 }
 
-/** The job of one step. */
+export const SETUP = ["global-batch", "seq", "dtype", "optimizer", "schedule"];  // options that the setup asks for
+
+/** The job of one step: those fields of the question of a plan. */
 export function jobFields(offered) {
-  const fields = {
-    "global-batch": wanted("Sequences a step", 256, { min: 1, step: 1, name: "global-batch" }),
-    seq: wanted("Tokens a sequence", 8192, { min: 1, step: 1, name: "seq" }),
-    dtype: choice("Number format", offered.dtypes, "auto"),
-    optimizer: choice("Optimizer", offered.optimizers, "adamw"),
-    schedule: choice("Schedule", offered.schedules, "1f1b"),
-  };
-  return {
-    element: h("fieldset", {}, h("legend", {}, "Job"),
-      h("div", { class: "fields" }, Object.values(fields).map((one) => one.element))),
-    options: () => options(fields, { dtype: "auto", optimizer: "adamw", schedule: "1f1b" }),
-  };
+  const asked = offered.questions.plan.filter((one) => SETUP.includes(one.name));
+  const form = questionForm(asked.map((one) => ({ ...one, basic: true, required: one.kind === "figure" })),
+    { values: { "global-batch": 256, seq: 8192 } });
+  return { element: h("fieldset", {}, h("legend", {}, "Job"), form.element), options: form.options };
 }
 
 /** All three, as the beginning of a request. */

@@ -7,6 +7,7 @@ import pytest
 from tangram_sim.cli import options
 from tangram_sim.cli.models import folded
 from tangram_sim.errors import BadInputError, UnknownNameError
+from tangram_sim.fields import leaves
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.usable import usable_islands
@@ -63,7 +64,8 @@ def test_formats_and_schedules_go_by_their_usual_names_too(dtype: str, meant: st
     )
     job = json.loads(told.out)["job"]
     assert (job["dtype"], job["schedule"]) == (meant, "1f1b")
-    assert options.schedule("Our-Own") == "Our-Own"
+    (schedule,) = [leaf for leaf in leaves(Job) if leaf.name == "schedule"]
+    assert schedule.about.reads is not None and schedule.about.reads("Our-Own") == "Our-Own"
 
 
 @pytest.mark.parametrize(

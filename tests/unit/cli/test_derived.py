@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tangram_sim.cli.option_groups import grouped
+from tangram_sim.cli.derived import derived
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ def test_a_group_is_taken_whole_and_its_required_fields_are_asked_for() -> None:
     app = typer.Typer()
 
     @app.command()
-    @grouped
+    @derived
     def show(name: Annotated[str, typer.Argument()], speed: Speed, loud: bool = False) -> None:
         typer.echo(f"{name} {speed} {loud}")
 
@@ -33,4 +33,4 @@ def test_two_options_of_one_name_are_refused() -> None:
     def show(speed: Speed, rate: float = 0.0) -> None: ...
 
     with pytest.raises(TypeError, match="declared twice"):
-        grouped(show)
+        derived(show)

@@ -1,0 +1,69 @@
+"""The question of `tangram estimate`: what one uniform layout achieves."""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from tangram_sim.fields import described, option, part
+from tangram_sim.planners.uniform.degrees import Uniform
+from tangram_sim.questions.common import (
+    JOB_AND_SOFTWARE,
+    Hardware,
+    Run,
+    cluster_argument,
+    model_argument,
+    slow_option,
+)
+from tangram_sim.questions.question import Question
+from tangram_sim.training.job import Job
+
+if TYPE_CHECKING:
+    from tangram_sim.studies.results import Result
+
+_LAYOUT = part(
+    *("tp", "pp", "dp", "cp", "ep", "vpp", "zero_stage", "micro_batch", "recompute", "sequence_parallel"),
+    *("layers", "order"),
+)
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class EstimateQuestion(Question):
+    """Predict one uniform layout of MODEL on CLUSTER; ranks go node by node, tp fastest, then cp, dp, pp."""
+
+    VERB: ClassVar[str] = "estimate"
+
+    model: str = model_argument()
+    cluster: str = cluster_argument()
+    job: Job = field(default=Job(), metadata=JOB_AND_SOFTWARE)
+    layout: Uniform = field(default=Uniform(), metadata=_LAYOUT)
+    lora_rank: int | None = option(
+        None, "Train only LoRA adapters of this rank on the attention projections."
+    )
+    slow: tuple[str, ...] = slow_option()
+    run: Run = field(default=Run(), metadata=part())
+    hardware: Hardware = field(default=Hardware(), metadata=part())
+
+    def answer(self) -> "Result":
+        """What the layout achieves, whether or not it fits.
+
+        Raises BadInputError or InfeasibleError for degrees that contradict each other or the cluster.
+        """
+        from tangram_sim.hwdb import load_cluster, load_model
+        from tangram_sim.studies import api
+        from tangram_sim.studies.training_run import with_run
+
+        wanted = self.run.wanted
+        database, model = self.hardware.load(), load_model(self.model)
+        trainable = self.job.trainable
+        if self.lora_rank is not None:
+            trainable = api.lora_share(model, self.lora_rank, trainable)
+        job = replace(self.job, trainable=trainable)
+        result = api.estimate(model, load_cluster(self.cluster, database), job, self.layout, hwdb=database)
+        if self.slow:
+            from tangram_sim.studies.slow_files import read_every_slow
+            from tangram_sim.studies.slow_plans import replayed
+
+            given = read_every_slow(list(self.slow), result.forecast.plan.cluster)
+            result = result if given.is_nothing else replayed(result.forecast.plan, given, database)
+        result = with_run(result, database, wanted)
+        return replace(result, document=self.with_answer(result.document))

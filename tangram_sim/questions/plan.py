@@ -1,0 +1,311 @@
+"""The question of `tangram plan`: the fastest way to spread the training of a model over a cluster."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.fields import SEARCH, described, option, part
+from tangram_sim.planners.search_options import POLICIES, SearchOptions
+from tangram_sim.questions.common import (
+    Hardware,
+    Run,
+    cluster_argument,
+    dask_option,
+    model_argument,
+    schedules,
+    slow_option,
+)
+from tangram_sim.questions.question import Question
+from tangram_sim.training.job import Job
+from tangram_sim.written import name_list
+
+if TYPE_CHECKING:
+    from tangram_sim.clusters import Cluster
+    from tangram_sim.placement.tolerances import Tolerances
+    from tangram_sim.planners.api import Progress
+    from tangram_sim.planners.deadline import Deadline
+    from tangram_sim.studies.results import Result
+
+# Sequences per rank that arXiv:2606.16907 uses: 1 for dense models, 4 for Mixtral and Qwen3; without ZeRO.
+PRESETS = {"tangram-paper": 1, "tangram-paper-moe": 4}
+DEGREES = {
+    **{name: name for name in ("tp", "dp", "cp", "ep", "pp")},
+    **{"zero": "zero_stage", "zero_stage": "zero_stage"},
+}
+_DIGITS = 9  # of a degree; more would be no number of GPUs
+_JOB = part(
+    *("global_batch", "seq", "dtype", "optimizer", "schedule", "stack"),
+    schedule={
+        "help": "1f1b, gpipe, zb-h1, interleaved, zb-v, dualpipe-v or an added one; auto: the first five.",
+        "suggested": lambda: (*schedules(), "auto"),
+    },
+)
+_TOLERANCE: dict[str, Any] = {"least": 0, "unset": "chosen by the search", "group": SEARCH, "on_page": False}
+# What is said of the layouts of stages, and of who can launch them.
+_OF_LAYOUTS = ("fix", "microbatch_per_rank", "recompute", "order", "exclude", "preset", "frameworks")
+# What planners other than tangram know, too.
+_OF_ALL = (
+    "time_limit_s",
+    "jobs",
+    "memory_margin",
+    "hwdb",
+    "stack",
+    "planner",
+    "objective",
+    "dask",
+    "tokens",
+    "finish_within",
+)
+
+
+def _frameworks(text: str) -> tuple[str, ...]:
+    """Frameworks by name, separated by commas; `any` is all of them. Raises UnknownNameError."""
+    from tangram_sim.studies.launch_choice import frameworks_named
+
+    found = [name for given in name_list(text) for name in frameworks_named(given)]
+    return tuple(dict.fromkeys(found))
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class PlanQuestion(Question):
+    """Find the fastest plan for MODEL on CLUSTER and predict what it achieves."""
+
+    VERB: ClassVar[str] = "plan"
+
+    model: str = model_argument()
+    cluster: str = cluster_argument()
+    job: Job = field(default=Job(), metadata=_JOB)
+    search: SearchOptions = field(default=SearchOptions(), metadata=part(frameworks={"reads": _frameworks}))
+    planner: str = option(
+        "tangram",
+        "Who plans the cluster: tangram, or a peer that `compare` names.",
+        group=SEARCH,
+        on_page=False,
+    )
+    objective: str = option(
+        "throughput",
+        "Objective to maximise. Only throughput so far.",
+        choices=("throughput",),
+        group=SEARCH,
+        on_page=False,
+    )
+    fix: tuple[str, ...] = option(
+        (),
+        "Fix degrees of every stage: tp=4, dp, cp, ep, pp (inner), zero.",
+        label="Fixed degrees",
+        group=SEARCH,
+        basic=True,
+    )
+    preset: str | None = option(
+        None,
+        "tangram-paper or tangram-paper-moe: microbatch per rank 1 or 4, and no ZeRO.",
+        choices=tuple(PRESETS),
+        group=SEARCH,
+        on_page=False,
+    )
+    no_prune: tuple[str, ...] = option(
+        (),
+        "Policies off: redundancy, imbalance, infeasibility, incompatibility; or all.",
+        reads=name_list,
+        group=SEARCH,
+        on_page=False,
+    )
+    compute_tolerance: float | None = option(
+        None, "Largest relative difference in compute throughput within one island.", **_TOLERANCE
+    )
+    memory_tolerance: float | None = option(
+        None, "Largest relative difference in memory within one island.", **_TOLERANCE
+    )
+    link_tolerance: float | None = option(
+        None, "Largest relative difference in link bandwidth within one island.", **_TOLERANCE
+    )
+    slow: tuple[str, ...] = slow_option()
+    without: tuple[str, ...] = option(
+        (),
+        "Plan without these nodes, e.g. n3,n7, and say what must move for it.",
+        label="Without these nodes",
+        reads=name_list,
+        group=SEARCH,
+    )
+    losses: float | None = option(
+        None,
+        "Rank by liveput: the speed after so many losses of nodes in an hour.",
+        unit="per hour",
+        group=SEARCH,
+        on_page=False,
+    )
+    run: Run = field(default=Run(), metadata=part())
+    dask: str | None = dask_option()
+    hardware: Hardware = field(default=Hardware(), metadata=part())
+
+    def __post_init__(self) -> None:
+        """Raise BadInputError or UnknownNameError for fields that cannot be or contradict each other."""
+        Question.__post_init__(self)
+        if self.planner != "tangram":
+            own = [leaf.name for leaf in self.stated if leaf.name not in _OF_ALL]
+            known = ("model", "cluster", "global_batch", "seq", "dtype", "optimizer", "schedule")
+            self._refuse(f"`planner={self.planner}`", "plan with tangram", set(own) - set(known))
+        if sum(bool(given) for given in (self.slow, self.without, self.losses is not None)) > 1:
+            raise BadInputError(
+                "`slow=`, `without=` and `losses=`: nodes are slow, gone, or may go; give one of them"
+            )
+        if self.losses is not None:
+            who = "`losses=`, which compares uniform layouts over all GPUs,"
+            self._refuse(who, "plan without it", _OF_LAYOUTS)
+
+    def _refuse(self, who: str, instead: str, names: Collection[str]) -> None:
+        """Raise BadInputError where any of these fields is stated, which `who` does not support."""
+        given = [leaf for leaf in self.stated if leaf.name in names]
+        if given:
+            off = {leaf.name: "False" if leaf.of(self) is False else "" for leaf in given}
+            words = ", ".join(f"`{name}={value}`" for name, value in off.items())
+            raise BadInputError(f"{who} does not know {words}; drop them, or {instead}")
+
+    @property
+    def options(self) -> SearchOptions:
+        """The search options for the planner. Raises BadInputError or UnknownNameError for bad values."""
+        limits = self.search.constraints
+        fixes, per_rank = _preset(self.preset, list(self.fix), limits.microbatch_per_rank)
+        constraints = replace(limits, fixed=fixed_degrees(fixes), microbatch_per_rank=per_rank)
+        policies, tolerances = _policies(self.no_prune), self._tolerances
+        return replace(self.search, constraints=constraints, policies=policies, tolerances=tolerances)
+
+    @property
+    def _tolerances(self) -> "Tolerances | None":
+        """How far GPUs of one island may differ; None, where nothing is given, leaves it to the search."""
+        from tangram_sim.placement.tolerances import Tolerances
+
+        given = {
+            "compute": self.compute_tolerance,
+            "memory": self.memory_tolerance,
+            "intra": self.link_tolerance,
+        }
+        stated = {name: value for name, value in given.items() if value is not None}
+        return Tolerances(**stated) if stated else None
+
+    def answer(
+        self,
+        *,
+        candidates: bool = False,
+        progress: "Progress | None" = None,
+        deadline: "Deadline | None" = None,
+    ) -> "Result":
+        """The fastest plan; with `candidates` every partial plan that was considered, too.
+
+        Raises InfeasibleError where nothing fits, BadInputError for what contradicts itself.
+        """
+        from tangram_sim.hwdb import load_cluster, load_model
+        from tangram_sim.planners.deadline import Deadline
+        from tangram_sim.studies.dask_workers import processes
+        from tangram_sim.studies.training_run import with_run
+
+        wanted = self.run.wanted
+        database = self.hardware.load()
+        timed = deadline or Deadline(self.search.time_limit_s)
+        with processes(self.dask, self.search.jobs) as jobs:
+            options = replace(self.options, every_candidate=candidates, jobs=jobs)
+            if self.planner != "tangram":
+                from tangram_sim.studies.comparison import plan_with
+
+                model, cluster = load_model(self.model), load_cluster(self.cluster, database)
+                found = plan_with(
+                    self.planner,
+                    model,
+                    cluster,
+                    self.job,
+                    hwdb=database,
+                    deadline=timed,
+                    memory_margin=self.search.memory_margin,
+                )
+            else:
+                found = self._searched(options, database, progress, timed)
+        found = with_run(found, database, wanted)
+        return replace(found, document=self.with_answer(found.document))
+
+    def _searched(
+        self, options: SearchOptions, database: Any, progress: "Progress | None", deadline: "Deadline"
+    ) -> "Result":
+        """The plan of tangram, of the cluster as it is, slow, without nodes, or losing some."""
+        from tangram_sim.hwdb import load_cluster, load_model
+        from tangram_sim.studies import tried
+
+        cluster = load_cluster(self.cluster, database)
+        if self.losses is not None:
+            from tangram_sim.studies.liveput_plans import lasting
+
+            options = lasting(options)
+
+        def planned(where: "Cluster") -> "Result":
+            return tried.plan(
+                load_model(self.model),
+                where,
+                self.job,
+                wishes=options,
+                hwdb=database,
+                progress=progress,
+                deadline=deadline,
+            )
+
+        if self.slow:
+            from tangram_sim.studies.slow_files import read_every_slow
+            from tangram_sim.studies.slow_plans import plan_slow
+
+            return plan_slow(cluster, read_every_slow(list(self.slow), cluster), database, planned)
+        if self.without:
+            from tangram_sim.studies.losses import plan_without
+
+            return plan_without(cluster, self.without, database, planned)
+        if self.losses is not None:
+            from tangram_sim.studies.liveput_plans import plan_for_losses
+
+            model = load_model(self.model)
+            return plan_for_losses(
+                cluster, self.losses, model, self.job, database, planned, deadline, options.top
+            )
+        return planned(cluster)
+
+
+def fixed_degrees(given: Collection[str]) -> tuple[tuple[str, int], ...]:
+    """The degrees that `fix=` sets, by name. Raises BadInputError for contradictions and malformed items."""
+    fixed: dict[str, int] = {}
+    for item in (item for text in given for item in name_list(text)):
+        name, _, value = (word.strip() for word in item.partition("="))
+        if name not in DEGREES or not (value.isascii() and value.isdigit()):
+            raise BadInputError(
+                f"`fixed=` {item}: give NAME=NUMBER with a name out of {', '.join(DEGREES)}, e.g. tp=4"
+            )
+        key, number = DEGREES[name], int(value[:_DIGITS])
+        if key == "zero_stage" and number > 3:
+            raise BadInputError(f"`fixed=` {item}: ZeRO stages are 0 to 3")
+        if key != "zero_stage" and number < 1:
+            raise BadInputError(f"`fixed=` {item}: a degree is 1 or more")
+        if fixed.get(key, number) != number:
+            raise BadInputError(f"`fixed=` gives {name} two values, {fixed[key]} and {number}; keep one")
+        fixed[key] = number
+    return tuple(sorted(fixed.items()))
+
+
+def _preset(preset: str | None, fixes: list[str], per_rank: int) -> tuple[list[str], int]:
+    """(degrees fixed, sequences a rank) with the settings of a preset added.
+
+    Raises BadInputError if the user's own settings contradict the preset.
+    """
+    if preset is None:
+        return fixes, per_rank
+    size = PRESETS[preset]
+    if per_rank not in (0, size):
+        raise BadInputError(f"`preset={preset}` means `microbatch_per_rank={size}`; drop one of the two")
+    zero = [item for item in fixes if "zero" in item]
+    if any(not item.endswith("=0") for item in zero):
+        raise BadInputError(f"`preset={preset}` means `fixed=` zero=0, not {zero[0]}; drop one of the two")
+    return fixes if zero else [*fixes, "zero=0"], size
+
+
+def _policies(left_out: Collection[str]) -> tuple[str, ...]:
+    """All pruning policies but those left out. Raises UnknownNameError for unknown names."""
+    for name in left_out:
+        if name not in (*POLICIES, "all"):
+            raise unknown_name("pruning policy", name, [*POLICIES, "all"])
+    return tuple(policy for policy in POLICIES if policy not in left_out and "all" not in left_out)
