@@ -22,7 +22,9 @@ ModelArgument: TypeAlias = Annotated[
 ClusterArgument: TypeAlias = Annotated[
     str,
     typer.Argument(
-        metavar="CLUSTER", help="A shipped name, nodes like H100x8:1+L40Sx4:2, a YAML file or a plan."
+        metavar="CLUSTER",
+        help="A shipped name, nodes like H100x8:4+L40Sx4:2 (H100x8:4@400: NICs of 400 Gbit/s), "
+        "a YAML file or a plan.",
     ),
 ]
 

@@ -6,7 +6,11 @@ from typing import Any
 from tangram_sim.errors import BadInputError, TangramError, UnknownNameError
 from tangram_sim.hwdb.database import Hwdb
 
-_HINT = "write NODE:COUNT, several joined by +, e.g. DGX-H100:4+DGX-A100-80GB:6 or T4x4:2"
+_HINT = (
+    "write NODE:COUNT, several joined by +, e.g. DGX-H100:4+DGX-A100-80GB:6 or T4x4:2, and behind @ "
+    "the Gbit/s of a node's NICs, e.g. H100x8:4@400"
+)
+MOST_NODES = 100_000  # of one kind
 
 
 def is_inline(given: str) -> bool:
@@ -15,18 +19,42 @@ def is_inline(given: str) -> bool:
 
 
 def inline_cluster(given: str, hwdb: Hwdb) -> dict[str, Any]:
-    """The mapping of a cluster file for `NODE:COUNT+NODE:COUNT`, or with commas between.
+    """The mapping of a cluster file for nodes on one line.
 
-    NODE is a row of nodes.csv, or a GPU and how many of it a node holds on its usual board, `H100x8`.
     Raises BadInputError for other forms, UnknownNameError for a node nobody knows.
     """
-    groups = []
-    for part in given.replace(",", "+").split("+"):
-        name, _, count = (piece.strip() for piece in part.rpartition(":"))
-        if not name or not (count.isascii() and count.isdigit() and len(count) < 9 and int(count)):
-            raise BadInputError(f"cluster {given}: {part.strip() or 'nothing'} given; {_HINT}")
-        groups.append({"count": int(count), **node_keys(name, hwdb)})
+    groups = [{"count": count, **node_keys(name, hwdb), **nics} for name, count, nics in counted_nodes(given)]
     return {"name": "".join(given.replace(",", "+").split()), "nodes": groups}
+
+
+def counted_nodes(given: str, where: str = "") -> list[tuple[str, int, dict[str, Any]]]:
+    """(node, count, keys of its NICs) of each part of `NODE:COUNT[@GBIT]+...`, or with commas between.
+
+    NODE is a row of nodes.csv, a GPU and how many of it a node holds on its usual board, `H100x8`, or a file;
+    GBIT is the Gbit/s of all NICs of a node. Raises BadInputError, naming `where`, for other forms.
+    """
+    found = []
+    for part in given.replace(",", "+").split("+"):
+        name, _, rest = (piece.strip() for piece in part.rpartition(":"))
+        count, at, gbit = (piece.strip() for piece in rest.partition("@"))
+        nics = _gbit(gbit) if at else 1.0
+        counts = count.isascii() and count.isdigit() and len(count) < 9 and 1 <= int(count) <= MOST_NODES
+        if not name or not counts or nics is None:
+            said = part.strip() or "nothing"
+            raise BadInputError(
+                f"{where or f'cluster {given}'}: {said} given; {_HINT}; 1 to {MOST_NODES} nodes"
+            )
+        found.append((name, int(count), {"nic_gbps": nics} if at else {}))
+    return found
+
+
+def _gbit(text: str) -> float | None:
+    """Gbit/s above zero; None for what is none."""
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if 0 < found < float("inf") else None
 
 
 def node_keys(name: str, hwdb: Hwdb) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tangram_sim.clusters import Cluster, GroupLimit, Network, Node, NodeGroup
 from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError, UnknownNameError, unknown_name
 from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_cluster
-from tangram_sim.hwdb.inline_cluster import node_keys
+from tangram_sim.hwdb.inline_cluster import counted_nodes, node_keys
 
 MOST_ADDED = 100_000
 NONE = "none"  # the fleet of who owns nothing
@@ -146,20 +146,10 @@ def parse_retired(items: Sequence[str], fleet: Fleet) -> dict[str, int]:
 
 
 def parse_purchases(item: str, hwdb: Hwdb) -> tuple[Purchase, ...]:
-    """The purchases in one `--add`: NODE:COUNT, several joined by `+`.
-
-    A NODE is a row of hwdb, a GPU and how many of it a node holds (`L40Sx4`), or a node file.
-    """
-    found = []
-    for part in item.split("+"):
-        name, colon, text = part.rpartition(":")
-        if not colon or not name:
-            raise BadInputError(
-                f"`add={item}`: give NODE:COUNT, e.g. `add=p5.48xlarge:2` or `add=mine.yaml:4`; "
-                "several kinds at once: p5.48xlarge:2+p4d.24xlarge:1"
-            )
-        found.append(named_purchase(name.strip(), _count(f"`add={item}`", text, "`add=p5.48xlarge:2`"), hwdb))
-    return tuple(found)
+    """The purchases in one `--add`: nodes as a cluster on one line has them, or node files by count."""
+    return tuple(
+        named_purchase(name, count, hwdb, nics) for name, count, nics in counted_nodes(item, f"`add={item}`")
+    )
 
 
 def _count(option: str, text: str, example: str) -> int:
@@ -178,6 +168,8 @@ def named_purchase(name: str, count: int, hwdb: Hwdb, extra: dict[str, Any] | No
     Raises BadInputError or UnknownNameError.
     """
     if name.endswith(_SUFFIXES):
+        if extra:
+            raise BadInputError(f"{name}: the file says what its NICs are: change nic_gbps there, not by @")
         return _from_file(Path(name), count, hwdb)
     try:
         keys = node_keys(name, hwdb)

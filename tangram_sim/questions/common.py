@@ -28,7 +28,9 @@ def cluster_argument() -> Any:
     """The cluster of a question, which must be given."""
     return field(
         metadata=about(
-            "A shipped name, nodes like H100x8:1+L40Sx4:2, a YAML file or a plan.", positional="CLUSTER"
+            "A shipped name, nodes like H100x8:4+L40Sx4:2 (H100x8:4@400: NICs of 400 Gbit/s), "
+            "a YAML file or a plan.",
+            positional="CLUSTER",
         )
     )
 

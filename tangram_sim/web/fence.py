@@ -39,7 +39,8 @@ def _interpreter() -> list[Path]:
     code = [Path(path) for path in sysconfig.get_paths().values()]
     code += [Path(path) for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     own = [Path(tangram_sim.__file__).parent, shipped("hwdb"), shipped("traces")]
-    return [*code, *own, *_compiled_code(), Path("/dev"), Path("/proc/self")]
+    memory = [Path("/proc/meminfo"), Path("/sys/fs/cgroup")]  # how much of it is free
+    return [*code, *own, *_compiled_code(), *memory, Path("/dev"), Path("/proc/self")]
 
 
 def _compiled_code() -> list[Path]:

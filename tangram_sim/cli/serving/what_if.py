@@ -25,7 +25,7 @@ Fleet = Annotated[
 ]
 Add = Annotated[
     list[str] | None,
-    typer.Option("--add", help="A candidate: GPU:COUNT[@USD_PER_HOUR]; A:2+B:4 for several kinds."),
+    typer.Option("--add", help="A candidate: GPU:COUNT[@USD_PER_HOUR], or nodes: H100x8:2; A:2+B:4: both."),
 ]
 
 
@@ -81,7 +81,9 @@ def command(
 
 
 def purchases(text: str, hwdb: "Hwdb") -> "tuple[GpuPurchase, ...]":
-    """`GPU:COUNT[@USD]+...` as purchases. Raises BadInputError, UnknownNameError."""
+    """`GPU:COUNT[@USD]+...` as purchases, or nodes as everywhere, `H100x8:2`. Raises BadInputError,
+    UnknownNameError.
+    """
     from tangram_sim.studies.serving_whatif import GpuPurchase
 
     found = []
@@ -94,5 +96,24 @@ def purchases(text: str, hwdb: "Hwdb") -> "tuple[GpuPurchase, ...]":
             value = -1.0
         if not sign or not count.isdecimal() or not 1 <= int(count) <= 10**6 or not 0 <= value < math.inf:
             raise BadInputError(f"--add {text}: give it like L40S:4, or L40S:4@0.9 with USD an hour for each")
-        found.append(GpuPurchase(hwdb.gpu(name.strip()).name, int(count), value))
+        gpu, per_node = _gpus(name.strip(), hwdb)
+        found.append(GpuPurchase(gpu, int(count) * per_node, value))
     return tuple(found)
+
+
+def _gpus(name: str, hwdb: "Hwdb") -> tuple[str, int]:
+    """(GPU kind, how many of it) that a name stands for: one of a GPU kind, all of a node."""
+    from tangram_sim.errors import UnknownNameError
+    from tangram_sim.hwdb.inline_cluster import node_keys
+
+    try:
+        return hwdb.gpu(name).name, 1
+    except UnknownNameError as error:
+        try:
+            keys = node_keys(name, hwdb)
+        except UnknownNameError:
+            raise error from None
+    if "node" in keys:
+        node = hwdb.node(keys["node"])
+        return node.gpu.name, node.gpus
+    return str(keys["gpu"]), int(keys["gpus"])
