@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
 
-from tangram_sim.cli.plan_options import PRESETS
-
 from tangram_sim.clusters import Cluster, NodeGroup
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Experts, Model
@@ -18,6 +16,7 @@ from tangram_sim.planners.peers.sailor import Sailor
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
+from tangram_sim.questions.plan import PRESETS
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Part, Plan, Stage
 
