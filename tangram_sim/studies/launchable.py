@@ -24,6 +24,7 @@ from tangram_sim.studies.batch_estimates import Estimator
 from tangram_sim.studies.forecast import Forecast, forecast
 from tangram_sim.studies.launchable_chains import Chains
 from tangram_sim.studies.launchable_layouts import LaunchBatch, LaunchCandidate, LaunchLayouts
+from tangram_sim.studies.mesh_chains import MeshChains
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
@@ -185,11 +186,23 @@ def nearest(
     best = _finalists(look.found, spend)
     plans = [_refined(model, cluster, one, hwdb, known, spend.rounds, deadline) for one in best]
     told = [(plan, names) for plan in plans if (names := _names(plan, frameworks)) or not with_model]
+    told += _of_meshes(layouts, look.best_s, frameworks)
     whole = hwdb.filled_to(1.0)
     played = [Launchable(forecast(plan, whole), names) for plan, names in dict(told).items()]
     best_s = min((one.forecast.step_s for one in played), default=inf)
     tied = [one for one in played if one.forecast.step_s <= best_s * (1.0 + _ROUNDING)]
     return min(tied, key=lambda one: _taken(one.forecast.plan), default=None)
+
+
+def _of_meshes(
+    layouts: LaunchLayouts, best_s: float, frameworks: Collection[str]
+) -> list[tuple[Plan, tuple[str, ...]]]:
+    """A faster plan whose node groups differ in their degrees, with the frameworks that launch it."""
+    able = [one for one in layouts.frameworks if one.unequal_stages]
+    if not able or layouts.options.order or layouts.job.schedule not in able[0].schedules:
+        return []
+    plan = MeshChains(layouts, able[0]).fastest(best_s)
+    return [(plan, _names(plan, frameworks))] if plan else []
 
 
 def _taken(plan: Plan) -> tuple[int, int]:

@@ -8,10 +8,8 @@ every set of groups (`chain_problem`): a question about fewer groups asks a part
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import combinations, product
 from math import gcd, inf
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,10 +21,10 @@ from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.uniform.layouts import Uniform, places_in
 from tangram_sim.studies.chain_prices import group_prices
 from tangram_sim.studies.chain_problem import Chain, ChainProblem
+from tangram_sim.studies.chain_roads import ChainRoads, chain_roads, held_ahead, stages_held
 from tangram_sim.studies.launchable_bounds import Degrees
 from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayouts, usable_groups
-from tangram_sim.training.schedules import chunked, in_flight
-from tangram_sim.training.step.boundary import tied_exchange_s
+from tangram_sim.training.schedules import chunked
 
 # Set by hand on the cases of `python -m benchmarks anywhere --narrower`.
 _STATES = 6000  # counts of stages per group that are told apart, at most
@@ -41,21 +39,13 @@ _HOPE = 1.03  # chains whose steps are so many times the best one's by the progr
 _SUBSETS = 5  # groups of which every set is looked at; of more all, all but one, and the fastest ones
 
 
-class _Between(NamedTuple):
-    """Between stages on G groups, [G, G] each: what microbatches and gradients of tied matrices pass."""
-
-    bytes_per_s: Floats
-    latency_s: Floats
-    tied_s: Floats  # [2, G, G]: seconds of an exchange, and of each further byte
-
-
 class Chains:
     """Chains of a model on a cluster with all ways of sharding, found as far as their bounds leave hope."""
 
     def __init__(self, layouts: LaunchLayouts) -> None:
         self.layouts = layouts
         self._placement = Placement(layouts.cluster, layouts.hwdb)
-        self._known: dict[tuple[tuple[str, ...], int], _Between] = {}
+        self._known: dict[tuple[tuple[str, ...], int], ChainRoads] = {}
         self._solved: dict[LaunchCandidate, tuple[ChainProblem, Chain]] = {}
         self._depth = min(layouts.budget.stages, layouts.model.layers + 2)
         job, first = layouts.job, 0
@@ -131,10 +121,10 @@ class Chains:
         for vendor in dict.fromkeys(group.node.gpu.vendor for group in usable):
             groups = [group for group in usable if group.node.gpu.vendor == vendor]
             for number, (degrees, layout) in enumerate(rows):
-                able = [group for group in groups if _slots(group, layout)]
+                able = [group for group in groups if stages_held(group, layout)]
                 if not able:
                     continue
-                slots = np.array([_slots(group, layout) for group in able], np.int32)
+                slots = np.array([stages_held(group, layout) for group in able], np.int32)
                 if slots.sum() < 2 or np.prod(slots + 1.0) > _STATES:
                     continue
                 known = [priced[group.name][number] for group in able]
@@ -143,11 +133,15 @@ class Chains:
                 if passes >= limit_s * rate:
                     continue
                 sums, fixed = (np.stack(some, axis=1) for some in zip(*known, strict=True))
-                between = self._between(tuple(group.name for group in able), layout.gpus)
-                hop_s = between.latency_s + size * job.boundary_bytes(layouts.model, 1) / between.bytes_per_s
-                tied = layout.gradient_copies * job.tied_bytes(layouts.model) if layouts.model.tied else 0.0
-                tied_s = between.tied_s[0] + tied * between.tied_s[1]
-                held, names = _held(job.schedule, self._depth, passes), tuple(group.name for group in able)
+                names = tuple(group.name for group in able)
+                roads = self._roads(names, layout.gpus)
+                hop_s = roads.hop_s(size * job.boundary_bytes(layouts.model, 1))
+                copies = layout.gradient_copies if layouts.model.tied else 0
+                tied_s = roads.exchange_s(copies * job.tied_bytes(layouts.model))
+                held, names = (
+                    held_ahead(job.schedule, self._depth, passes),
+                    tuple(group.name for group in able),
+                )
                 problem = ChainProblem(names, passes, slots, sums, fixed, hop_s, tied_s, held, eager)
                 yield _pair(layouts, degrees, layout), problem
 
@@ -155,7 +149,7 @@ class Chains:
         self, group: NodeGroup, rows: Sequence[tuple[Degrees, Layout]]
     ) -> dict[int, tuple[Floats, Floats]]:
         """(sums, fixed) on a group, by the number of the row, of layouts that it has stages for."""
-        able = [number for number, (_, layout) in enumerate(rows) if _slots(group, layout)]
+        able = [number for number, (_, layout) in enumerate(rows) if stages_held(group, layout)]
         if not able:
             return {}
         island = self._placement.island(self._ranks[group.name]).anonymous()
@@ -166,24 +160,14 @@ class Chains:
         sums, fixed = group_prices(layouts.model, island, job, layouts.hwdb, of, sequences)
         return {number: (sums[:, place], fixed[:, place]) for place, number in enumerate(able)}
 
-    def _between(self, names: tuple[str, ...], width: int) -> _Between:
-        """What stages of one width on these groups, each with each, have between them."""
-        if (names, width) in self._known:
-            return self._known[names, width]
-        groups = {group.name: group for group in self.layouts.cluster.groups}
-        places = [places_in(groups[name], self._ranks[name][0], width) for name in names]
-        rates, latencies = np.full((len(names), len(names)), inf), np.zeros((len(names), len(names)))
-        tied = np.zeros((2, len(names), len(names)))
-        for (a, here), (b, there) in product(enumerate(places), repeat=2):
-            source, target = here[0], there[-1]
-            if source == target:
-                continue
-            rates[a, b], latencies[a, b] = self._placement.road(source, target)
-            if self.layouts.model.tied:  # in proportion to the bytes, but for latencies
-                none, some = (tied_exchange_s(self._placement, source, target, size) for size in (1.0, 1e9))
-                tied[:, a, b] = none, (some - none) / 1e9
-        found = self._known[names, width] = _Between(rates, latencies, tied)
-        return found
+    def _roads(self, names: tuple[str, ...], width: int) -> ChainRoads:
+        """Roads between stages of one width on these groups."""
+        if (names, width) not in self._known:
+            groups = {group.name: group for group in self.layouts.cluster.groups}
+            places = [places_in(groups[name], self._ranks[name][0], width) for name in names]
+            tied = self.layouts.model.tied
+            self._known[names, width] = chain_roads(self._placement, places, tied=tied)
+        return self._known[names, width]
 
 
 def _pair(layouts: LaunchLayouts, degrees: Degrees, layout: Layout) -> LaunchCandidate:
@@ -200,14 +184,6 @@ def _pair(layouts: LaunchLayouts, degrees: Degrees, layout: Layout) -> LaunchCan
         sequence_parallel=layout.sequence_parallel,
     )
     return LaunchCandidate(0.0, inf, layouts.job, own)
-
-
-def _slots(group: NodeGroup, layout: Layout) -> int:
-    """Stages of a layout that a group holds; tensor-parallel ranks stay inside a node."""
-    if group.node.gpus % layout.tp:
-        return 0
-    gpus, width = group.node.gpus, layout.gpus
-    return group.count * gpus // width if width % gpus == 0 else group.count * (gpus // width)
 
 
 def _subsets(rates: Floats) -> Iterator[tuple[int, ...]]:
@@ -234,7 +210,7 @@ def _bounded(layouts: LaunchLayouts) -> Iterator[tuple[float, Degrees]]:
             alike.setdefault((degrees.tp * degrees.cp * degrees.dp, degrees.tp), []).append(degrees)
         for (width, tp), rows in alike.items():
             layout = Layout(tp, width // tp)
-            able = [(group, slots) for group in groups if (slots := _slots(group, layout))]
+            able = [(group, slots) for group in groups if (slots := stages_held(group, layout))]
             if sum(slots for _, slots in able) < 2:
                 continue
             rates = np.zeros(len(rows))
@@ -258,11 +234,3 @@ def _degrees(layouts: LaunchLayouts, groups: Sequence[NodeGroup]) -> Iterator[De
             for recompute in bounds.recompute:
                 for size in layouts.sizes(dp, 1, 1, bounds.sizes):
                     yield Degrees(tp, cp, dp, size, recompute)
-
-
-@cache
-def _held(schedule: str, depth: int, passes: int) -> Floats:
-    """Microbatches in flight on a stage with so many behind it, from 0 to `depth` - 1."""
-    return np.array(
-        [in_flight(schedule, behind, behind + 1, 1, passes) for behind in range(depth)], np.float64
-    )

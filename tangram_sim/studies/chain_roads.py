@@ -1,0 +1,66 @@
+"""What stages of chains have between them, how many a node group holds, and what waits in front of them."""
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import product
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from tangram_sim.clusters import NodeGroup
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.layouts import Layout
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.training.schedules import in_flight
+from tangram_sim.training.step.boundary import tied_exchange_s
+
+
+class ChainRoads(NamedTuple):
+    """Roads between stages on G groups, [G, G] each."""
+
+    bytes_per_s: Floats
+    latency_s: Floats
+    tied_s: Floats  # [2, G, G]: seconds to add up gradients of a tied matrix, and of each byte of them
+
+    def hop_s(self, size: float) -> Floats:
+        """Seconds to hand so many bytes to the next stage."""
+        return self.latency_s + size / self.bytes_per_s
+
+    def exchange_s(self, size: float) -> Floats:
+        """Seconds in which the first and the last stage add up gradients of so many bytes; 0 for none."""
+        return self.tied_s[0] + size * self.tied_s[1] if size else 0.0 * self.latency_s
+
+
+def chain_roads(
+    placement: Placement, places: Sequence[Sequence[tuple[int, ...]]], *, tied: bool
+) -> ChainRoads:
+    """Roads between stages on groups that hold these `places` (ranks of each stage), each with each."""
+    count = len(places)
+    rates, latencies = np.full((count, count), inf), np.zeros((count, count))
+    exchanges = np.zeros((2, count, count))
+    for (a, here), (b, there) in product(enumerate(places), repeat=2):
+        source, target = here[0], there[-1]
+        if source == target:
+            continue
+        rates[a, b], latencies[a, b] = placement.road(source, target)
+        if tied:  # in proportion to the bytes, but for latencies
+            none, some = (tied_exchange_s(placement, source, target, size) for size in (1.0, 1e9))
+            exchanges[:, a, b] = none, (some - none) / 1e9
+    return ChainRoads(rates, latencies, exchanges)
+
+
+def stages_held(group: NodeGroup, layout: Layout) -> int:
+    """Stages of a layout that a group holds; tensor-parallel ranks stay inside a node."""
+    if group.node.gpus % layout.tp:
+        return 0
+    gpus, width = group.node.gpus, layout.gpus
+    return group.count * gpus // width if width % gpus == 0 else group.count * (gpus // width)
+
+
+@cache
+def held_ahead(schedule: str, depth: int, passes: int) -> Floats:
+    """Microbatches in flight on a stage with so many behind it, from 0 to `depth` - 1."""
+    return np.array(
+        [in_flight(schedule, behind, behind + 1, 1, passes) for behind in range(depth)], np.float64
+    )

@@ -1,0 +1,191 @@
+"""Chains whose node groups differ in their degrees: what FlagScale's heterogeneous mode launches.
+
+The program of `chain_problem` with a layout of its own for every group: all stages on a group have the same
+tensor, data and expert degrees and recomputation, those of another group may have others. All take the same
+microbatches; a pipeline is one, and no sequence is split (cp 1).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from math import inf
+
+import numpy as np
+
+from tangram_sim.clusters import NodeGroup
+from tangram_sim.cost.kernels import Floats
+from tangram_sim.errors import TangramError
+from tangram_sim.layouts import Layout
+from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
+from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.api import Counts
+from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
+from tangram_sim.planners.uniform.frameworks import Framework, plan_objections
+from tangram_sim.planners.uniform.layouts import places_in
+from tangram_sim.studies.chain_prices import group_prices
+from tangram_sim.studies.chain_problem import Chain, ChainProblem
+from tangram_sim.studies.chain_roads import chain_roads, held_ahead, stages_held
+from tangram_sim.studies.launchable_layouts import LaunchLayouts, usable_groups
+from tangram_sim.training.plan import Plan
+from tangram_sim.training.stage.prices import StagePrices
+from tangram_sim.training.step.lowered import Lowering
+
+# Set by hand on the cases of `python -m benchmarks anywhere --narrower --answers flagscale`.
+_LEAN = 0.6  # of the state of the fastest layout
+_TOGETHER = 400  # choices of a layout for every group, the fastest first; most do not fit
+_CHOICES = 4096  # of these that are put in order
+_CHOICES = 4096  # of these that are put in order
+_PLAYED = 12  # chains that are made plans
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupLayout:
+    """A layout of the stages on one group, and their prices: `sums` and `fixed` as of `chain_kernels`."""
+
+    layout: Layout
+    slots: int
+    sums: Floats
+    fixed: Floats
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes of state of the whole model on a rank of one stage."""
+        return float(self.sums[4, -1])
+
+    @property
+    def rate(self) -> float:
+        """Models passed in a second by all stages that the group holds."""
+        return float(self.slots / self.sums[0, -1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A chain with the layout of every group."""
+
+    chain: Chain
+    groups: tuple[NodeGroup, ...]
+    layouts: tuple[Layout, ...]
+    microbatch: int
+
+
+class MeshChains:
+    """Plans of one vendor's groups, each group with degrees of its own, that a framework launches."""
+
+    def __init__(self, layouts: LaunchLayouts, framework: Framework) -> None:
+        self.layouts, self.framework = layouts, framework
+        self._placement = Placement(layouts.cluster, layouts.hwdb)
+        self._depth = min(layouts.budget.stages, layouts.model.layers)
+        self._first, first = dict[str, int](), 0
+        for group in layouts.cluster.groups:
+            self._first[group.name] = first
+            first += group.count * group.node.gpus
+
+    def fastest(self, limit_s: float) -> Plan | None:
+        """The fastest plan found whose step is shorter than a limit, transfers on roads of their own."""
+        found: list[_Found] = []
+        usable = usable_groups(self.layouts.cluster, self.layouts.job, self.layouts.options)
+        for vendor in dict.fromkeys(group.node.gpu.vendor for group in usable):
+            groups = [group for group in usable if group.node.gpu.vendor == vendor]
+            priced = {group.name: self._priced(group) for group in groups}
+            for microbatch in divisors(self.layouts.job.global_batch):
+                menus = [(group, priced[group.name].get(microbatch, [])) for group in groups]
+                for one in self._solve(microbatch, [pair for pair in menus if pair[1]], limit_s):
+                    found.append(one)
+                    limit_s = min(limit_s, one.chain.step_s)
+        best: Plan | None = None
+        for one in sorted(found, key=lambda one: one.chain.step_s)[:_PLAYED]:
+            step_s, plan = self._played(one)
+            if plan and step_s < limit_s * (1.0 if best else 1.02):
+                best, limit_s = plan, step_s
+        return best
+
+    def _priced(self, group: NodeGroup) -> dict[int, list[_GroupLayout]]:
+        """The likeliest layouts of the stages on a group, by the sequences of a microbatch."""
+        layouts, job, gpus = self.layouts, self.layouts.job, group.count * group.node.gpus
+        rows: list[tuple[int, Layout]] = []
+        for tp, dp in product(divisors(group.node.gpus), divisors(job.global_batch)):
+            if tp * dp > gpus or any(heads % tp for heads in head_counts(layouts.model)):
+                continue
+            for ep, recompute in product(expert_degrees(layouts.model, dp), self.framework.recompute):
+                layout = Layout(tp, dp, 1, ep, 1, int(dp > 1), recompute, tp > 1)
+                for size in layouts.sizes(dp, 1, 1, layouts.bounds.sizes):
+                    allowed = layouts.options.constraints.allows(layout, size * dp)
+                    if allowed and stages_held(group, layout):
+                        rows.append((size * dp, layout))
+        if not rows:
+            return {}
+        ranks = tuple(range(self._first[group.name], self._first[group.name] + gpus))
+        island, of = self._placement.island(ranks).anonymous(), [layout for _, layout in rows]
+        sizes = [microbatch for microbatch, _ in rows]
+        sums, fixed = group_prices(layouts.model, island, job, layouts.hwdb, of, sizes)
+        menus: dict[int, dict[tuple[str, int], list[_GroupLayout]]] = {}
+        for number, (microbatch, layout) in enumerate(rows):
+            one = _GroupLayout(layout, stages_held(group, layout), sums[:, number], fixed[:, number])
+            alike = menus.setdefault(microbatch, {}).setdefault((layout.recompute, layout.gpus), [])
+            alike.append(one)
+        return {
+            microbatch: [one for some in of_kind.values() for one in _likeliest(some)]
+            for microbatch, of_kind in menus.items()
+        }
+
+    def _solve(
+        self, microbatch: int, menus: Sequence[tuple[NodeGroup, list[_GroupLayout]]], limit_s: float
+    ) -> Iterator[_Found]:
+        """Chains below a limit, of the likeliest choices of a layout for every group."""
+        job, passes = self.layouts.job, self.layouts.job.global_batch // microbatch
+        few = int(_CHOICES ** (1.0 / max(len(menus), 1)))
+        short = [sorted(menu, key=lambda one: -one.rate)[:few] for _, menu in menus]
+        choices = sorted(product(*short), key=lambda some: -sum(one.rate for one in some))
+        for some in islice(choices, _TOGETHER):
+            if not some or passes >= limit_s * sum(one.rate for one in some):
+                return
+            groups = tuple(group for group, _ in menus)
+            places = [
+                places_in(group, self._first[group.name], one.layout.gpus)
+                for group, one in zip(groups, some, strict=True)
+            ]
+            roads = chain_roads(self._placement, places, tied=self.layouts.model.tied)
+            copies = max(one.layout.gradient_copies for one in some) if self.layouts.model.tied else 0
+            problem = ChainProblem(
+                tuple(group.name for group in groups),
+                passes,
+                np.array([one.slots for one in some], np.int32),
+                np.stack([one.sums for one in some], axis=1),
+                np.stack([one.fixed for one in some], axis=1),
+                roads.hop_s(microbatch * job.boundary_bytes(self.layouts.model, 1)),
+                roads.exchange_s(copies * job.tied_bytes(self.layouts.model)),
+                held_ahead(job.schedule, self._depth, passes),
+            )
+            for chain in map(problem.improved, problem.solve(self._depth, limit_s)[:1]):
+                if chain.step_s < limit_s:
+                    limit_s = chain.step_s
+                    yield _Found(chain, groups, tuple(one.layout for one in some), microbatch)
+
+    def _played(self, found: _Found) -> tuple[float, Plan | None]:
+        """(seconds of the step, the plan) of a chain, atoms moved; no plan where it cannot be launched."""
+        layouts = self.layouts
+        free = [
+            places_in(group, self._first[group.name], layout.gpus)[::-1]
+            for group, layout in zip(found.groups, found.layouts, strict=True)
+        ]
+        seats = tuple(
+            StageAssignment(found.groups[kind].name, free[kind].pop(), found.layouts[kind], *cut)
+            for kind, cut in zip(found.chain.groups, found.chain.cuts, strict=True)
+        )
+        lowering = Lowering(self._placement, StagePrices(layouts.model, layouts.job, layouts.hwdb))
+        evaluator = PlanEvaluator(layouts.model, layouts.cluster, layouts.job, lowering, Counts())
+        try:
+            moved = evaluator.refine(seats, found.microbatch, layouts.budget.rounds)
+            step_s, pipeline, _ = evaluator.play(moved, found.microbatch)
+        except TangramError:  # a law of degrees that the prices do not know
+            return inf, None
+        plan = Plan(layouts.model, layouts.cluster, layouts.job, (pipeline,))
+        launched = step_s < inf and not plan_objections(self.framework, plan, with_model=layouts.with_model)
+        return step_s, plan if launched else None
+
+
+def _likeliest(alike: Sequence[_GroupLayout]) -> list[_GroupLayout]:
+    """Of layouts of one width and recomputation the fastest, and the fastest that takes far less memory."""
+    first = max(alike, key=lambda one: one.rate)
+    lean = [one for one in alike if one.state_bytes < _LEAN * first.state_bytes]
+    return [first, max(lean, key=lambda one: one.rate)] if lean else [first]
