@@ -142,7 +142,8 @@ def step_of(
         if stop == atoms:
             beside = max(beside, fixed[3, group])
         kept = held[behind] * (sums[3, group, stop] - sums[3, group, start])
-        if kept + beside + sums[4, group, stop] - sums[4, group, start] > fixed[0, group]:
+        state = sums[4, group, stop] - sums[4, group, start]
+        if kept + beside + state > fixed[0, group]:  # summed as in `cover`, to the last digit
             return np.inf
         own_s = fixed[4, group] + sums[0, group, stop] - sums[0, group, start]
         forward_s = sums[1, group, stop] - sums[1, group, start]
