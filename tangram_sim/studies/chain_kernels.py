@@ -82,7 +82,7 @@ def cover(
                         if not eager and behind + 1 < passes:
                             carried_s = max(0.0, 2.0 * hop_s + excess[row, end])
                     begin = end
-                    beside = fixed[3, group] if end == atoms else fixed[1, group]
+                    beside = max(fixed[1, group], fixed[3, group]) if end == atoms else fixed[1, group]
                     while begin > 0:
                         before = begin - 1
                         if before == 0:
