@@ -76,7 +76,10 @@ class LayerStepCost(StepCost):
         """Seconds of GPU time of one pass of one stage: parts times fitted factors, and fixed costs."""
         seconds = self.fit["kernel_s"] * times.kernels + self.fit["handshake_s"] * times.reductions
         for part in PARTS:
-            seconds = seconds + self.fit[part] * getattr(times, part)
+            spent = self.fit[part] * getattr(times, part)
+            if part == "experts":  # their arithmetic, as kernels inside the engine were measured
+                spent = np.maximum(spent, self.fit["experts_floor"] * times.experts_least_s)
+            seconds = seconds + spent
         return np.asarray(seconds)
 
     def work(self, rows: Floats, scores: Floats, decodes: Floats, contexts: Floats) -> IterationWork:
@@ -90,7 +93,7 @@ class LayerStepCost(StepCost):
         return IterationWork(rows / share, scores / share, padded, contexts / share, verified)
 
     def _replica_s(self, work: IterationWork) -> tuple[Floats, Floats]:
-        """(seconds in which every microbatch in flight passes all stages, the least of them at peak rates).
+        """(seconds in which all microbatches in flight pass all stages, the least of them at peak rates).
 
         With p stages there are p microbatches: the time is that of one pass through all stages, or p times
         the slowest stage where that is longer.

@@ -71,6 +71,7 @@ class ForwardTimes:
     kernels: Floats
     reductions: Floats  # all-reduces and all-to-alls, each of which starts by a handshake
     least_s: Floats  # of all products at the datasheet's peak: nothing is faster
+    experts_least_s: Floats  # of it, the experts' products
     attention_flop: Floats  # of decode and prompt attention, in the vector type
     moved_bytes: Floats  # through the memory of one rank
     sent_bytes: Floats  # by one rank over its links to others
@@ -210,6 +211,7 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
         kernels=kernels * np.ones_like(zero),
         reductions=reductions,
         least_s=dense[1] + experts[1],
+        experts_least_s=experts[1],
         attention_flop=cached[0] + prompted[0],
         moved_bytes=dense[2] + experts[2] + streamed + cached[1] + prompted[1],
         # A ring sends what it reduces twice, less a rank's own part.
@@ -240,9 +242,8 @@ def end_times(ranks: Ranks, work: IterationWork, embedding: bool, head: bool) ->
         moved = moved + weights + sampled
         kernels = kernels + 8.0
     times = (gemm, zero, zero, zero, memory, zero, zero)
-    return ForwardTimes(
-        *times, kernels, zero, least_s, attention_flop=zero, moved_bytes=moved, sent_bytes=zero
-    )
+    rest = {"experts_least_s": zero, "attention_flop": zero, "moved_bytes": moved, "sent_bytes": zero}
+    return ForwardTimes(*times, kernels, zero, least_s, **rest)
 
 
 def decode_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) -> Floats:

@@ -113,6 +113,20 @@ def test_words_around_a_gpus_name_do_not_hide_it(words: str, name: str) -> None:
     assert found.power_cap_w == (350.0 if "cap" in words else 0.0)
 
 
+def test_attention_data_parallelism_within_the_stated_gpus_splits_ranks() -> None:
+    """SGLang's `--tp 8 --dp 8 --enable-dp-attention` runs on eight GPUs, not on sixty-four."""
+    many = {"gpu": "H200-SXM", "model": "deepseek-ai/DeepSeek-V3", "tp": "8", "dp": "8", "n_gpus": "8"}
+    (found,) = rows(many)
+    assert isinstance(found, ServedRun)
+    assert (found.tp, found.attention_dp) == (1, 8)
+
+
+def test_deepseek_in_sixteen_bits_is_its_own_fp8_checkpoint() -> None:
+    (found,) = rows({"model": "deepseek-ai/DeepSeek-V3", "gpu": "H200-SXM", "tp": "8"})
+    assert isinstance(found, ServedRun)
+    assert found.precision.expert_bytes == 1.0
+
+
 def test_degrees_that_were_multiplied_twice_are_read_as_ranks() -> None:
     """InferenceX's tp 8, ep 8 became 64 GPUs in the tables made of it; 8 x 8 = 64 is one node of 8."""
     many = {"gpu": "B200-SXM", "model": "deepseek-ai/DeepSeek-R1", "precision": "fp8"}

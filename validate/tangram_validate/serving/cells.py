@@ -87,6 +87,16 @@ def degrees(row: dict[str, str], gpu: str) -> tuple[int, int, int]:
     ranks with ep = r are listed with r x r GPUs. They are read as r ranks.
     """
     tp, dp, ep = (max(int(number(row, name)), 1) for name in ("tp", "dp", "ep"))
+    gpus = int(number(row, "n_gpus"))
+    if (
+        dp > 1
+        and gpus
+        and tp * dp > gpus >= tp
+        and tp % dp == 0
+        and tp * max(int(number(row, "pp")), 1) == gpus
+    ):
+        # SGLang's `--tp 8 --dp 8 --enable-dp-attention`: eight ranks, each with requests of its own.
+        tp //= dp
     ranks = tp * dp
     if tp == dp > 1 and ep == ranks:
         return 1, dp, dp

@@ -7,6 +7,7 @@ and predictions of other kinds are the worse for it. Logarithms of times are com
 less (Huber). Gauss-Newton with exact derivatives.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,8 @@ VERSION_SPREAD, SERVED_SPREAD = 0.2, 0.14
 FAR_OFF = 0.15  # log error from which on a row counts less
 WEIGHT = 0.12  # log error of a row that fits as well as rows do: the scale against which priors are held
 ROUNDS = 40
+LEAST_OF_VERSION = 20  # runs: factors of fewer did not carry to other tables
+LEAST_SERVED = 5  # runs of a model as served: its factor speaks for these alone
 _ORDER = {"kernel_s": "kernels", "handshake_s": "reductions"}  # parameter -> its feature
 
 
@@ -63,7 +66,8 @@ def fit(seen: Observations) -> list[FittedRow]:
     """
     names, engines = list(PRIORS), sorted({run.engine for run in seen.runs})
     width = len(names)
-    versions = sorted({(run.engine, run.version) for run in seen.runs if run.version})
+    runs_of = Counter((run.engine, run.version) for run in seen.runs if run.version)
+    versions = sorted(key for key, count in runs_of.items() if count >= LEAST_OF_VERSION)
     first = width * (1 + len(engines))
     spread = np.concatenate(
         [
@@ -113,6 +117,8 @@ def _served(runs: Sequence[ServedRun], errors: Floats) -> list[FittedRow]:
     found = []
     for engine, subject in sorted(set(pairs)):
         own = errors[[pair == (engine, subject) for pair in pairs]]
+        if len(own) < LEAST_SERVED:
+            continue
         value, held = 0.0, 1.0
         for _ in range(ROUNDS):
             weight = _weight(own - value)

@@ -60,6 +60,10 @@ FAR = 1.5  # times its own first token and tokens: more, and an end-to-end time 
 OTHER_REQUESTS = "e2e_ms is not of the requests of ttft_ms and tpot_ms, or was cut short: not compared"
 DRAFTED = "the row's server guessed tokens ahead, and the row does not say how many were right"
 FAILED = "requests failed: the times of others are bounded by the client's patience"
+# Published in fp8 (DeepSeek-V3 report, arXiv:2412.19437, section 3.3): rows name the type of the rest.
+NATIVE_FP8 = ("deepseek-v3", "deepseek-r1")
+# Meta's own fp8 checkpoints keep attention in 16 bits (arXiv:2407.21783, section 6.2).
+META_FP8 = "meta-llama/Llama-3.1-405B"
 RANKS = "the row's degrees do not divide the heads: read as ranks with attention data parallelism"
 # Rows of InferenceX as collected by aiconfigurator: its scripts start vLLM with asynchronous scheduling.
 INFERENCEX = "aiconfigurator silicon_sample"
@@ -370,8 +374,12 @@ class _Reader:
             # All of its checkpoints have experts in mxfp4 (arXiv:2508.10925, section 2.1); rows name the type
             # of the rest.
             told = "mxfp4"
+        if model.name.startswith(NATIVE_FP8) and (told or stated) in ("", "bf16", "bfloat16", "fp16"):
+            told = "fp8"
         cache = row.get("kv_cache_dtype", "auto") or "auto"
         found = precision_of(told or stated or "bf16", model, "auto" if cache == "auto" else cache)
+        if found.name == "fp8" and row["model"].startswith(META_FP8):
+            found = replace(found, attention="bf16", attention_compute="bf16")
         if cache == "auto" and engine == "trtllm" and found.weights in ("fp8", "nvfp4"):
             return replace(found, kv="fp8")
         return found

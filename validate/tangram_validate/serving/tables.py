@@ -29,7 +29,12 @@ GRIDS = {
     WAVE: np.linspace(0.0, 0.6, 31),
 }
 WAVES_APART = np.linspace(0.0, 3.0, 61)
-HAND_SET = ("memory_", "serial_")  # parameters kept as they are: from logs, or set by hand
+HAND_SET = (
+    "memory_",
+    "serial_",
+    "floor",
+    "experts_floor",
+)  # parameters kept as they are: from logs, or set by hand
 SHRINKING = 5.0  # runs whose word counts as much as the expectation that versions do not differ
 
 
@@ -140,7 +145,7 @@ def _scales(runs: Sequence[ServedRun], left: Floats) -> list[FittedRow]:
         [f"version:{run.version}" if run.version else "" for run in runs],
         [served(run.gpu, run.model.name, run.precision.name) for run in runs],
     )
-    for names, least in zip(map(np.array, subjects), (LEAST_RUNS / 2, LEAST_RUNS / 4), strict=True):
+    for names, least in zip(map(np.array, subjects), (LEAST_RUNS, LEAST_OF_MODEL), strict=True):
         for name in sorted(set(names) - {""}):
             own = left[names == name]
             if len(own) < least:
