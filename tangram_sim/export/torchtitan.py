@@ -139,16 +139,24 @@ LEARNING_RATE = 3e-4
 
 def {function}() -> Trainer.Config:
     """A run of {module} {name}; data and tokenizer are those of `{base}`."""
-    config = {base}()
-    config.model_spec = model_registry("{name}")
-    config.loss = ChunkedLossWrapper.Config(
-        loss_fn=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))
+    base, model_spec = {base}(), model_registry("{name}")
+    return Trainer.Config(
+        model_spec=model_spec,
+        loss=ChunkedLossWrapper.Config(
+            loss_fn=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model_spec))
+        ),
+        optimizer=default_adamw(lr=LEARNING_RATE),
+        training=TrainingConfig(**TRAINING, steps=base.training.steps),
+        parallelism=ParallelismConfig(**PARALLELISM),
+        activation_checkpoint={checkpoint},
+        hf_assets_path=base.hf_assets_path,
+        tokenizer=base.tokenizer,
+        dataloader=base.dataloader,
+        lr_scheduler=base.lr_scheduler,
+        checkpoint=base.checkpoint,
+        metrics=base.metrics,
+        compile=base.compile,
     )
-    config.optimizer = default_adamw(lr=LEARNING_RATE)
-    config.training = TrainingConfig(**TRAINING, steps=config.training.steps)
-    config.parallelism = ParallelismConfig(**PARALLELISM)
-    config.activation_checkpoint = {checkpoint}
-    return config
 
 
 __all__ = ["FullAC", "SelectiveAC", "{function}"]
