@@ -38,7 +38,7 @@ def export_post_training(plan: RlPlan, work: PostTraining, to: str, *, nearest: 
         objection = _objection(plan, to)
     if objection:
         raise CannotExportError(
-            f"{to} cannot express the plan: {objection}; give `nearest`, or plan a fleet without it"
+            f"{to} cannot express the plan: {objection}; give `nearest=True`, or plan a fleet without it"
         )
     text, more = FORMATS[to](plan, work)
     name = {"verl": "verl.yaml", "nemo-rl": "nemo-rl.yaml", "areal": "areal.yaml"}[to]

@@ -124,8 +124,8 @@ class RlPlan:
             raise BadInputError("a plan needs at least one rollout replica")
         if self.placement == COLOCATED and self.mode.kind != SYNC:
             raise BadInputError(
-                f"`mode={self.mode.kind}` needs GPUs of its own for rollout: give `placement=split`, or "
-                "`mode=sync`"
+                f"a {self.mode.kind} plan needs GPUs of its own for rollout: give `placement=split`, or "
+                "`staleness=0`"
             )
 
     @property

@@ -156,7 +156,7 @@ def speed(replica: FleetReplica, requests: float, context: float) -> float:
 def assign(fleet: Sequence[FleetReplica], prompts: int, dispatch: str, requests: int, context: float) -> Ints:
     """The replica of each group: equal counts, or counts in proportion to speed. Raises BadInputError."""
     if dispatch not in DISPATCH:
-        raise BadInputError(f"`dispatch={dispatch}`: give {' or '.join(DISPATCH)}")
+        raise BadInputError(f"dispatch of groups {dispatch!r}: give {' or '.join(DISPATCH)}")
     if dispatch == EVEN:
         return np.arange(prompts, dtype=np.int64) % len(fleet)
     rates = np.array([speed(one, requests / len(fleet), context) for one in fleet])

@@ -91,7 +91,15 @@ def play_step(
     ranks = min(one.tp * one.pp for one in plan.rollout)
     colocated = plan.placement == COLOCATED
     method = plan.sync_method if plan.sync_method != "auto" else GATHER if colocated else BROADCAST
-    sync = sync_of(work.model, work.rollout_precision, ranks, plan.training.cluster, method, extra, hwdb)
+    sync = sync_of(
+        work.model,
+        work.rollout_precision,
+        ranks,
+        plan.training.cluster,
+        method,
+        overheads=extra,
+        hwdb=hwdb,
+    )
     phases = _phases(work, training, extra)
     phases[GENERATE], phases[SYNC] = rollout.seconds, sync.seconds + extra.sync_s
     if colocated:
@@ -108,7 +116,20 @@ def play_step(
         step_s, ages = loop.step_s, tuple(loop.ages.tolist())
         exposed = {**phases, GENERATE: loop.waited_s, SWITCH: 0.0}
         idle = {_TRAINING: max(1.0 - train_s / step_s, 0.0), _ROLLOUT: loop.rollout_idle}
-    return StepOutcome(work, plan, step_s, phases, exposed, idle, rollout, training, sync, memory, loop, ages)
+    return StepOutcome(
+        work,
+        plan,
+        step_s,
+        phases_s=phases,
+        exposed_s=exposed,
+        idle=idle,
+        rollout=rollout,
+        training=training,
+        sync=sync,
+        memory=memory,
+        loop=loop,
+        ages=ages,
+    )
 
 
 def rolled_out(
@@ -123,7 +144,7 @@ def rolled_out(
 ) -> Rollout:
     """The rollout of one step on these replicas, played; equal ones once. Raises TangramError."""
     scales = (extra.rollout_scale, extra.rollout_iteration_s)
-    return _rolled_out(work, replicas, dispatch, scales, seed, engine, hwdb)
+    return _rolled_out(work, replicas, dispatch, scales, seed=seed, engine=engine, hwdb=hwdb)
 
 
 @lru_cache(maxsize=1024)

@@ -70,6 +70,7 @@ def sync_of(
     ranks: int,
     training: Cluster,
     method: str,
+    *,
     overheads: Overheads,
     hwdb: Hwdb,
 ) -> Sync:

@@ -27,7 +27,7 @@ FILL = 0.95  # of a packed micro-batch's tokens, as first-fit packing of drawn l
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
+class MicroBatches:
     """Micro-batches of one rank: `count` of them, each of `sequences` sequences of `seq` tokens."""
 
     count: int
@@ -54,19 +54,21 @@ class TrainingPhases:
             )
 
 
-def passes_of(work: PostTraining, pool: TrainingPool, sequences: float, budget: int, uneven: float) -> Passes:
+def passes_of(
+    work: PostTraining, pool: TrainingPool, sequences: float, budget: int, uneven: float
+) -> MicroBatches:
     """How a rank passes its share of `sequences`: packs of up to `budget` tokens, or padded rows."""
     share = sequences / pool.dp
     layout = pool.layout
     grain = layout.tp * (2 * layout.cp if layout.cp > 1 else 1)
     if not budget:
         padded = _rounded(pool.padded_tokens or work.prompt_tokens + work.lengths.cap, grain)
-        return Passes(max(ceil(share / layout.micro_batch - 1e-9), 1), layout.micro_batch, padded)
+        return MicroBatches(max(ceil(share / layout.micro_batch - 1e-9), 1), layout.micro_batch, padded)
     tokens = share * work.mean_tokens * uneven
     count = max(ceil(tokens / (FILL * budget) - 1e-9), 1)
     each = tokens / count
     together = max(round(each / work.attended_tokens), 1)
-    return Passes(count, together, _rounded(each / together, grain))
+    return MicroBatches(count, together, _rounded(each / together, grain))
 
 
 def _rounded(tokens: float, grain: int) -> int:
@@ -107,11 +109,12 @@ def phases_of(
     """
     layout = with_allowed_experts(pool)
     share = (work.update_sequences, pool.pack_tokens)
-    update = _lowered(model, work, pool, layout, hwdb, share, uneven, trainable)
+    update = _lowered(model, work, pool, layout, hwdb, share, uneven=uneven, trainable=trainable)
     whole = update
     budget = pool.logprob_tokens or pool.pack_tokens
     if budget != pool.pack_tokens or work.updates != 1 or work.epochs != 1:
-        whole = _lowered(model, work, pool, layout, hwdb, (work.sequences, budget), uneven, trainable)
+        share = (work.sequences, budget)
+        whole = _lowered(model, work, pool, layout, hwdb, share, uneven=uneven, trainable=trainable)
     fullest = max(range(len(update.prices)), key=update.peak_bytes)
     return TrainingPhases(
         update_s=float(play_steps(update.template, update.template.durations(update.times)[None])[0]),
@@ -129,8 +132,9 @@ def _lowered(
     layout: Uniform,
     hwdb: Hwdb,
     share: tuple[float, int],
-    uneven: float,
-    trainable: float,
+    *,
+    uneven: float = 1.0,
+    trainable: float = 1.0,
 ) -> LoweredStep:
     """The lowered step over `share`: so many sequences, in micro-batches of so many tokens."""
     passes = passes_of(work, pool, *share, uneven)
@@ -165,7 +169,7 @@ def compute_s(model: Model, work: PostTraining, pool: TrainingPool, hwdb: Hwdb) 
 
     No gradient is reduced, no optimizer runs and memory is not looked at: what a bound may count on.
     """
-    step = _lowered(model, work, pool, pool.layout, hwdb, (work.sequences, pool.pack_tokens), 1.0, 1.0)
+    step = _lowered(model, work, pool, pool.layout, hwdb, (work.sequences, pool.pack_tokens))
     forward, backward = (
         float(step.times.forward_s.sum()),
         float(step.times.backward_input_s.sum() + step.times.backward_weight_s.sum()),

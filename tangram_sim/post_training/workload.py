@@ -43,11 +43,11 @@ class PostTraining:
             raise BadInputError(f"`prompt_tokens={self.prompt_tokens:g}`: give 1 token or more")
         if self.sequences * self.epochs < self.updates:
             raise BadInputError(
-                f"`updates={self.updates}`: a step of {self.sequences} sequences x {self.epochs} epochs has "
+                f"{self.updates} updates: a step of {self.sequences} sequences x {self.epochs} epochs has "
                 "fewer; give at most one update a sequence"
             )
         if self.generated_share < 1:
-            raise BadInputError(f"`generated_share={self.generated_share:g}`: give 1 or more")
+            raise BadInputError(f"share of generated sequences {self.generated_share:g}: give 1 or more")
 
     @property
     def sequences(self) -> int:

@@ -88,12 +88,12 @@ class RlSearch:
         return RlSearchResult(
             problem,
             outcomes[0],
-            tuple(outcomes[1:6]),
-            tuple(sorted(curve, key=lambda one: one.training_gpus)),
-            kinds,
-            min(bound_s(problem, kinds), outcomes[0].step_s),
-            len(self.judge.played),
-            stopped,
+            ranked=tuple(outcomes[1:6]),
+            curve=tuple(sorted(curve, key=lambda one: one.training_gpus)),
+            kinds=kinds,
+            bound_s=bound_s(problem, kinds),
+            plans=len(self.judge.played),
+            stopped=stopped,
         )
 
     def _plans(self, kinds: tuple[Advantage, ...]) -> Iterator[tuple[RlPlan, Counts | None]]:

@@ -6,31 +6,25 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tangram_sim.clusters import Cluster, NodeGroup
-from tangram_sim.errors import BadInputError, InfeasibleError, TangramError
-from tangram_sim.hwdb import Hwdb, load_cluster
+from tangram_sim.clusters import Cluster
+from tangram_sim.errors import BadInputError, TangramError
+from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.prices import gpu_rent
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.post_training.lengths import LognormalLengths, lognormal
 from tangram_sim.post_training.plan import COLOCATED, SPLIT, Mode, RlPlan, RolloutReplicas, TrainingPool
 from tangram_sim.post_training.step import UPDATE, StepOutcome, interval, play_step
-from tangram_sim.rl_planners.baselines import baselines
 from tangram_sim.rl_planners.problem import RlProblem
-from tangram_sim.rl_planners.search import RlSearch, RlSearchResult
+from tangram_sim.rl_planners.search import RlSearch
 from tangram_sim.studies.rl_documents import (
     RlAdvantageDocument,
-    RlCompareDocument,
     RlDecisionsDocument,
     RlLayoutDocument,
-    RlOfferDocument,
     RlPlanDocument,
     RlPointDocument,
     RlPoolDocument,
     RlRolloutDocument,
-    RlRuleDocument,
-    RlSimulateDocument,
-    RlWhatIfDocument,
 )
 from tangram_sim.units import HOUR_S, MEGA
 from tangram_sim.version import __version__
@@ -314,142 +308,3 @@ def in_words(plan: RlPlan) -> str:
     if plan.placement == COLOCATED:
         return f"colocated on {trains}, engines of tp {plan.rollout[0].tp}"
     return f"{trains} train, {generates} generate, {plan.mode.kind}"
-
-
-def compared(problem: RlProblem, deadline: Deadline) -> RlCompareDocument:
-    """Our plan and the plans of other rules, judged by the same player. Raises InfeasibleError."""
-    looked = RlSearch(problem, deadline)
-    found = looked.run()
-    best = found.best.step_s
-    rules = [_rule("tangram", found.best.plan, best, best, "")]
-    for rule in baselines():
-        plan = rule.plan(problem, looked.pools, looked.judge)
-        step_s = looked.judge.step_s(plan) if plan is not None else float("inf")
-        rules.append(_rule(rule.name, plan, step_s, best, rule.claim))
-    rules[1:] = sorted(rules[1:], key=lambda one: one.step_s or float("inf"))
-    return RlCompareDocument(best_step_s=best, lower_bound_s=found.bound_s, rules=rules)
-
-
-def _rule(name: str, plan: RlPlan | None, step_s: float, best: float, claim: str) -> RlRuleDocument:
-    if plan is None or step_s == float("inf"):
-        return RlRuleDocument(rule=name, claim=claim)
-    return RlRuleDocument(
-        rule=name,
-        step_s=step_s,
-        slower_by=step_s / best - 1.0,
-        training=kinds_of(plan.training.cluster),
-        rollout_gpus=rollout_kinds(plan),
-        placement=plan.placement,
-        mode=plan.mode.kind,
-        claim=claim,
-    )
-
-
-def with_nodes(problem: RlProblem, added: str) -> RlProblem:
-    """The problem on its fleet and the nodes `added`, written as a cluster on one line."""
-    extra = load_cluster(added, problem.hwdb)
-    groups: list[NodeGroup] = list(problem.fleet.groups)
-    for group in extra.groups:
-        alike = next((place for place, one in enumerate(groups) if one.node == group.node), None)
-        if alike is None:
-            groups.append(replace(group, name=f"g{len(groups)}"))
-        else:
-            groups[alike] = replace(groups[alike], count=groups[alike].count + group.count)
-    fleet = Cluster(f"{problem.fleet.name}+{added}", tuple(groups), problem.fleet.network)
-    return replace(problem, fleet=fleet)
-
-
-def what_if(
-    problem: RlProblem, added: Sequence[str], prices: RlPrices, deadline: Deadline
-) -> RlWhatIfDocument:
-    """The best step without and with each of some additions, cheapest trained tokens first.
-
-    Raises InfeasibleError where the fleet holds no placement, even with all of them.
-    """
-    base: RlPlanDocument | None = None
-    try:
-        base = _cost_of(RlSearch(problem, deadline).run(), problem, prices)
-    except InfeasibleError:
-        if not added:
-            raise
-    offers, kinds = [], list(problem.kinds)
-    for nodes in added:
-        larger = with_nodes(problem, nodes)
-        kinds += larger.kinds
-        found = RlSearch(larger, deadline).run()
-        offers.append(_offer(nodes, _cost_of(found, larger, prices), found, base))
-    offers.sort(key=lambda one: (one.usd_per_million_trained_tokens or float("inf"), one.step_s))
-    return RlWhatIfDocument(
-        step_s=base.step_s if base else float("inf"),
-        usd_per_hour=base.usd_per_hour if base else None,
-        usd_per_million_trained_tokens=base.usd_per_million_trained_tokens if base else None,
-        offers=offers,
-        unpriced=prices.unpriced(kinds),
-    )
-
-
-def _cost_of(found: RlSearchResult, problem: RlProblem, prices: RlPrices) -> RlPlanDocument:
-    """The best plan, at the price of the whole fleet: what is owned and idle is paid for, too."""
-    document = plan_document(found.best, problem, prices, ())
-    hourly = prices.usd_per_hour(kinds_of(problem.fleet))
-    cost = hourly / HOUR_S / document.trained_tokens_per_s * MEGA if hourly is not None else None
-    return document.with_fields(usd_per_hour=hourly, usd_per_million_trained_tokens=cost)
-
-
-def _offer(
-    nodes: str, document: RlPlanDocument, found: RlSearchResult, base: RlPlanDocument | None
-) -> RlOfferDocument:
-    now = base.usd_per_million_trained_tokens if base else None
-    then = document.usd_per_million_trained_tokens
-    return RlOfferDocument(
-        added=nodes,
-        step_s=document.step_s,
-        faster_by=1.0 - document.step_s / base.step_s if base else 1.0,
-        usd_per_hour=document.usd_per_hour,
-        usd_per_million_trained_tokens=then,
-        pays=then < now if then is not None and now is not None else None,
-        generates=rollout_kinds(found.best.plan),
-        trains=kinds_of(found.best.plan.training.cluster),
-    )
-
-
-def simulated(
-    plan: RlPlan, problem: RlProblem, seeds: int, engine: str, first_seed: int = 0
-) -> RlSimulateDocument:
-    """A plan played with lengths drawn anew `seeds` times. Raises TangramError where it does not fit."""
-    outcomes = [
-        play_step(
-            problem.work,
-            plan,
-            problem.hwdb,
-            overheads=problem.overheads,
-            seed=first_seed + seed,
-            engine=engine,
-        )
-        for seed in range(seeds)
-    ]
-    steps = np.array([one.step_s for one in outcomes])
-    ages = np.concatenate([np.array(one.ages, dtype=np.float64) for one in outcomes])
-
-    def means(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        return {name: float(np.mean([one[name] for one in tables])) for name in tables[0]}
-
-    draws = [
-        problem.work.lengths.draw(problem.work.prompts, problem.work.samples, first_seed + seed).max()
-        for seed in range(seeds)
-    ]
-    return RlSimulateDocument(
-        seeds=seeds,
-        step_s={
-            "mean": float(steps.mean()),
-            "low": float(np.quantile(steps, 0.05)),
-            "high": float(np.quantile(steps, 0.95)),
-            "standard_error": float(steps.std(ddof=1) / seeds**0.5) if seeds > 1 else 0.0,
-        },
-        phases_s=means([one.phases_s for one in outcomes]),
-        exposed_s=means([one.exposed_s for one in outcomes]),
-        idle=means([one.idle for one in outcomes]),
-        longest_response=float(np.mean(draws)),
-        preemptions=float(np.mean([one.rollout.preemptions for one in outcomes])),
-        ages={"mean": float(ages.mean()), "most": float(ages.max())},
-    )

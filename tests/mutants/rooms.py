@@ -10,6 +10,7 @@ _BESIDE = {
     "parallelizers": ("tests/contracts/test_parallelizer_contract.py",),
     "planners": ("tests/contracts/test_planner_contract.py",),
     "training": ("tests/contracts/test_schedule_contract.py",),
+    "rl_planners": ("tests/unit/post_training/test_search.py",),
     "serving": ("tests/laws/test_serving_iterations.py",),
     "cost": ("tests/unit/topology",),
     "cli": ("tests/contracts/test_cli_contract.py", "tests/contracts/test_wording.py"),

@@ -101,7 +101,7 @@ def test_a_weight_sync_is_bound_by_what_each_rank_takes_in(ranks: int, least: fl
 def test_no_method_beats_the_bound() -> None:
     pool = training()
     for method in ("broadcast", "bucketed", "packed", "sharded", "delta", "gather"):
-        found = sync_of(work().model, "bf16", 2, pool.cluster, method, NOTHING, HWDB)
+        found = sync_of(work().model, "bf16", 2, pool.cluster, method, overheads=NOTHING, hwdb=HWDB)
         assert found.seconds >= found.bound_s > 0
 
 

@@ -89,6 +89,17 @@ def test_an_estimate_takes_the_pools_that_are_given() -> None:
     assert alone.decisions.placement == "colocated" and alone.phases_s["switch"] > 0
 
 
+def test_overheads_of_an_overlay_reach_the_step(tmp_path: Path) -> None:
+    (tmp_path / "post_training").mkdir()
+    rows = "parameter,value,n,date,source\nupdate_scale,12.3,50,,own log\n"
+    (tmp_path / "post_training" / "overheads.csv").write_text(rows)
+    shipped, mine = (
+        ts.rl.estimate("qwen2.5-7b", "H800x8:1", tp=2, hwdb=folders, **STEP).phases_s["update"]
+        for folders in ([], [tmp_path])
+    )
+    assert mine == pytest.approx(10 * shipped)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

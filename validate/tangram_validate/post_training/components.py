@@ -68,13 +68,13 @@ def _played(run: RlRun, fleet: list[FleetReplica], hwdb: Hwdb) -> Components:
     ratio = run.stand_in
     return Components(
         run,
-        seconds * ratio,
-        (probed - seconds) / _PROBE_S,
-        training.forward_s * ratio,
-        training.update_s * work.updates * ratio,
-        training.static_bytes * ratio,
-        steady * ratio,
-        (steady_probed - steady) / _PROBE_S,
+        generation_s=seconds * ratio,
+        iterations=(probed - seconds) / _PROBE_S,
+        forward_s=training.forward_s * ratio,
+        update_s=training.update_s * work.updates * ratio,
+        static_bytes=training.static_bytes * ratio,
+        steady_s=steady * ratio,
+        steady_iterations=(steady_probed - steady) / _PROBE_S,
     )
 
 
@@ -91,8 +91,8 @@ def phases_under(parts: Components, extra: Overheads, hwdb: Hwdb) -> dict[str, f
         plan.rollout[0].tp * plan.rollout[0].pp,
         plan.training.cluster,
         plan.sync_method,
-        extra,
-        hwdb,
+        overheads=extra,
+        hwdb=hwdb,
     )
     return {
         "generation": parts.generation_s * extra.rollout_scale + parts.iterations * extra.rollout_iteration_s,
