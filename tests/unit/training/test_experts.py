@@ -12,7 +12,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import Layout
 from tangram_sim.training.stage import gemms
 from tangram_sim.training.stage.block import block_times
-from tangram_sim.training.stage.experts import dispatch_s, expert_kernels, narrow_bytes
+from tangram_sim.training.stage.experts import OVERLAPPED, dispatch_s, expert_kernels, narrow_bytes
 from tangram_sim.training.stage.setting import Setting
 
 HWDB = Hwdb.load()
@@ -80,3 +80,26 @@ def test_only_some_stacks_send_once_and_never_at_a_loss() -> None:
     )
     assert generic[2] < nemo[2]
     assert (generic <= nemo).all()
+
+
+def test_exchanges_beside_another_microbatch_are_nearly_hidden_where_stages_are_interleaved() -> None:
+    """Under Megatron-Bridge, and under no other stack or schedule."""
+    part = BLOCK.feed_forward
+    plain = dispatch_s(setting("megatron-bridge"), part)
+    assert plain == pytest.approx(dispatch_s(setting("megatron"), part))
+    interleaved = [
+        replace(setting(stack), job=replace(setting(stack).job, schedule="interleaved"))
+        for stack in ("megatron-bridge", "megatron")
+    ]
+    hidden, shown = (dispatch_s(one, part) for one in interleaved)
+    assert hidden == pytest.approx(OVERLAPPED * plain) and shown == pytest.approx(plain)
+
+
+def test_latent_experts_are_sent_their_own_width() -> None:
+    """A quarter of the hidden size: a quarter of the bytes, so less time, but not the launch's."""
+    part = BLOCK.feed_forward
+    narrow = replace(part, sent_width=MODEL.hidden // 4)
+    whole, less = dispatch_s(setting(), part), dispatch_s(setting(), narrow)
+    assert whole[0] == less[0] == 0.0
+    assert (less[1:] < 0.5 * whole[1:]).all() and (less[1:] > 0.2 * whole[1:]).all()
+    assert dispatch_s(setting(), replace(part, sent_width=MODEL.hidden)) == pytest.approx(whole)

@@ -94,6 +94,7 @@ def cases(surface: Surface, measured: FloatArray, source: list[str], stack: list
 @pytest.mark.parametrize(
     ("framework", "date", "stack"),
     [
+        ("Megatron-Bridge/Megatron-Core 26.04", "2026-04", "megatron-bridge"),
         ("Megatron-LM", "2022-05", "megatron-lm"),
         ("Megatron-LM 0.14", "2026-04", "megatron"),
         ("Megatron-DeepSpeed", "", "megatron-deepspeed"),
