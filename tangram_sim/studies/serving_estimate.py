@@ -22,7 +22,7 @@ from tangram_sim.serving.forward import emulated
 from tangram_sim.serving.kv import kv_capacity, stage_memory
 from tangram_sim.serving.stepcost import KvCapacity
 from tangram_sim.studies.documents import SCHEMA_VERSION, Document
-from tangram_sim.units import HOUR_S, MEGA, show_bytes, show_seconds
+from tangram_sim.units import HOUR_S, MEGA
 
 INTERVAL = 1.645  # standard deviations either side of 90 %
 CLOCK_WIDER = 1.5  # times wider intervals of watts under a power cap, whose clock is assumed
@@ -379,29 +379,3 @@ def _notes(question: ReplicaQuestion, steady: Steady, most: Steady, room: float)
             "first tokens of a closed loop contain the waves in which benchmarks start their clients"
         )
     return notes
-
-
-def summary(found: ServeEstimateDocument) -> list[tuple[str, str, str]]:
-    """Rows of a table to print: (what, value, 90 % interval)."""
-    low_high = found.intervals
-    lines = [
-        (title, show_seconds(getattr(found, name)), " to ".join(map(show_seconds, low_high[name])))
-        for title, name in (("TPOT", "tpot_s"), ("TTFT", "ttft_s"), ("end to end", "e2e_s"))
-    ]
-    low, high = low_high["output_tok_s"]
-    lines.append(("output", f"{found.output_tok_s:,.0f} tokens/s", f"{low:,.0f} to {high:,.0f}"))
-    if found.usd_per_million_output_tokens is not None:
-        low, high = low_high["usd_per_million_output_tokens"]
-        price = f"${found.usd_per_million_output_tokens:.2f} per million tokens"
-        lines.append(("cost", price, f"${low:.2f} to ${high:.2f}"))
-    if found.gpu_w:
-        low, high = low_high["gpu_w"]
-        lines.append(("power of GPUs", f"{found.gpu_w:,.0f} W", f"{low:,.0f} to {high:,.0f}"))
-        low, high = low_high["joules_per_output_token"]
-        energy = f"{found.joules_per_output_token:.3g} J per token"
-        lines.append(("energy", energy, f"{low:.3g} to {high:.3g}"))
-    low, high = low_high["kv_tokens"]
-    lines.append(("KV cache", f"{found.kv_tokens:,} tokens", f"{low:,.0f} to {high:,.0f}"))
-    kept = found.assumptions["weights_bytes_per_gpu"]
-    lines.append(("weights", f"{show_bytes(kept)} per GPU", ""))
-    return lines

@@ -1,10 +1,13 @@
 """`tangram serve estimate`: one replica under a steady load, in closed form."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tangram_sim.cli import options as shared
+
+if TYPE_CHECKING:
+    from tangram_sim.studies.serving_estimate import ServeEstimateDocument
 
 Gpu = Annotated[str, typer.Option("--gpu", help="GPU kind (`tangram hw gpus`).")]
 Engine = Annotated[str, typer.Option("--engine", help="vllm, sglang or trtllm.")]
@@ -77,7 +80,7 @@ def command(
     """Estimate one replica of MODEL under a steady load: TPOT, TTFT, tokens/s, KV memory, what limits it."""
     from tangram_sim.cli.console import print_json, print_line, print_notes, print_table
     from tangram_sim.errors import BadInputError
-    from tangram_sim.studies.serving_estimate import ReplicaQuestion, estimate_service, summary
+    from tangram_sim.studies.serving_estimate import ReplicaQuestion, estimate_service
     from tangram_sim.units import read_watts, show_seconds
 
     if rate is not None and not rate > 0:
@@ -114,7 +117,7 @@ def command(
     place = f"{found.gpus} x {found.assumptions['gpu']}"
     print_line(f"{model} on {place}, {found.assumptions['engine']}: {load}, {isl:g} + {osl:g} tokens")
     print_line()
-    print_table(("", "predicted", "90 % interval"), summary(found), right=(1, 2))
+    print_table(("", "predicted", "90 % interval"), _summary(found), right=(1, 2))
     parts = sorted(found.parts_s.items(), key=lambda part: -part[1])[:4]
     spent = "   ".join(f"{name} {show_seconds(seconds)}" for name, seconds in parts)
     print_line(f"limited by {found.limited_by}; an iteration of {found.running:.3g} requests: {spent}")
@@ -144,3 +147,31 @@ def _settings(seats: int | None, budget: int | None, fraction: float | None, syn
     if sync:
         found["async_scheduling"] = False
     return found
+
+
+def _summary(found: "ServeEstimateDocument") -> list[tuple[str, str, str]]:
+    """Rows of a table to print: (what, value, 90 % interval)."""
+    from tangram_sim.units import show_bytes, show_seconds
+
+    low_high = found.intervals
+    lines = [
+        (title, show_seconds(getattr(found, name)), " to ".join(map(show_seconds, low_high[name])))
+        for title, name in (("TPOT", "tpot_s"), ("TTFT", "ttft_s"), ("end to end", "e2e_s"))
+    ]
+    low, high = low_high["output_tok_s"]
+    lines.append(("output", f"{found.output_tok_s:,.0f} tokens/s", f"{low:,.0f} to {high:,.0f}"))
+    if found.usd_per_million_output_tokens is not None:
+        low, high = low_high["usd_per_million_output_tokens"]
+        price = f"${found.usd_per_million_output_tokens:.2f} per million tokens"
+        lines.append(("cost", price, f"${low:.2f} to ${high:.2f}"))
+    if found.gpu_w:
+        low, high = low_high["gpu_w"]
+        lines.append(("power of GPUs", f"{found.gpu_w:,.0f} W", f"{low:,.0f} to {high:,.0f}"))
+        low, high = low_high["joules_per_output_token"]
+        energy = f"{found.joules_per_output_token:.3g} J per token"
+        lines.append(("energy", energy, f"{low:.3g} to {high:.3g}"))
+    low, high = low_high["kv_tokens"]
+    lines.append(("KV cache", f"{found.kv_tokens:,} tokens", f"{low:,.0f} to {high:,.0f}"))
+    kept = found.assumptions["weights_bytes_per_gpu"]
+    lines.append(("weights", f"{show_bytes(kept)} per GPU", ""))
+    return lines

@@ -7,7 +7,7 @@ from pathlib import Path
 from tangram_sim.clusters import Gpu
 from tangram_sim.datafiles import read_csv
 from tangram_sim.errors import BadInputError, TangramError
-from tangram_sim.hwdb import Hwdb, load_model
+from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.laws import tensor_law
 from tangram_sim.precision import Precision
@@ -45,14 +45,9 @@ from tangram_validate.serving.runs import (
     RefusedRun,
     ServedRun,
 )
-from tangram_validate.serving.stand_ins import known_variant, stand_in
+from tangram_validate.serving.stand_ins import ENDINGS, shipped_model, stand_in
 
 _NEEDED = ("gpu", "model", "tp")
-# Endings of checkpoints' names that say their precision.
-ENDINGS = (
-    *(("quantized.w8a8", "int8"), ("quantized.w4a16", "int4"), ("fp8-dynamic", "fp8"), ("-nvfp4", "nvfp4")),
-    *(("-fp8", "fp8"), ("-awq", "int4"), ("-gptq", "int4")),
-)
 # Engines under other names, and their versions: Splitwise's authors measured on the vLLM of autumn 2023.
 NAMED = {"vllm (Splitwise, ISCA24)": ("vllm", "0.2")}
 MOST_SENT = 1_000_000  # requests of a burst, played one by one
@@ -69,8 +64,6 @@ RANKS = "the row's degrees do not divide the heads: read as ranks with attention
 INFERENCEX = "aiconfigurator silicon_sample"
 UNKNOWN_MODEL = "the model is not shipped: read as the nearest one, grown or cut to its size"
 _UNSTATED = ("", "unstated", "unset", "auto", "nan")
-# Publishers of quantised copies, and what their copies are called at home.
-_FAMILIES = ("meta-llama/", "mistralai/", "Qwen/", "ibm-granite/", "deepseek-ai/", "openai/")
 
 
 def read_runs(path: Path, hwdb: Hwdb) -> list[ServedRun | RefusedRun]:
@@ -345,7 +338,7 @@ class _Reader:
         """A shipped model by any of its names, or by that of a quantised copy."""
         if name not in self._models:
             try:
-                self._models[name] = _find(name)
+                self._models[name] = shipped_model(name)
             except TangramError as error:
                 self._models[name] = error
         found = self._models[name]
@@ -391,21 +384,3 @@ def stated_precision(row: dict[str, str]) -> str:
         if (told := row.get(column, "").lower()) not in _UNSTATED:
             return unstated.SPELLED.get(told, told)
     return ""
-
-
-def _find(name: str) -> Model:
-    base = name
-    for end, _ in ENDINGS:
-        if base.lower().endswith(end):
-            base = base[: -len(end)].rstrip("-")
-    tail = base.split("/")[-1]
-    if tail.lower().startswith("gptj"):  # MLPerf's name
-        tail = "gpt-j-6b"
-    tries: Iterable[str] = (name, base, tail, *(family + tail for family in _FAMILIES))
-    tries = (*tries, *(one.replace("Meta-", "") for one in tries))
-    for one in tries:
-        try:
-            return load_model(one)
-        except TangramError:
-            continue
-    return known_variant(base) or load_model(name)

@@ -1,7 +1,7 @@
 """Models that are not shipped, read as the nearest shipped one, grown or cut to the size named."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import takewhile
@@ -20,6 +20,13 @@ _WORDS = re.compile(
 )
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(?:x(\d+(?:\.\d+)?))?b(?![a-z])", re.IGNORECASE)
 _ACTIVE = re.compile(r"(?<![\w.])a(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
+# Endings of checkpoints' names that say their precision.
+ENDINGS = (
+    *(("quantized.w8a8", "int8"), ("quantized.w4a16", "int4"), ("fp8-dynamic", "fp8"), ("-nvfp4", "nvfp4")),
+    *(("-fp8", "fp8"), ("-awq", "int4"), ("-gptq", "int4")),
+)
+# Publishers of quantised copies, and what their copies are called at home.
+_FAMILIES = ("meta-llama/", "mistralai/", "Qwen/", "ibm-granite/", "deepseek-ai/", "openai/")
 _LEAST_ALIKE = 5  # letters that the names of two of one family have in common
 _BILLION = 1e9
 
@@ -87,3 +94,22 @@ def known_variant(name: str) -> Model | None:
         except TangramError:
             continue
     return None
+
+
+def shipped_model(name: str) -> Model:
+    """A shipped model by any of its names, or by that of a quantised or tuned copy. Raises TangramError."""
+    base = name
+    for end, _ in ENDINGS:
+        if base.lower().endswith(end):
+            base = base[: -len(end)].rstrip("-")
+    tail = base.split("/")[-1]
+    if tail.lower().startswith("gptj"):  # MLPerf's name
+        tail = "gpt-j-6b"
+    tries: Iterable[str] = (name, base, tail, *(family + tail for family in _FAMILIES))
+    tries = (*tries, *(one.replace("Meta-", "") for one in tries))
+    for one in tries:
+        try:
+            return load_model(one)
+        except TangramError:
+            continue
+    return known_variant(base) or load_model(name)
