@@ -29,13 +29,31 @@ if TYPE_CHECKING:
     from tangram_sim.questions.goodput import GoodputQuestion as GoodputQuestion
     from tangram_sim.questions.plan import PlanQuestion as PlanQuestion
     from tangram_sim.questions.question import read_question as read_question
+    from tangram_sim.questions.rl import RlCompareQuestion as RlCompareQuestion
+    from tangram_sim.questions.rl import RlEstimateQuestion as RlEstimateQuestion
+    from tangram_sim.questions.rl import RlPlanQuestion as RlPlanQuestion
+    from tangram_sim.questions.rl import RlPurchaseQuestion as RlPurchaseQuestion
+    from tangram_sim.questions.rl import RlSimulateQuestion as RlSimulateQuestion
+    from tangram_sim.questions.rl import RlWhatIfQuestion as RlWhatIfQuestion
     from tangram_sim.questions.simulate import SimulateQuestion as SimulateQuestion
     from tangram_sim.studies.api import estimate as estimate
     from tangram_sim.studies.api import estimate_many as estimate_many
     from tangram_sim.studies.api import plan as plan
     from tangram_sim.studies.api import simulate as simulate
+    from tangram_sim.studies.comparison import compare_planners as compare_planners
     from tangram_sim.studies.documents import PlanDocument as PlanDocument
+    from tangram_sim.studies.explain import explain as explain
     from tangram_sim.studies.results import Result as Result
+    from tangram_sim.studies.serving_comparison import compare_services as compare_services
+    from tangram_sim.studies.serving_estimate import ReplicaQuestion as ReplicaQuestion
+    from tangram_sim.studies.serving_estimate import estimate_service as estimate_service
+    from tangram_sim.studies.serving_model_plan import plan_service as plan_service
+    from tangram_sim.studies.serving_purchase import purchase_serving as purchase_serving
+    from tangram_sim.studies.serving_question import ServiceGoal as ServiceGoal
+    from tangram_sim.studies.serving_question import ServiceQuestion as ServiceQuestion
+    from tangram_sim.studies.serving_replan import follow_market as follow_market
+    from tangram_sim.studies.serving_simulation import simulate_service as simulate_service
+    from tangram_sim.studies.serving_whatif import what_if_serving as what_if_serving
     from tangram_sim.training.job import Job as Job
     from tangram_sim.training.plan import Plan as Plan
 
@@ -53,22 +71,40 @@ _PUBLIC = {
     "Model": "tangram_sim.models",
     "Plan": "tangram_sim.training.plan",
     "PlanDocument": "tangram_sim.studies.documents",
-    "Recommendation": "tangram_sim.purchasing.recommend",
     "PlanQuestion": "tangram_sim.questions.plan",
+    "Recommendation": "tangram_sim.purchasing.recommend",
+    "ReplicaQuestion": "tangram_sim.studies.serving_estimate",
     "Result": "tangram_sim.studies.results",
+    "RlCompareQuestion": "tangram_sim.questions.rl",
+    "RlEstimateQuestion": "tangram_sim.questions.rl",
+    "RlPlanQuestion": "tangram_sim.questions.rl",
+    "RlPurchaseQuestion": "tangram_sim.questions.rl",
+    "RlSimulateQuestion": "tangram_sim.questions.rl",
+    "RlWhatIfQuestion": "tangram_sim.questions.rl",
     "SearchOptions": "tangram_sim.planners.search_options",
+    "ServiceGoal": "tangram_sim.studies.serving_question",
+    "ServiceQuestion": "tangram_sim.studies.serving_question",
     "SimulateQuestion": "tangram_sim.questions.simulate",
     "TangramError": "tangram_sim.errors",
     "Uniform": "tangram_sim.planners.uniform.degrees",
     "UnknownNameError": "tangram_sim.errors",
+    "compare_planners": "tangram_sim.studies.comparison",
+    "compare_services": "tangram_sim.studies.serving_comparison",
     "estimate": "tangram_sim.studies.api",
     "estimate_many": "tangram_sim.studies.api",
+    "estimate_service": "tangram_sim.studies.serving_estimate",
+    "explain": "tangram_sim.studies.explain",
+    "follow_market": "tangram_sim.studies.serving_replan",
     "load_cluster": "tangram_sim.hwdb",
     "load_model": "tangram_sim.hwdb",
     "plan": "tangram_sim.studies.api",
+    "plan_service": "tangram_sim.studies.serving_model_plan",
+    "purchase_serving": "tangram_sim.studies.serving_purchase",
     "read_question": "tangram_sim.questions.question",
     "recommend": "tangram_sim.purchasing.recommend",
     "simulate": "tangram_sim.studies.api",
+    "simulate_service": "tangram_sim.studies.serving_simulation",
+    "what_if_serving": "tangram_sim.studies.serving_whatif",
 }
 
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - names of a literal table

@@ -29,8 +29,8 @@ class About:
     there are; `suggested`: some of many, found when they are asked for. `unset`: what a field means that is
     left out and has no default. `reads`: makes a value of what people write; raises ValueError.
     `positional`: the place holder of an argument of the command line, which has no option. `spelled`: its
-    option, where that is not the field's name. `old`: spellings that work for one release more. `label`: its
-    name on the page, where that is shorter than its help.
+    option, where that is not the field's name. `label`: its name on the page, where that is shorter
+    than its help.
     """
 
     help: str
@@ -50,7 +50,6 @@ class About:
     reads: Callable[[str], Any] | None = None
     positional: str = ""
     spelled: str = ""
-    old: tuple[str, ...] = ()
     on_page: bool = True
 
 

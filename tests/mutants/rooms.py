@@ -13,6 +13,7 @@ _BESIDE = {
     "rl_planners": ("tests/unit/post_training/test_search.py",),
     "serving": ("tests/laws/test_serving_iterations.py",),
     "cost": ("tests/unit/topology",),
+    "questions": ("tests/contracts/test_questions.py", "tests/unit/cli/test_cli_errors.py"),
     "cli": ("tests/contracts/test_cli_contract.py", "tests/contracts/test_wording.py"),
 }
 _NOUNS = "nouns"  # single files at the ground
