@@ -22,6 +22,8 @@ def cover(
     sums: Floats,
     fixed: Floats,
     hops: Floats,
+    tied: Floats,
+    back: int,
     held: Floats,
     excess: Floats,
     latency: Floats,
@@ -29,13 +31,15 @@ def cover(
 ) -> int:
     """The row in which stages cover all atoms with a microbatch every `limit_s` seconds, the least latency.
 
-    -1 where none do. A row is how many stages each group holds, in mixed radix `slots` + 1, and the group of
-    the first of these stages; it is reached from the last stage backwards. `sums` [5, G, A + 1] of the atoms
-    in front of each boundary: seconds of a microbatch, forward seconds of it, seconds after the last pass,
-    bytes kept of a microbatch, bytes of state. `fixed` [6, G]: usable bytes, bytes beside what is kept (of
-    blocks, with the embedding, with the head), seconds of a microbatch and after the last pass whatever the
-    stage holds. `hops` [G, G] seconds to hand a microbatch on, `held` microbatches in flight with so many
-    stages behind.
+    -1 where none do. The last stage stands on the group `back`, or on any where that is -1; `tied` [G, G]
+    counts as latency between the first and the last stage.
+
+    A row is how many stages each group holds, in mixed radix `slots` + 1, and the group of the first of these
+    stages; it is reached from the last stage backwards. `sums` [5, G, A + 1] of the atoms in front of each
+    boundary: seconds of a microbatch, forward seconds of it, seconds after the last pass, bytes kept of a
+    microbatch, bytes of state. `fixed` [6, G]: usable bytes, bytes beside what is kept (of blocks, with the
+    embedding, with the head), seconds of a microbatch and after the last pass whatever the stage holds.
+    `hops` [G, G] seconds to hand a microbatch on, `held` microbatches in flight with so many stages behind.
 
     Under 1F1B stages i to j, t seconds of a microbatch each and h to hand one on, take at least
     `(sum t + 2 sum h) / (j - i + 1)` a microbatch: the first hands one on only when the next has finished
@@ -58,8 +62,10 @@ def cover(
             rest //= slots[group] + 1
         for last in range(groups if state else 1):
             row = state * groups + last
-            if excess[row, 0] < np.inf and latency[row, 0] < best_s:
-                best, best_s = row, latency[row, 0]
+            if excess[row, 0] < np.inf:
+                whole_s = latency[row, 0] + (tied[last, back] if back >= 0 and behind > 1 else 0.0)
+                if whole_s < best_s:
+                    best, best_s = row, whole_s
             if behind >= depth:
                 continue
             for end in range(1, atoms + 1):
@@ -74,7 +80,7 @@ def cover(
                     rest //= radix
                     other = (state + stride) * groups + group
                     stride *= radix
-                    if count == slots[group]:
+                    if count == slots[group] or (behind == 0 and back not in (-1, group)):
                         continue
                     hop_s, carried_s, so_far_s = 0.0, 0.0, 0.0
                     if behind > 0:

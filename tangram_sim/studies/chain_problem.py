@@ -69,31 +69,46 @@ class ChainProblem:
 
         None of them where no chain is faster than `below_s`, or is likely to be when it is improved.
         """
-        room = self._room()
         passed_s = _PASSED * float(self.sums[0, self.slots > 0, -1].min(initial=inf))
-        most_s = float((self.sums[0] + self.sums[2])[:, -1].sum() + self.fixed[4:].sum() + self.hops.sum())
+        every_s = (self.sums[0] + self.sums[2])[:, -1].sum() + self.fixed[4:].sum() + 2 * self.hops.sum()
+        most_s = 1.001 * float(every_s)  # one stage may take all of it, to rounding
         longest_s = min((below_s - passed_s) / (self.passes - _PASSED), most_s)
         found = dict[object, Chain]()
-        if not self._keep(found, longest_s, depth, room):
-            return []
-        low, high = self.bound_s / self.passes, longest_s
-        while high > low * (1.0 + _PRECISION):
-            middle = (low * high) ** 0.5
-            low, high = (low, middle) if self._cover(middle, depth, room) >= 0 else (middle, high)
-        for factor in _ABOVE:
-            if factor * high > longest_s:
-                break
-            self._keep(found, factor * high, depth, room)
-            if min(one.step_s for one in found.values()) > _GAINED * below_s:
-                return []
+        # Where both ends read one matrix, it matters which groups they stand on.
+        for back in np.flatnonzero(self.slots).tolist() if self.tied.any() else (-1,):
+            self._search(found, longest_s, depth, back, below_s)
         some = [one for one in found.values() if one.step_s <= _GAINED * below_s]
         return sorted(some, key=lambda one: one.step_s)
 
+    def _search(
+        self, found: dict[object, Chain], longest_s: float, depth: int, back: int, below_s: float
+    ) -> None:
+        """Keep the best chains whose last stage stands on a group, from the least limit upwards."""
+        room = self._room()
+        if not self._keep(found, longest_s, depth, back, room):
+            return
+        low, high = self.bound_s / self.passes, longest_s
+        while high > low * (1.0 + _PRECISION):
+            middle = (low * high) ** 0.5
+            fits = self._cover(middle, depth, back, room) >= 0
+            low, high = (low, middle) if fits else (middle, high)
+        for factor in _ABOVE:
+            if factor * high > longest_s:
+                break
+            self._keep(found, factor * high, depth, back, room)
+            if back < 0 and min(one.step_s for one in found.values()) > _GAINED * below_s:
+                break
+
     def _keep(
-        self, found: dict[object, Chain], limit_s: float, depth: int, room: tuple[Floats, Floats, IntArray]
+        self,
+        found: dict[object, Chain],
+        limit_s: float,
+        depth: int,
+        back: int,
+        room: tuple[Floats, Floats, IntArray],
     ) -> bool:
         """Keep the chain under a limit by its number of stages per group, if it is the fastest of these."""
-        row = self._cover(limit_s, depth, room)
+        row = self._cover(limit_s, depth, back, room)
         if row < 0:
             return False
         chain = self._chain(row, room)
@@ -104,30 +119,18 @@ class ChainProblem:
 
     def feasible(self, limit_s: float, depth: int) -> bool:
         """Whether a chain of at most `depth` stages takes a microbatch every `limit_s` seconds."""
-        return self._cover(limit_s, depth, self._room()) >= 0
+        return self._cover(limit_s, depth, -1, self._room()) >= 0
 
     def _room(self) -> tuple[Floats, Floats, IntArray]:
         """What the program fills for every row and first atom."""
         shape = int(np.prod(self.slots + 1)) * len(self.slots), self.sums.shape[2]
         return np.empty(shape), np.empty(shape), np.empty((2, *shape), np.int32)
 
-    def _cover(self, limit_s: float, depth: int, room: tuple[Floats, Floats, IntArray]) -> int:
+    def _cover(self, limit_s: float, depth: int, back: int, room: tuple[Floats, Floats, IntArray]) -> int:
         from tangram_sim.studies.chain_kernels import cover
 
-        return int(
-            cover(
-                float(limit_s),
-                self.passes,
-                depth,
-                self.eager,
-                self.slots,
-                self.sums,
-                self.fixed,
-                self.hops,
-                self.held,
-                *room,
-            )
-        )
+        asked = float(limit_s), self.passes, depth, self.eager, self.slots
+        return int(cover(*asked, self.sums, self.fixed, self.hops, self.tied, back, self.held, *room))
 
     def _chain(self, found: int, room: tuple[Floats, Floats, IntArray]) -> Chain:
         """The stages that lead to a row, the last one of which is the first of the pipeline."""

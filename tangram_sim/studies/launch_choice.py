@@ -164,7 +164,7 @@ def _for(free: Forecast, near: Launchable | None, able: list[str], asked: tuple[
         if len(asked) == 1 and refused:
             raise InfeasibleError(
                 f"{titles} cannot train {free.plan.model.name}: {'; '.join(refused)}; without `frameworks=` "
-                f"there is a plan of {show_seconds(free.step_s)}"
+                "there is a plan"
             )
         raise InfeasibleError(
             f"no plan that {titles} can launch fits; without `frameworks=` there is one of "
