@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tangram_validate.calibration import baselines, folds, stackfit, stacks, surfaces, tables_cache
+from tangram_validate.calibration import folds, stackfit, stacks, surfaces, tables_cache
 from tangram_validate.calibration.novelty import novelty
 from tangram_validate.calibration.ranking import kendall, orders, ranking
 from tangram_validate.calibration.stackfit import Fit, MeasuredRuns
@@ -32,7 +32,6 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.training.stacks import STACKS
 from tests.neutral import neutral_hwdb
-from tests.unit.validation.published_rows import row as published_row
 
 HWDB = neutral_hwdb()
 ROW = {
@@ -258,34 +257,6 @@ def test_order_within_sweeps_and_what_the_pick_costs() -> None:
     found = ranking(measured, predicted, np.array(["a"] * 5), np.array([1, 1, 1, 2, 2]))
     assert (found.sweeps, found.tau, found.regret) == (1, pytest.approx(1 / 3), pytest.approx(1.0))
     assert kendall(np.array([1.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0])) == pytest.approx(2 / math.sqrt(6))
-
-
-def test_baselines_fall_back_and_do_not_see_what_is_left_out() -> None:
-    ratio, source = np.array([0.0, 0.2, 5.0, 1.0]), np.array(["a", "b", "c", "c"])
-    use = np.array([True, True, False, True])
-    kinds = np.array(["H100", "H100", "T4", "A100"])
-    found = baselines.null(ratio, kinds, source, use)
-    assert found[2] in ratio[use] and found[3] == 1.0
-    columns = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0], [5.0, 1.0]])
-    known = baselines.Physics(np.full(4, 0.5), columns)
-    line = baselines.closed_form(columns[:, 0] + 0.5, known, source, use)
-    assert line[2] == pytest.approx(2.5, abs=0.8)
-
-
-def test_the_closed_form_counts_recomputation_and_the_bubble_as_they_are() -> None:
-    """Full recomputation is a third more; four stages with eight microbatches wait three eighths more."""
-    plain, full, piped = (
-        read_run(published_row(**cells), HWDB)
-        for cells in (
-            {"recompute": "none"},
-            {"recompute": "full"},
-            {"recompute": "none", "tp": "2", "pp": "4", "mbs": "1", "gbs": "8"},
-        )
-    )
-    assert all(isinstance(one, Run) for one in (plain, full, piped))
-    found = baselines.physics([plain, full, piped], HWDB)
-    assert np.exp(found.log_factor) == pytest.approx([1.0, 4 / 3, 1 + 3 / 8])
-    assert np.isfinite(found.columns).all() and found.columns.shape == (3, 10)
 
 
 def test_pairs_nearer_than_the_scatter_of_measurements_do_not_count_as_order() -> None:
