@@ -19,11 +19,12 @@ export function buyPage(offered, setup, state) {
   const dropped = drop("Prices of mine (YAML): ", ".yaml,.yml", (_, text) => {
     prices = text;
   });
-  const which = choice("Question", [["what-if", "compare these candidates"], ["purchase", "search all mixes up to these counts"]],
+  const which = choice("Question", [["what-if", "compare these candidates"], ["purchase", "search all mixes up to these counts"],
+    ["goal", "recommend one for a goal"]],
     "what-if", { name: "question" });
   const fields = {
     tokens: words("Tokens to train on", "1T", { name: "tokens" }),
-    acquire: choice("Acquire", ["auto", "buy", "rent", "spot"], "auto"),
+    acquire: choice("Acquire", ["auto", "buy", "rent", "reserved", "spot"], "auto"),
     fleet: choice("The fleet I have is", ["auto", "owned", "rented"], "auto"),
     effort: choice("Effort", ["quick", "normal", "exhaustive"], "quick", { name: "buy-effort" }),
   };
@@ -33,6 +34,12 @@ export function buyPage(offered, setup, state) {
     "power-kw": figure("Most power, kW", "", { min: 0 }),
     "max-nodes": figure("Most nodes", "", { min: 1, step: 1 }),
   };
+  const goal = {
+    "finish-within": words("Finish within", "", { placeholder: "14d", name: "finish-within" }),
+    cloud: words("Rent from the clouds (none: offers above)", "", { placeholder: "aws,gcp", name: "cloud" }),
+    spot: figure("On spot: losses of a node an hour", "", { min: 0, name: "spot" }),
+  };
+  const nothing = toggle("I own no GPUs", false);
   const flips = toggle("say what would flip it (takes longer)", false);
   const serving = {
     serve: words("Requests: PROMPT:ANSWER:SHARE, ...", "", { placeholder: "2455:510:0.3,496:18:0.7", name: "serve" }),
@@ -51,13 +58,14 @@ export function buyPage(offered, setup, state) {
     return typed || prices;
   };
   const request = (output) => {
-    const verb = which.value(), served = options(serving), offer = offers.entries();
+    const aimed = which.value() === "goal", verb = aimed ? "purchase" : which.value(), served = options(serving), offer = offers.entries();
     if (requests) served.serve = "requests.csv";
     if (!served.serve && Object.keys(served).length) throw new Error("what is served? Give a mix of requests, or drop a trace");
-    const given = options({ ...fields, ...(verb === "purchase" ? limits : {}), ...(served.serve ? {} : { sensitivity: flips }) },
+    const given = options({ ...fields, ...(verb === "purchase" ? limits : {}), ...(aimed ? goal : {}), ...(served.serve ? {} : { sensitivity: flips }) },
       { acquire: "auto", fleet: "auto", effort: "normal" });
     if (served.serve) output ||= "served.json";
     const made = setup.request(verb, { ...given, ...served, output: output || (verb === "purchase" ? "front" : "plans") });
+    if (nothing.value()) made.arguments[1] = "none";
     const file = priced();
     if (file) {
       made.files["prices.yaml"] = file;
@@ -65,7 +73,7 @@ export function buyPage(offered, setup, state) {
     }
     if (served.serve && requests) made.files["requests.csv"] = requests;
     if (verb === "what-if") made.options.add = offer.map((one) => `${one.node}:${one.many}`);
-    else {
+    else if (!made.options.cloud && (!aimed || offer.length)) {
       made.options.catalogue = "catalogue.yaml";
       made.files["catalogue.yaml"] = JSON.stringify({ offers: offer.map((one) => ({ node: one.node, most: one.many })) }, null, 1);
     }
@@ -106,7 +114,9 @@ export function buyPage(offered, setup, state) {
   const show = (answer, asked) => {
     const found = answer.document, verb = asked.verb;
     detail.replaceChildren();
-    const points = verb === "what-if" ? found.candidates.map((row) => ({ row, name: row.name }))
+    const best = found.recommended;
+    const points = best ? [best, ...found.runner_ups].map((row) => ({ row, name: row.name, cost: row.usd_per_hour }))
+      : verb === "what-if" ? found.candidates.map((row) => ({ row, name: row.name }))
       : found.front.flatMap((point) => point.rows.map((row) => ({ row, name: row.name, cost: point.cost })));
     // The plan of a row stands in a file named after it, as the verb names it.
     const file = (name) => {
@@ -132,8 +142,10 @@ export function buyPage(offered, setup, state) {
       row.power_w ? `${(row.power_w / 1000).toFixed(1)} kW` : "-", money(row.outlay_usd), money(row.usd_per_hour),
       `${count(row.tokens_per_s)} (${short(row.tokens_per_s_low)} to ${short(row.tokens_per_s_high)})`, percent(row.mfu)];
     content.replaceChildren(
-      h("h1", {}, verb === "what-if" ? "Candidates" : `The front of ${count(found.mixes)} mixes`),
-      h("p", { class: "lead" }, lead(planned)),
+      h("h1", {}, best ? `Recommended: ${best.name}` : verb === "what-if" ? "Candidates" : `The front of ${count(found.mixes)} mixes`),
+      h("p", { class: "lead" }, best ? `${days(best.days_to_train)}, ${money(best.usd_to_train)} in all${found.reached ? "" : ": the goal is missed"}` : lead(planned)),
+      ...(best ? [["Why", found.why], ["What would change it", found.changes]].filter(([, lines]) => lines.length)
+        .map(([title, lines]) => section(title, h("ul", {}, lines.map((line) => h("li", {}, line))))) : []),
       section(costs ? "Throughput against cost" : "Throughput", h("p", { class: "note" },
         `A click on a ${costs ? "point" : "bar"} or a row shows its plan.`), chart),
       section("In figures", table([["candidate"], "time", "total", "power", "capital", "an hour", "tokens a second", "MFU"],
@@ -143,7 +155,7 @@ export function buyPage(offered, setup, state) {
       ...hangs(found.sensitivity), detail, takeAlong(asked), command(answer.command, Object.keys(asked.files)),
       noted([...found.assumptions, ...found.notes]),
       found.to_complete ? section("For whole costs, complete this and drop it as prices", h("pre", {}, found.to_complete)) : "");
-    draw(chart, costs ? { kind: "points", line: verb === "purchase", x: { title: verb === "purchase" ? "USD an hour of what is bought" : "USD per hour of training" },
+    draw(chart, costs ? { kind: "points", line: verb === "purchase" && !best, x: { title: verb === "purchase" ? "USD an hour of what is bought" : "USD per hour of training" },
       y: { title: "tokens a second" }, pick: (at) => open(drawn[at]),
       points: drawn.map(({ row, name, cost }) => ({ name, x: costOf({ row, cost }), y: row.tokens_per_s, low: row.tokens_per_s_low,
         high: row.tokens_per_s_high, detail: days(row.days_to_train) })) }
@@ -153,6 +165,8 @@ export function buyPage(offered, setup, state) {
   const form = h("form", { onsubmit: search.ask },
     h("fieldset", {}, h("legend", {}, "What to buy"), which.element, offers.element,
       h("div", { class: "fields" }, Object.values(fields).map((one) => one.element), flips.element)),
+    h("details", {}, h("summary", {}, "A goal: by when, from whom"), h("div", { class: "fields" },
+      Object.values(goal).map((one) => one.element), nothing.element)),
     h("details", {}, h("summary", {}, "What costs are worked out from"), economics.element, dropped.element),
     h("details", {}, h("summary", {}, "What it is to serve"), h("div", { class: "fields" },
       Object.values(serving).map((one) => one.element)), traced.element),
