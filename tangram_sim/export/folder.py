@@ -35,9 +35,11 @@ _TRAINING = (
 )
 _RATE = Given("LEARNING_RATE", "largest learning rate", "3e-4")
 _DATA = Given("DATA", "training data: prefix of the preprocessed .bin and .idx files")
+_SAVE = Given("SAVE_INTERVAL", "optimizer steps between checkpoints", "1000")
 _MEGATRON_LINE = (
     "--data-path $DATA --tokenizer-type HuggingFaceTokenizer --tokenizer-model $TOKENIZER "
-    "--lr $LEARNING_RATE --train-iters $STEPS --save $CHECKPOINTS --load $CHECKPOINTS"
+    "--lr $LEARNING_RATE --train-iters $STEPS --save $CHECKPOINTS --load $CHECKPOINTS "
+    "--save-interval $SAVE_INTERVAL"
 )
 _TITAN = Given(
     "TORCHTITAN",
@@ -48,11 +50,17 @@ _TITAN = Given(
 # By format and version ("" where there is one): what is given, and how the program is then called.
 _PROGRAMS: dict[tuple[str, str], tuple[tuple[Given, ...], str]] = {
     ("megatron", ""): (
-        (Given("MEGATRON", "folder of Megatron-LM, tag core_v0.16.1"), _DATA, *_TRAINING, _RATE),
+        (Given("MEGATRON", "folder of Megatron-LM, tag core_v0.16.1"), _DATA, *_TRAINING, _RATE, _SAVE),
         f"$MEGATRON/pretrain_gpt.py {_MEGATRON_LINE}",
     ),
     ("flagscale", ""): (
-        (Given("FLAGSCALE", "folder of FlagScale 0.8.0, its backend unpatched"), _DATA, *_TRAINING, _RATE),
+        (
+            Given("FLAGSCALE", "folder of FlagScale 0.8.0, its backend unpatched"),
+            _DATA,
+            *_TRAINING,
+            _RATE,
+            _SAVE,
+        ),
         f"$FLAGSCALE/flagscale/train/train_gpt.py {_MEGATRON_LINE}",
     ),
     ("torchtitan", "0.2.2"): (

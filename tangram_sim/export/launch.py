@@ -14,6 +14,7 @@ from tangram_sim.clusters import Cluster, Gpu
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.quoting import comment, word, words
 from tangram_sim.export.rankmap import places_of
+from tangram_sim.units import MIB
 
 FILE = "launch.sh"
 
@@ -107,11 +108,13 @@ _LINE = """\
 """
 _CHECK = """\
 # Fails on a node that is not the one planned for; SKIP_GPU_CHECK=1 starts without looking.
-look() { # KIND LEAST: so many GPUs of a kind must be here
+look() { # KIND LEAST MIB: so many GPUs of a kind must be here, each with so much memory
   [ -z "${SKIP_GPU_CHECK:-}" ] || return 0
-  here=$(nvidia-smi --query-gpu=name --format=csv,noheader) || wrong "no answer of nvidia-smi"
-  found=$(printf '%s\\n' "$here" | grep -ciw -- "$1") || true
-  [ "$found" -ge "$2" ] || wrong "agent $agent wants $2 GPUs of kind $1, here are: $here"
+  here=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits) ||
+    wrong "no answer of nvidia-smi"
+  found=$(printf '%s\\n' "$here" | grep -iw -- "$1" |
+    awk -F', *' '$NF !~ /^[0-9]/ || $NF + 0 >= '"$3" | wc -l)
+  [ "$found" -ge "$2" ] || wrong "agent $agent wants $2 GPUs of kind $1 with $3 MiB, here are: $here"
 }
 wrong() {
   echo "$1: wrong node? SKIP_GPU_CHECK=1 starts all the same" >&2
@@ -120,12 +123,13 @@ wrong() {
 """
 # Names of gpus.csv whose first word is not the one that a driver says: the word that is.
 _SERIES = ("RTX", "Titan")
+_MEMORY_SEEN = 0.9  # of what a GPU is sold with: drivers keep some
 _TAIL = """\
   *) echo "agent $agent: there are 0 to {last}" >&2; exit 2 ;;
 esac
 """
 _READ = re.compile(
-    r"\) # node (?P<node>\d+): .*\n\s+(?:look \S+ \d+\n\s+)?"
+    r"\) # node (?P<node>\d+): .*\n\s+(?:look \S+ \d+(?: \d+)?\n\s+)?"
     r"CUDA_VISIBLE_DEVICES=(?P<gpus>[\d,]+) exec torchrun "
     r"--nnodes=(?P<agents>\d+) "
     r"--node-rank=(?P<rank>\d+) --nproc-per-node=(?P<count>\d+) "
@@ -136,7 +140,6 @@ def write(ranks: Sequence[int], cluster: Cluster, what: str, program: StartedPro
     """A shell script that starts one agent; `what` (model and plan) goes into its heading comment."""
     agents = agents_of(ranks, cluster)
     last = len(agents) - 1
-    series = [_word(cluster.groups[group].node.gpu) for group in cluster.node_group]
     lines = [
         _LINE.format(
             agent=number,
@@ -145,13 +148,13 @@ def write(ranks: Sequence[int], cluster: Cluster, what: str, program: StartedPro
             first=agent.first_rank,
             last=agent.first_rank + len(agent.local_gpus) - 1,
             gpus=",".join(map(str, agent.local_gpus)),
-            look=f"look {name} {max(agent.local_gpus) + 1}\n    " if (name := series[agent.node]) else "",
+            look=f"{look}\n    " if (look := _look(agent, cluster)) else "",
             agents=len(agents),
             count=len(agent.local_gpus),
         )
         for number, agent in enumerate(agents)
     ]
-    check = _CHECK if any(series[agent.node] for agent in agents) else ""
+    check = _CHECK if any(_look(agent, cluster) for agent in agents) else ""
     planned = "".join(f"export {name}={word(value)}\n" for name, value in program.environment)
     if program.arguments:
         planned += _PLANNED.format(words=_folded(program.arguments))
@@ -171,6 +174,13 @@ def _folded(arguments: Sequence[str]) -> str:
             lines.append([])
         lines[-1].append(argument)
     return " \\\n  ".join(map(words, lines))
+
+
+def _look(agent: Agent, cluster: Cluster) -> str:
+    """The call that checks for an agent's GPUs and their memory; empty where there is none to make."""
+    gpu = cluster.groups[cluster.node_group[agent.node]].node.gpu
+    name, mib = _word(gpu), int(_MEMORY_SEEN * gpu.memory_bytes / MIB)
+    return f"look {name} {max(agent.local_gpus) + 1} {mib}" if name else ""
 
 
 def _word(gpu: Gpu) -> str:

@@ -9,7 +9,7 @@ from tangram_sim.cli import options as shared
 if TYPE_CHECKING:
     from tangram_sim.studies.serving_estimate import ServeEstimateDocument
 
-Gpu = Annotated[str, typer.Option("--gpu", help="GPU kind (`tangram hw gpus`).")]
+Gpu = Annotated[str, typer.Option("--gpu", help="GPU kind (`tangram hw list`).")]
 Engine = Annotated[str, typer.Option("--engine", help="vllm, sglang or trtllm.")]
 Version = Annotated[str, typer.Option("--engine-version", help="Version of the engine, like 0.19.0.")]
 Precision = Annotated[

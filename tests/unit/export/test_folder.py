@@ -80,6 +80,8 @@ def test_one_command_starts_a_node(to: str, version: str, program: str, tmp_path
     assert "--node-rank=3" in words and "--master-addr=head" in words and program in words
     if to != "torchrun":
         assert "100" in words and "/checkpoints" in words
+    if to in ("megatron", "flagscale"):  # Megatron asserts it wherever there is `--save`
+        assert words[words.index("--save-interval") + 1] == "1000"
     if to == "megatron":
         assert "--pipeline-model-parallel-size" in words and "--data-path" in words
     if to == "torchtitan":
@@ -103,6 +105,17 @@ def test_what_is_not_given_is_named_with_the_one_file_that_asks_for_it(missing: 
     assert f': "${{{missing}:=}}"' in settings
     (tmp_path / "settings.sh").write_text(settings.replace(f"{missing}:=", f"{missing}:=here"))
     assert run(tmp_path, "sh", "launch.sh", "0", **given).returncode == 0
+
+
+@pytest.mark.parametrize(("memory", "code"), [("81920", 0), ("81559", 0), ("40960", 3), ("[N/A]", 0)])
+def test_a_smaller_card_of_the_same_kind_is_another_node(memory: str, code: int, tmp_path: Path) -> None:
+    written(plan_for("megatron"), "megatron", tmp_path)
+    (tmp_path / "bin" / "nvidia-smi").write_text(
+        f'#!/bin/sh\nfor one in 0 1 2 3 4 5 6 7; do echo "NVIDIA A100-SXM4, {memory}"; done\n'
+    )
+    started = run(tmp_path, "sh", "launch.sh", "3", **(GIVEN | {"SKIP_GPU_CHECK": ""}))
+    assert started.returncode == code, started.stderr
+    assert ("with 68664 MiB" in started.stderr) == (code == 3)
 
 
 def test_a_node_that_the_plan_leaves_out_starts_nothing(tmp_path: Path) -> None:
