@@ -4,7 +4,6 @@ The draws of one prompt are correlated: a hard prompt is long in all its samples
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log, sqrt
@@ -186,29 +185,10 @@ def lognormal_capped(
     return made(float(brentq(excess, *spread, xtol=1e-12)))
 
 
-def lognormal_longest(
-    mean: float, cap: int, longest: float, count: int, correlation: float = USUAL_CORRELATION
-) -> LognormalLengths:
-    """Lengths with this mean whose typical longest of `count` is `longest`.
-
-    Where `longest` is the cap or out of reach, sigma is the usual one.
-    """
-
-    def excess(sigma: float) -> float:
-        return lognormal(mean, cap, sigma).longest(count) - longest
-
-    if longest >= cap or longest <= mean or excess(0.01) * excess(3.0) > 0:
-        return lognormal(mean, cap, USUAL_SIGMA, correlation)
-    return lognormal(mean, cap, float(brentq(excess, 0.01, 3.0, xtol=1e-9)), correlation)
-
-
-def observed(tokens: Sequence[int], cap: int = 0) -> ObservedLengths:
-    """Lengths of a log; the cap is the longest where none is given."""
-    return ObservedLengths(tuple(int(one) for one in tokens), cap or int(max(tokens, default=1)))
-
-
-def read_lengths(path: Path, cap: int) -> ObservedLengths:
+def read_lengths(path: Path, cap: int = 0) -> ObservedLengths:
     """Observed lengths in a file, one whole number a line (the first column, where there are several).
+
+    They are cut at `cap` tokens; 0: not at all, the longest is the cap.
 
     Raises BadInputError naming the line of anything else; a first line of words is a heading.
     """
@@ -228,4 +208,4 @@ def read_lengths(path: Path, cap: int) -> ObservedLengths:
         found.append(round(tokens))
     if not found:
         raise BadInputError(f"{path}: no lengths in it; give one number of tokens a line")
-    return ObservedLengths(tuple(found), max(cap, 1))
+    return ObservedLengths(tuple(found), cap or max(found))

@@ -30,7 +30,6 @@ class Overheads:
     tensor_s: float = 0.0  # of a weight sync, for each tensor
     sync_s: float = 0.0  # of a weight sync beside the transfer: engines stop, load and go on
     sigma: float = 0.25  # of a step whose set-up is stated
-    phase_sigma: float = 0.25
     unstated_sigma: float = 0.35  # added, in squares, where lengths or layouts are assumed
 
     def with_values(self, values: Mapping[str, float]) -> "Overheads":

@@ -239,6 +239,11 @@ class RlSimulateQuestion(Question):
 
         asked, document = read_plan(self.plan)
         if self.response_tokens is not None:
+            if asked.step.lengths is not None:
+                raise BadInputError(
+                    f"`response_tokens={self.response_tokens:g}`: {self.plan} is planned for the lengths in "
+                    f"{asked.step.lengths}; plan without `lengths=` to play other means"
+                )
             asked = replace(asked, step=replace(asked.step, response_tokens=self.response_tokens))
         problem = asked.problem
         plan = plan_from(document.decisions, problem)

@@ -58,7 +58,8 @@ class StepOptions:
     )
     lengths: Path | None = option(
         None,
-        "A file of observed response lengths, one number a line: drawn from instead.",
+        "A file of observed response lengths, one number a line: drawn from instead, up to the longest "
+        "unless another cap is given.",
         on_page=False,
         **_STEP,
     )
@@ -128,7 +129,13 @@ class StepOptions:
         from tangram_sim.post_training.lengths import lognormal, lognormal_capped, read_lengths
 
         if self.lengths is not None:
-            return read_lengths(self.lengths, self.cap)
+            usual = StepOptions()
+            if self.response_tokens != usual.response_tokens or self.capped_share is not None:
+                raise BadInputError(
+                    "`lengths=`: the file says how long responses are; give it without `response_tokens=` "
+                    "and `capped_share=`"
+                )
+            return read_lengths(self.lengths, 0 if self.cap == usual.cap else self.cap)
         if self.response_tokens > self.cap:
             raise BadInputError(
                 f"`response_tokens={self.response_tokens:g}` is above `cap={self.cap}`: give a larger cap "

@@ -74,26 +74,34 @@ def what_if(
 ) -> RlWhatIfDocument:
     """The best step without and with each of some additions, cheapest trained tokens first.
 
-    Raises InfeasibleError where the fleet holds no placement, even with all of them.
+    Additions with which no placement fits are named, with the reason. Raises InfeasibleError where none fits
+    with any of them, nor without.
     """
     base: RlPlanDocument | None = None
+    unfit: InfeasibleError | None = None
     try:
         base = _cost_of(RlSearch(problem, deadline).run(), problem, prices)
-    except InfeasibleError:
-        if not added:
-            raise
-    offers, kinds = [], list(problem.kinds)
+    except InfeasibleError as error:
+        unfit = error
+    offers, kinds, infeasible = [], list(problem.kinds), {}
     for nodes in added:
         larger = with_nodes(problem, nodes)
         kinds += larger.kinds
-        found = RlSearch(larger, deadline).run()
+        try:
+            found = RlSearch(larger, deadline).run()
+        except InfeasibleError as error:
+            infeasible[nodes] = str(error)
+            continue
         offers.append(_offer(nodes, _cost_of(found, larger, prices), found, base))
+    if unfit is not None and not offers:
+        raise unfit
     offers.sort(key=lambda one: (one.usd_per_million_trained_tokens or float("inf"), one.step_s))
     return RlWhatIfDocument(
-        step_s=base.step_s if base else float("inf"),
+        step_s=base.step_s if base else None,
         usd_per_hour=base.usd_per_hour if base else None,
         usd_per_million_trained_tokens=base.usd_per_million_trained_tokens if base else None,
         offers=offers,
+        infeasible=infeasible,
         unpriced=prices.unpriced(kinds),
     )
 
@@ -114,7 +122,7 @@ def _offer(
     return RlOfferDocument(
         added=nodes,
         step_s=document.step_s,
-        faster_by=1.0 - document.step_s / base.step_s if base else 1.0,
+        faster_by=1.0 - document.step_s / base.step_s if base else None,
         usd_per_hour=document.usd_per_hour,
         usd_per_million_trained_tokens=then,
         pays=then < now if then is not None and now is not None else None,

@@ -1,5 +1,7 @@
 """What the verbs of post-training answer, as documents: plans, comparisons, what nodes would bring."""
 
+from typing import Annotated, Literal
+
 from pydantic import Field
 
 from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
@@ -8,26 +10,26 @@ from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Docume
 class RlLayoutDocument(Document):
     """Degrees of the training layout."""
 
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    ep: int
-    zero_stage: int
-    recompute: str
+    tp: int = Field(ge=1)
+    pp: int = Field(ge=1)
+    dp: int = Field(ge=1)
+    cp: int = Field(ge=1)
+    ep: int = Field(ge=1)
+    zero_stage: int = Field(ge=0, le=3)
+    recompute: Literal["none", "selective", "full"]
 
 
 class RlRolloutDocument(Document):
     """Equal replicas of an engine."""
 
     gpu: str
-    count: int
-    tp: int
-    pp: int
-    ep: int
-    attention_dp: int
+    count: int = Field(ge=1)
+    tp: int = Field(ge=1)
+    pp: int = Field(ge=1)
+    ep: int = Field(ge=1)
+    attention_dp: int = Field(ge=1)
     engine: str
-    memory_fraction: float
+    memory_fraction: float = Field(ge=0, le=1)
 
 
 class RlPoolDocument(Document):
@@ -65,12 +67,12 @@ class RlDecisionsDocument(Document):
 
     placement: str
     mode: str
-    staleness: int
+    staleness: int = Field(ge=0)
     sync_method: str
     dispatch: str
-    training_nodes: list[int]
+    training_nodes: list[Annotated[int, Field(ge=0)]]
     layout: RlLayoutDocument
-    pack_tokens: int
+    pack_tokens: int = Field(ge=0)
     rollout: list[RlRolloutDocument]
 
 
@@ -88,6 +90,7 @@ class RlPlanDocument(AnswerDocument):
     usd_per_million_trained_tokens: float | None = None
     decisions: RlDecisionsDocument
     pools: list[RlPoolDocument]
+    idle_gpus: dict[str, int] = Field({}, description="GPUs of the fleet without a role, by kind")
     phases_s: dict[str, float] = Field(description="seconds each phase is busy")
     exposed_s: dict[str, float] = Field(description="seconds of each phase that a step waits for")
     long_tail_s: float = Field(description="of generation, after nine of ten responses are complete")
@@ -131,7 +134,7 @@ class RlOfferDocument(Document):
 
     added: str
     step_s: float
-    faster_by: float = Field(description="share of the step that is saved")
+    faster_by: float | None = Field(description="share of the step that is saved; None: none fits without")
     usd_per_hour: float | None
     usd_per_million_trained_tokens: float | None
     pays: bool | None = Field(None, description="whether a million trained tokens cost less with them")
@@ -143,10 +146,11 @@ class RlWhatIfDocument(AnswerDocument):
     """Output of `tangram rl what-if --json` and `rl purchase --json`: nodes added, cheapest tokens first."""
 
     schema_version: str = SCHEMA_VERSION
-    step_s: float = Field(description="without anything added")
+    step_s: float | None = Field(description="without anything added; None: no placement fits")
     usd_per_hour: float | None = None
     usd_per_million_trained_tokens: float | None = None
     offers: list[RlOfferDocument]
+    infeasible: dict[str, str] = Field({}, description="additions with which no placement fits, and why")
     unpriced: list[str] = Field([], description="GPU kinds without a dated price: give one with --price")
 
 

@@ -113,6 +113,11 @@ def plan_document(
         usd_per_million_trained_tokens=hourly / HOUR_S / tokens * MEGA if hourly is not None else None,
         decisions=decisions_of(plan, problem.fleet),
         pools=pools_of(outcome),
+        idle_gpus={
+            kind: count - gpus.get(kind, 0)
+            for kind, count in kinds_of(problem.fleet).items()
+            if count > gpus.get(kind, 0)
+        },
         phases_s=outcome.phases_s,
         exposed_s=outcome.exposed_s,
         long_tail_s=outcome.rollout.tail_s,
@@ -252,15 +257,21 @@ def plan_from(decisions: RlDecisionsDocument, problem: RlProblem) -> RlPlan:
             f"the plan is for a fleet of {len(decisions.training_nodes)} groups of nodes, this one has "
             f"{len(problem.counts)}"
         )
+    wanted = tuple(decisions.training_nodes)
+    if not any(wanted) or any(one > there for one, there in zip(wanted, problem.counts, strict=True)):
+        raise BadInputError(
+            f"the plan trains on {list(wanted)} nodes of each group, the fleet has {list(problem.counts)}: "
+            "give one node or more, and no more than there are"
+        )
     layout = Uniform(**decisions.layout.model_dump())
     pool = TrainingPool(
-        problem.part(tuple(decisions.training_nodes)),
+        problem.part(wanted),
         layout,
         decisions.pack_tokens,
         stack=problem.stack,
         offload=decisions.placement == COLOCATED,
     )
-    return RlPlan(
+    plan = RlPlan(
         pool,
         tuple(RolloutReplicas(**one.model_dump()) for one in decisions.rollout),
         decisions.placement,
@@ -268,6 +279,13 @@ def plan_from(decisions: RlDecisionsDocument, problem: RlProblem) -> RlPlan:
         decisions.sync_method,
         decisions.dispatch,
     )
+    taken = {} if plan.placement == COLOCATED else kinds_of(pool.cluster)
+    there = kinds_of(pool.cluster if plan.placement == COLOCATED else problem.fleet)
+    for kind, count in rollout_kinds(plan).items():
+        free = there.get(kind, 0) - taken.get(kind, 0)
+        if count > free:
+            raise BadInputError(f"the plan generates on {count} {kind}, {free} are there for rollout")
+    return plan
 
 
 def searched_document(

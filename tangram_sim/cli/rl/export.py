@@ -8,7 +8,7 @@ import typer
 from tangram_sim.cli import options as shared
 
 Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A file written by `tangram rl plan -o`.")]
-To = Annotated[str, typer.Option("--to", help="verl, nemo-rl or areal.")]
+To = Annotated[str, typer.Option("--to", "--for", help="verl, nemo-rl or areal.")]
 Nearest = Annotated[
     bool, typer.Option("--nearest", help="Write the nearest plan that the framework can express.")
 ]

@@ -54,6 +54,8 @@ def show_plan(found: RlPlanDocument) -> None:
     print_table(("pool", "GPUs", "nodes or GPUs", "layout", "busy", "idle", "memory"), rows, right=(1, 4, 5))
     if made.placement == "colocated":
         print_line(f"engines: {engines}")
+    if found.idle_gpus:
+        print_line(f"idle: {_gpus(found.idle_gpus)}")
     print_line()
     phases = [
         (name.replace("_", " "), show_seconds(seconds), show_seconds(found.exposed_s.get(name, 0.0)))
@@ -128,13 +130,14 @@ def show_what_if(found: RlWhatIfDocument) -> None:
     """Print additions, cheapest trained tokens first."""
     now = found.usd_per_million_trained_tokens
     price = f", {_money(now)} a million trained tokens" if now is not None else ""
-    print_line(f"without: step {show_seconds(found.step_s)}{price}")
+    step = "no placement fits" if found.step_s is None else f"step {show_seconds(found.step_s)}"
+    print_line(f"without: {step}{price}")
     print_line()
     rows = [
         (
             one.added,
             show_seconds(one.step_s),
-            f"{one.faster_by * 100:.0f} %",
+            "" if one.faster_by is None else f"{one.faster_by * 100:.0f} %",
             _money(one.usd_per_million_trained_tokens),
             "" if one.pays is None else "yes" if one.pays else "no",
             _gpus(one.trains),
@@ -144,6 +147,8 @@ def show_what_if(found: RlWhatIfDocument) -> None:
     ]
     columns = ("added", "step", "shorter by", "USD a million tokens", "pays", "train", "generate")
     print_table(columns, rows, right=(1, 2, 3))
+    for added, why in found.infeasible.items():
+        print_line(f"{added}: {why}")
     if found.unpriced:
         print_line(f"no dated price: {', '.join(found.unpriced)}; give --price GPU=USD, an hour of one GPU")
 

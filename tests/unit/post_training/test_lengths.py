@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from tangram_sim.errors import BadInputError
 from tangram_sim.post_training.lengths import (
     LognormalLengths,
+    ObservedLengths,
     lognormal,
     lognormal_capped,
-    lognormal_longest,
-    observed,
 )
 
 
@@ -65,17 +64,10 @@ def test_samples_of_one_prompt_are_alike_as_far_as_they_are_correlated() -> None
 
 
 def test_observed_lengths_are_drawn_as_often_as_they_were_seen() -> None:
-    drawn = observed([10, 10, 20, 400]).draw(5000, 4, 3)
+    drawn = ObservedLengths((10, 10, 20, 400), 400).draw(5000, 4, 3)
     values, counts = np.unique(drawn, return_counts=True)
     assert values.tolist() == [10, 20, 400]
     assert counts[0] / drawn.size == pytest.approx(0.5, abs=0.03)
-
-
-def test_the_longest_of_many_draws_gives_sigma() -> None:
-    assert lognormal(133, 10_000, 0.5).longest(5120) == pytest.approx(
-        lognormal_longest(133, 10_000, lognormal(133, 10_000, 0.5).longest(5120), 5120).longest(5120)
-    )
-    assert lognormal_longest(133, 1024, 1024, 5120).sigma == 0.7  # the cap hides it: the usual one
 
 
 @pytest.mark.parametrize(("mean", "cap"), [(0.5, 100), (200, 100)])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tangram_sim as ts
-from tangram_sim.errors import BadInputError, UnknownNameError
+from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
 from tests.commands import tangram
 
 FLEET = "H800x8:1+H20x8:1"
@@ -76,6 +76,51 @@ def test_added_nodes_are_ranked_by_the_price_of_tokens() -> None:
     )
 
 
+def test_a_fleet_that_holds_nothing_alone_may_hold_a_plan_with_more() -> None:
+    found = ts.rl.what_if("qwen2.5-7b", "L40Sx1:1", ["H800x8:1", "L40Sx1:1"], **STEP)
+    assert found.step_s is None and [one.added for one in found.offers] == ["H800x8:1"]
+    assert found.offers[0].faster_by is None and "no placement fits" in found.infeasible["L40Sx1:1"]
+    shown = tangram("rl", "purchase", "qwen2.5-7b", "L40Sx1:1", "--offer", "H800x8", "--most", "1", *SMALL)
+    assert not shown.code and "without: no placement fits" in shown.out
+    with pytest.raises(InfeasibleError):
+        ts.rl.purchase("qwen2.5-7b", "L40Sx1:1", ["L40Sx1"], most=1, **STEP)
+
+
+def test_gpus_without_a_role_are_named() -> None:
+    found = ts.rl.plan("qwen2.5-7b", "H800x8:1+L40Sx1:1", placement="colocated", **STEP)
+    assert found.idle_gpus == {"L40S": 1}
+    step = ("--placement", "colocated", *SMALL)
+    assert "idle: 1 L40S" in tangram("rl", "plan", "qwen2.5-7b", "H800x8:1+L40Sx1:1", *step).out
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"training_nodes": [5, 0]},
+        {"training_nodes": [0, 0]},
+        {"training_nodes": [-1, 1]},
+        {"pack_tokens": -5},
+        {"layout": {"tp": 0}},
+        {"layout": {"recompute": "x"}},
+        {"rollout": {"count": 500}},
+    ],
+)
+def test_an_edited_plan_that_cannot_be_is_refused(plan_file: Path, tmp_path: Path, change: dict) -> None:
+    found = json.loads(plan_file.read_text())
+    decisions = found["decisions"]
+    for name, value in change.items():
+        if name == "layout":
+            decisions[name] |= value
+        elif name == "rollout":
+            decisions[name][0] |= value
+        else:
+            decisions[name] = value
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(found))
+    with pytest.raises(BadInputError):
+        ts.rl.simulate(path, seeds=1)
+
+
 def test_kinds_without_a_price_are_named() -> None:
     found = ts.rl.purchase("qwen2.5-7b", "H800x8:1", ["RTX-4090x8"], most=1, **STEP)
     assert [one.added for one in found.offers] == ["RTX-4090x8:1"]
@@ -134,3 +179,25 @@ def test_observed_lengths_come_from_a_file(tmp_path: Path) -> None:
     path.write_text("100\nmany\n")
     found = tangram("rl", "estimate", "qwen2.5-7b", "H800x8:1", "--lengths", path)
     assert found.code == 2 and "line 2" in found.err
+
+
+def test_observed_lengths_are_not_cut_where_no_cap_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.csv"
+    path.write_text("1000\n20000\n")
+    ask = ("rl", "estimate", "qwen2.5-7b", "H800x8:1", "--tp", "2", "--prompts", "4", "--samples", "2")
+    found = tangram(*ask, "--lengths", path, "--json")
+    assert any("10,500 tokens in the mean, at most 20,000" in one for one in found.json["assumptions"])
+    cut = tangram(*ask, "--lengths", path, "--cap", "4000", "--json")
+    assert any("2,500 tokens in the mean, at most 4,000" in one for one in cut.json["assumptions"])
+    both = tangram(*ask, "--lengths", path, "--response-tokens", "400")
+    assert both.code == 2 and "--response-tokens" in both.err
+
+
+def test_another_mean_is_not_played_beside_observed_lengths(tmp_path: Path) -> None:
+    lengths, plan = tmp_path / "lengths.csv", tmp_path / "plan.json"
+    lengths.write_text("100\n300\n")
+    step = ("--prompts", "8", "--samples", "2", "--lengths", lengths)
+    made = tangram("rl", "plan", "qwen2.5-7b", "H800x8:1", *step, "-o", plan)
+    assert not made.code, made.err
+    with pytest.raises(BadInputError, match="response_tokens=2048"):
+        ts.rl.simulate(plan, response_tokens=2048.0)

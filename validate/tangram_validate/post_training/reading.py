@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import exp, log
 
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
@@ -262,8 +261,3 @@ def fitting_rollout(run: RlRun) -> list[RolloutReplicas]:
         options.append(replace(first, tp=tp, count=max(first.count * first.tp // tp, 1), memory_fraction=0.9))
         tp *= 2
     return options
-
-
-def geometric(values: list[float]) -> float:
-    """Geometric mean."""
-    return exp(sum(map(log, values)) / len(values))
