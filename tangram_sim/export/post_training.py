@@ -5,50 +5,66 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
+from tangram_sim.clusters import Cluster
 from tangram_sim.errors import unknown_name
 from tangram_sim.export.formats import Exported
 from tangram_sim.export.uniform import CannotExportError
-from tangram_sim.post_training.plan import ASYNC, COLOCATED, ONE_STEP_OFF, SYNC, RlPlan
+from tangram_sim.post_training.plan import ASYNC, COLOCATED, ONE_STEP_OFF, SYNC, RlPlan, RolloutReplicas
 from tangram_sim.post_training.workload import PostTraining
 
 Settings = dict[str, Any]  # keys with dots, in the order of the file
 
 
+def merged(plan: RlPlan) -> RlPlan:
+    """The plan with replicas that differ in their count alone as one group."""
+    counts: dict[RolloutReplicas, int] = {}
+    for one in plan.rollout:
+        alike = replace(one, count=1)
+        counts[alike] = counts.get(alike, 0) + one.count
+    return replace(plan, rollout=tuple(replace(one, count=count) for one, count in counts.items()))
+
+
 def launchable(plan: RlPlan) -> RlPlan:
     """The plan, or the nearest one with equal replicas on one kind: the largest group of them."""
-    largest = max(plan.rollout, key=lambda one: one.gpus)
+    largest = max(merged(plan).rollout, key=lambda one: one.gpus)
     return replace(plan, rollout=(largest,), dispatch="even")
 
 
-def export_post_training(plan: RlPlan, work: PostTraining, to: str, *, nearest: bool = False) -> Exported:
+def export_post_training(
+    plan: RlPlan, work: PostTraining, to: str, *, nearest: bool = False, fleet: Cluster | None = None
+) -> Exported:
     """Files of a framework that launch the plan; `nearest`: of the nearest plan that it can express.
 
-    Raises UnknownNameError for another framework, CannotExportError, with what it lacks, for a plan that it
-    cannot express.
+    `fleet`: the nodes that the plan is for; None: rollout is on nodes like those that train. Raises
+    UnknownNameError for another framework, CannotExportError, with what it lacks, for a plan that it cannot
+    express.
     """
     if to not in FORMATS:
         raise unknown_name("framework of post-training", to, FORMATS)
     notes = [
         f"made for responses of {work.lengths.mean:,.0f} tokens in the mean, at most {work.lengths.cap:,}"
     ]
+    plan = merged(plan)
     objection = _objection(plan, to)
     if objection and nearest:
-        plan = launchable(plan)
+        whole, plan = plan, launchable(plan)
         notes.append(f"the nearest plan that {to} expresses: {objection}")
+        if len(whole.rollout) > 1:
+            dropped = whole.rollout_gpus - plan.rollout_gpus
+            notes.append(f"{dropped} of {whole.rollout_gpus} rollout GPUs are dropped")
         objection = _objection(plan, to)
     if objection:
         raise CannotExportError(
             f"{to} cannot express the plan: {objection}; give `nearest=True`, or plan a fleet without it"
         )
-    text, more = FORMATS[to](plan, work)
+    text, more = FORMATS[to](plan, work, _rollout_node(plan, fleet))
     name = {"verl": "verl.yaml", "nemo-rl": "nemo-rl.yaml", "areal": "areal.yaml"}[to]
     return Exported({name: text}, (*notes, *more))
 
 
 def _objection(plan: RlPlan, to: str) -> str:
     """What the framework cannot express of a plan; empty where it can."""
-    shapes = {(one.gpu, one.tp, one.pp) for one in plan.rollout}
-    if len(shapes) > 1:
+    if len(plan.rollout) > 1:
         kinds = ", ".join(f"{one.count} replicas of tp {one.tp} on {one.gpu}" for one in plan.rollout)
         return f"unequal rollout replicas ({kinds}), {to} starts equal ones"
     nodes = {(group.node.gpu.name, group.node.gpus) for group in plan.training.cluster.groups}
@@ -75,8 +91,26 @@ def _yaml(settings: Settings, head: str) -> str:
     return f"# {head}\n" + yaml.safe_dump(nested(settings), sort_keys=False, allow_unicode=True)
 
 
+def _rollout_node(plan: RlPlan, fleet: Cluster | None) -> int:
+    """GPUs of a node of rollout. Raises CannotExportError where nodes of its kind are unequal."""
+    kind, pool = plan.rollout[0].gpu, plan.training.cluster
+    groups = pool.groups if plan.placement == COLOCATED or fleet is None else fleet.groups
+    sizes = sorted({group.node.gpus for group in groups if group.node.gpu.name == kind})
+    if len(sizes) > 1:
+        raise CannotExportError(
+            f"rollout on nodes of {' and '.join(map(str, sizes))} {kind}: frameworks number equal nodes; "
+            "plan a fleet with one size of them"
+        )
+    return sizes[0] if sizes else pool.groups[0].node.gpus
+
+
 def _nodes(gpus: int, per_node: int) -> tuple[int, int]:
-    """(nodes, GPUs of each) of a pool on nodes of `per_node`."""
+    """(nodes, GPUs of each) of a pool on nodes of `per_node`. Raises CannotExportError for parts of nodes."""
+    if gpus > per_node and gpus % per_node:
+        raise CannotExportError(
+            f"{gpus} GPUs are no whole nodes of {per_node}, frameworks number equal nodes; plan a fleet "
+            "without a rest"
+        )
     return ceil(gpus / per_node), min(gpus, per_node)
 
 
@@ -90,7 +124,7 @@ def _update_prompts(work: PostTraining) -> int:
     return round(work.update_sequences / work.samples)
 
 
-def verl(plan: RlPlan, work: PostTraining) -> tuple[str, list[str]]:
+def verl(plan: RlPlan, work: PostTraining, rollout_node: int) -> tuple[str, list[str]]:
     """verl's V1 trainer with its Megatron back end. Raises CannotExportError for batches that it refuses."""
     pool, engine, layout = plan.training, plan.rollout[0], plan.training.layout
     nodes, per_node = _nodes(pool.gpus, pool.cluster.groups[0].node.gpus)
@@ -139,7 +173,7 @@ def verl(plan: RlPlan, work: PostTraining) -> tuple[str, list[str]]:
     }
     notes = []
     if split:
-        wide, gpus = _nodes(engine.gpus, per_node)
+        wide, gpus = _nodes(engine.gpus, rollout_node)
         settings |= {
             f"{rollout}.nnodes": wide,
             f"{rollout}.n_gpus_per_node": gpus,
@@ -152,7 +186,7 @@ def verl(plan: RlPlan, work: PostTraining) -> tuple[str, list[str]]:
     return _yaml(settings, "verl 0.10.0.dev, V1 trainer, Megatron back end"), notes
 
 
-def nemo_rl(plan: RlPlan, work: PostTraining) -> tuple[str, list[str]]:
+def nemo_rl(plan: RlPlan, work: PostTraining, rollout_node: int) -> tuple[str, list[str]]:
     """NeMo-RL's GRPO with its Megatron back end."""
     pool, engine, layout = plan.training, plan.rollout[0], plan.training.layout
     per_node = pool.cluster.groups[0].node.gpus
@@ -160,7 +194,12 @@ def nemo_rl(plan: RlPlan, work: PostTraining) -> tuple[str, list[str]]:
     if work.critic is not None:
         raise CannotExportError("NeMo-RL's GRPO has no critic; plan `algorithm=grpo` or export to verl")
     trained, _ = _nodes(pool.gpus, per_node)
-    generated, gpus = _nodes(engine.gpus, per_node)
+    generated, gpus = _nodes(engine.gpus, rollout_node)
+    if split and rollout_node != per_node:
+        raise CannotExportError(
+            f"NeMo-RL's nodes have one number of GPUs: {per_node} train, {rollout_node} generate; export "
+            "to verl"
+        )
     longest = round(work.prompt_tokens) + work.lengths.cap
     ahead = split and plan.mode.kind != SYNC
     megatron, generation = "policy.megatron_cfg", "policy.generation"
@@ -206,7 +245,7 @@ def nemo_rl(plan: RlPlan, work: PostTraining) -> tuple[str, list[str]]:
     return _yaml(settings, "NeMo-RL v0.7.0, GRPO, Megatron back end"), []
 
 
-def areal(plan: RlPlan, work: PostTraining) -> tuple[str, list[str]]:
+def areal(plan: RlPlan, work: PostTraining, _node: int) -> tuple[str, list[str]]:
     """AReaL's allocation mode: engines + trainer, the plus separates pools."""
     engine, layout = plan.rollout[0], plan.training.layout
     if plan.placement == COLOCATED:
@@ -226,7 +265,7 @@ def areal(plan: RlPlan, work: PostTraining) -> tuple[str, list[str]]:
     return _yaml(settings, "AReaL v1.0"), []
 
 
-FORMATS: dict[str, Callable[[RlPlan, PostTraining], tuple[str, list[str]]]] = {
+FORMATS: dict[str, Callable[[RlPlan, PostTraining, int], tuple[str, list[str]]]] = {
     "verl": verl,
     "nemo-rl": nemo_rl,
     "areal": areal,

@@ -36,4 +36,5 @@ def command(
     asked, document = read_plan(plan)
     problem = asked.problem
     made = plan_from(document.decisions, problem)
-    show_files(export_post_training(made, problem.work, to, nearest=nearest), to, output, as_json)
+    files = export_post_training(made, problem.work, to, nearest=nearest, fleet=problem.fleet)
+    show_files(files, to, output, as_json)

@@ -10,9 +10,10 @@ import yaml
 from tangram_sim.errors import UnknownNameError
 from tangram_sim.export.post_training import export_post_training, launchable
 from tangram_sim.export.uniform import CannotExportError
+from tangram_sim.hwdb import load_cluster
 from tangram_sim.post_training.plan import ASYNC, IN_FLIGHT, Mode, RlPlan, RolloutReplicas
 from tests.places import ROOT
-from tests.unit.post_training.setups import colocated, split, work
+from tests.unit.post_training.setups import HWDB, colocated, split, work
 
 # Keys of the frameworks' own configuration files, with file and version of each.
 with (ROOT / "tests/records/rl_config_keys.csv").open() as stream:
@@ -87,6 +88,31 @@ def test_what_a_framework_cannot_express_is_said_with_the_nearest_plan() -> None
         export_post_training(plan, STEP, "trl")
 
 
+def test_groups_of_equal_replicas_are_one_and_others_are_not_dropped_unsaid() -> None:
+    halves = replace(split(), rollout=(RolloutReplicas("H20-96GB", 3), RolloutReplicas("H20-96GB", 5)))
+    assert written(halves, "verl") == written(
+        replace(split(), rollout=(RolloutReplicas("H20-96GB", 8),)), "verl"
+    )
+    parts = (RolloutReplicas("H20-96GB", 8), RolloutReplicas("H20-96GB", 4, memory_fraction=0.5))
+    plan = replace(split(), rollout=parts)
+    with pytest.raises(CannotExportError, match="unequal rollout replicas"):
+        export_post_training(plan, STEP, "areal")
+    nearest = export_post_training(plan, STEP, "areal", nearest=True)
+    assert any("4 of 12 rollout GPUs are dropped" in note for note in nearest.notes)
+
+
+def test_rollout_is_on_nodes_of_its_own_size() -> None:
+    fleet = load_cluster("H100x8:1+H20x4:2", HWDB)
+    found = export_post_training(split(), STEP, "verl", fleet=fleet)
+    keys = flat(yaml.safe_load(found.files["verl.yaml"]))
+    assert keys["actor_rollout_ref.rollout.nnodes"] == 2
+    assert keys["actor_rollout_ref.rollout.n_gpus_per_node"] == 4
+    with pytest.raises(CannotExportError, match="8 train, 4 generate"):
+        export_post_training(split(), STEP, "nemo-rl", fleet=fleet)
+    with pytest.raises(CannotExportError, match="no whole nodes of 4"):
+        export_post_training(split(count=6), STEP, "verl", fleet=fleet)
+
+
 def test_a_critic_or_a_cut_group_is_refused_with_what_to_give() -> None:
     with pytest.raises(CannotExportError, match="algorithm=grpo"):
         export_post_training(split(), replace(STEP, critic=STEP.model), "nemo-rl")
@@ -101,6 +127,6 @@ def test_the_verb_writes_the_files(tmp_path: Path) -> None:
     step = ("--prompts", "64", "--samples", "4", "--response-tokens", "400", "--cap", "1600")
     made = tangram("rl", "plan", "qwen2.5-7b", "H800x8:2", *step, "--placement", "split", "-o", plan)
     assert not made.code, made.err
-    found = tangram("rl", "export", plan, "--to", "nemo-rl", "-o", tmp_path / "out")
+    found = tangram("rl", "export", plan, "--for", "nemo-rl", "-o", tmp_path / "out")
     assert not found.code, found.err
     assert (tmp_path / "out" / "nemo-rl.yaml").exists()
