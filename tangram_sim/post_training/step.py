@@ -99,6 +99,7 @@ def play_step(
         method,
         overheads=extra,
         hwdb=hwdb,
+        rollout=() if colocated else [one.gpu for one in plan.rollout],
     )
     phases = _phases(work, training, extra)
     phases[GENERATE], phases[SYNC] = rollout.seconds, sync.seconds + extra.sync_s

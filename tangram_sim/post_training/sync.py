@@ -4,15 +4,17 @@ No method beats the bound: every receiver takes in what it needs at the rate of 
 weights leave the training pool once at the rate of all its ports.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import unknown_name
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb.usual_node import usual_node
 from tangram_sim.models import Experts, Model
 from tangram_sim.post_training.overheads import Overheads
 from tangram_sim.precision import PRECISIONS
-from tangram_sim.serving.build import NIC_BYTES_PER_S
+from tangram_sim.serving.build import NIC_BYTES_PER_S, NODE_GPUS
 
 BROADCAST, BUCKETED, PACKED = "broadcast", "bucketed", "packed"
 SHARDED, DELTA, GATHER = "sharded", "delta", "gather"
@@ -64,6 +66,19 @@ def bound_s(size: float, ranks: int, senders: int, port_bytes_per_s: float) -> f
     return max(size / ranks, size / senders) / port_bytes_per_s
 
 
+def port_bytes_per_s(training: Cluster, rollout: Sequence[str], hwdb: Hwdb) -> float:
+    """The slowest network port of a GPU that sends or receives weights.
+
+    Kinds of rollout that do not train, too, are taken to be in their usual nodes.
+    """
+    trains = {group.node.gpu.name for group in training.groups}
+    ports = [group.node.nic_bytes_per_s / group.node.gpus for group in training.groups]
+    ports += [
+        usual_node(gpu, NODE_GPUS, hwdb).nic_bytes_per_s / NODE_GPUS for gpu in rollout if gpu not in trains
+    ]
+    return min((port for port in ports if port), default=NIC_BYTES_PER_S)
+
+
 def sync_of(
     model: Model,
     precision: str,
@@ -73,9 +88,11 @@ def sync_of(
     *,
     overheads: Overheads,
     hwdb: Hwdb,
+    rollout: Sequence[str] = (),
 ) -> Sync:
     """The weight sync of a step by `method`, to replicas of `ranks` GPUs. Raises UnknownNameError.
 
+    `rollout`: kinds of GPUs on nodes of their own that receive; none: the training GPUs themselves do.
     broadcast: every rollout rank receives all weights, tensor by tensor. bucketed: the same in large pieces
     that overlap. packed: large pieces over all network ports of a node at once. sharded: each rank receives
     its own bytes. delta: changed values and their places. gather: colocated, weights are gathered past every
@@ -83,15 +100,8 @@ def sync_of(
     """
     size, tensors = weight_bytes(model, precision), tensors_of(model)
     node = training.groups[0].node
-    port = min(
-        (
-            group.node.nic_bytes_per_s / group.node.gpus
-            for group in training.groups
-            if group.node.nic_bytes_per_s
-        ),
-        default=NIC_BYTES_PER_S,
-    )
-    inside = training.gpus <= node.gpus * max(node.scale_up_nodes, 1)
+    port = port_bytes_per_s(training, rollout, hwdb)
+    inside = not rollout and training.gpus <= node.gpus * max(node.scale_up_nodes, 1)
     rate = (
         node.intra.bytes_per_s if inside and node.intra.bytes_per_s else port * hwdb.network_efficiency.value
     )
@@ -106,7 +116,7 @@ def sync_of(
         elif method == BUCKETED:
             moved, per_tensor = size / min(BUCKETED_BYTES_PER_S, rate), per_tensor / 10.0
         elif method == PACKED:
-            ports = node.intra.bytes_per_s if inside and node.intra.bytes_per_s else node.nic_bytes_per_s
+            ports = node.intra.bytes_per_s if inside and node.intra.bytes_per_s else port * node.gpus
             moved, per_tensor = size / (PACKED_SHARE * max(ports, rate)), per_tensor / 10.0
         elif method == SHARDED:
             moved = least / 0.8

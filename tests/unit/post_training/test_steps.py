@@ -105,6 +105,20 @@ def test_no_method_beats_the_bound() -> None:
         assert found.seconds >= found.bound_s > 0
 
 
+@pytest.mark.parametrize("method", ["broadcast", "bucketed", "packed", "sharded", "delta"])
+def test_weights_for_nodes_of_their_own_go_through_network_ports(method: str) -> None:
+    def seconds(pool: str, rollout: tuple[str, ...]) -> float:
+        cluster = training(pool).cluster
+        return sync_of(
+            work().model, "bf16", 1, cluster, method, overheads=NOTHING, hwdb=HWDB, rollout=rollout
+        ).bound_s
+
+    own, apart = seconds("H100x8:1", ()), seconds("H100x8:1", ("H20-96GB",))
+    assert apart > 2 * own  # one node trains, and NVLink ends at its walls
+    assert seconds("H100x8:1", ("L40S",)) >= apart  # the slower port is rollout's
+    assert seconds("H100x8:2", ("H100-SXM5-80GB",)) == pytest.approx(seconds("H100x8:2", ()))
+
+
 def test_experts_make_many_tensors() -> None:
     from tangram_sim.hwdb import load_model
 

@@ -93,6 +93,7 @@ def phases_under(parts: Components, extra: Overheads, hwdb: Hwdb) -> dict[str, f
         plan.sync_method,
         overheads=extra,
         hwdb=hwdb,
+        rollout=() if colocated else [plan.rollout[0].gpu],
     )
     return {
         "generation": parts.generation_s * extra.rollout_scale + parts.iterations * extra.rollout_iteration_s,
