@@ -61,7 +61,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 def csv_cells(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Header, and rows with their line numbers; as `read_csv`."""
     with naming_csv(path):
-        return _cells(path, read_text(path))
+        return _cells(path, read_text(path).removeprefix("\ufeff"))
 
 
 def _cells(path: Path, text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:

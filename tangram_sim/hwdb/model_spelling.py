@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 # Words that change weights or their format.
 _VARIANT = re.compile(
     r"instruct|chat|it|base|hf|pt|text|thinking|reasoning|preview|original|sft|dpo|rlhf|grpo|"
-    r"(?:nv|mx)?fp\d+|bf16|fp16|int\d|w\d+a\d+|\d+bit|[48]bits|awq|gptq|gguf|bnb|mlx|kv|torchao|eagle|"
-    r"quantized(?:\.w\d+a\d+)?|quant|dynamic|static|pertensor|block|scaled?|speculator|"
+    r"(?:nv|mx)?fp\d+|bf16|fp16|int\d|w\d+a\d+|\d+bit|[48]bits|awq|gptq|gguf|bnb|mlx|kv|torchao|"
+    r"quantized(?:\.w\d+a\d+)?|quant|dynamic|static|pertensor|block|scaled?|"
     r"v\d+(?:\.\d+)?|20\d{2}|2[2-9](?:0[1-9]|1[0-2])|(?:0[1-9]|1[0-2])\d\d|20\d{6}|hsdp|lora|qlora|128k|32k|8k|1m"
 )
 _OWNERS = ("meta", "nvidia", "hf", "unsloth", "redhatai", "neuralmagic")

@@ -15,6 +15,12 @@ def test_hub_ids_and_other_spellings_find_the_shipped_model(alias: str):
     assert load_model(alias).name == "llama3-8b"
 
 
+@pytest.mark.parametrize("draft", ["eagle", "speculator"])
+def test_a_draft_head_is_not_the_model_that_it_drafts_for(draft: str):
+    with pytest.raises(UnknownNameError):
+        load_model(f"RedHatAI/Llama-3.1-8B-Instruct-{draft}")
+
+
 def test_aliases_are_unique_and_shadow_no_model():
     from tangram_sim.hwdb.models import _facts, _files
 

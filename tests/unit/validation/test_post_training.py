@@ -7,13 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tangram_validate.post_training.calibrate import calibrate
+from tangram_validate.post_training.calibrate import LEAST_SIGMA, calibrate
 from tangram_validate.post_training.logs import read_logs
 from tangram_validate.post_training.predict import Prediction, predict_rows
 from tangram_validate.post_training.reading import RlRun, Unpredicted, read_run
 from tangram_validate.post_training.report import document
 
+from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.training.step.intervals import Z90
 from tests.commands import tangram
 
 HWDB = Hwdb.load()
@@ -52,6 +54,7 @@ def test_blank_cells_get_their_usual_meaning_and_a_wider_interval() -> None:
         ({"gpu": ""}, "gpu is not stated"),
         ({"gpu": "abacus"}, "unknown GPU"),
         ({"model": "nobody-knows"}, "params_b"),
+        ({"model": "nobody-knows", "params_b": "0"}, "params_b"),
         ({"mean_response": "", "max_total": ""}, "how much is generated"),
         ({"gpus": "eight"}, "gpus is 'eight'"),
         ({"sequences_per_step": "", "prompts_per_step": "", "samples_per_prompt": ""}, "sequences_per_step"),
@@ -92,6 +95,30 @@ def test_modes_in_the_words_of_sources(mode: str, kind: str, placement: str) -> 
     run = read_run(ROW | (cells if mode != "one_step_off" else {**cells, "staleness_fraction": ""}), 1, HWDB)
     assert isinstance(run, RlRun)
     assert (run.plan.mode.kind, run.plan.placement) == (kind, placement)
+
+
+@pytest.mark.parametrize(
+    ("mode", "stated", "kind", "placement"),
+    [
+        ("sync", "colocated", "sync", "colocated"),
+        ("colocated_sync", "split", "sync", "split"),
+        ("", "split", "sync", "split"),
+        ("", "", "sync", "colocated"),
+        ("fully_async", "split", "async", "split"),
+    ],
+)
+def test_a_stated_placement_decides_first(mode: str, stated: str, kind: str, placement: str) -> None:
+    run = read_run(ROW | {"mode": mode, "placement": stated}, 1, HWDB)
+    assert isinstance(run, RlRun)
+    assert (run.plan.mode.kind, run.plan.placement) == (kind, placement)
+
+
+def test_a_row_of_the_wrong_width_is_not_predicted(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    write(path, [ROW])
+    path.write_text(path.read_text().rstrip() + ",1\n")
+    answer = json.loads(tangram("rl", "validate", path, "--json").out)
+    assert not answer["predictions"] and "line 2 has" in answer["unpredicted"][0]["reason"]
 
 
 def test_scores_have_the_keys_that_are_asked_for(tmp_path: Path) -> None:
@@ -163,3 +190,57 @@ def test_a_file_that_is_no_log_says_what_one_holds(tmp_path: Path) -> None:
     path.write_text("a,b\n1,2\n")
     found = tangram("rl", "calibrate", path)
     assert found.code == 2 and "max_response_seen" in found.err
+
+
+def changed_log(path: Path, change: dict[int, str], column: str = "gen_s") -> Path:
+    """A log with other text in some rows (0 is the first step) of a column."""
+    with log_file(path).open() as lines:
+        rows = list(csv.DictReader(lines))
+    for number, text in change.items():
+        rows[number][column] = text
+    with path.open("w") as lines:
+        writer = csv.DictWriter(lines, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_cells_of_no_seconds_leave_the_law_of_a_phase_as_it_is(tmp_path: Path) -> None:
+    found = calibrate(read_logs(changed_log(tmp_path / "a.csv", {7: "0.0"}))[0], None, HWDB).document
+    assert not found.padded["gen_s"] and found.later["gen_s"].median_ape < 0.03
+    whole = changed_log(tmp_path / "b.csv", dict.fromkeys(range(50), "0"), "update_actor_s")
+    assert calibrate(read_logs(whole)[0], None, HWDB).document.padded["update_actor_s"]
+
+
+def test_a_phase_that_starts_after_the_fitted_steps_is_left_out(tmp_path: Path) -> None:
+    log = read_logs(changed_log(tmp_path / "a.csv", dict.fromkeys(range(50), "")))[0]
+    found = calibrate(log, None, HWDB).document
+    assert set(found.padded) == {"update_actor_s"} and set(found.later) == {"update_actor_s", "step_s"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("fast", "line 9: gen_s is 'fast'"), ("9" * 200_000, "not CSV: field larger")]
+)
+def test_cells_that_are_no_numbers_name_file_and_line(tmp_path: Path, text: str, told: str) -> None:
+    path = changed_log(tmp_path / "log.csv", {7: text})
+    with pytest.raises(BadInputError, match=rf"log\.csv.*{told}"):
+        read_logs(path)
+
+
+def test_waiting_of_split_runs_is_not_taken_for_generation(tmp_path: Path) -> None:
+    log = read_logs(log_file(tmp_path / "log.csv"))[0]
+    split = calibrate(log, ROW | {"placement": "split"}, HWDB).document
+    assert set(split.factors) == {"update_actor_s"}
+    assert {one.parameter for one in split.rows} == {"update_scale", "sigma"}
+
+
+def test_the_width_of_an_overlay_is_that_of_the_later_steps(tmp_path: Path) -> None:
+    log = read_logs(log_file(tmp_path / "log.csv"))[0]
+    late = read_logs(changed_log(tmp_path / "b.csv", dict.fromkeys(range(50, 120), "60")))[0]
+    for one in (log, late):
+        found = calibrate(one, ROW, HWDB).document
+        (sigma,) = (row.value for row in found.rows if row.parameter == "sigma")
+        assert sigma == max(found.later["step_s"].p90_ape / Z90, LEAST_SIGMA)
+    assert sigma > 0.1
+    whole = calibrate(log, ROW, HWDB, fitted=120).document
+    assert whole.rows and all(row.parameter != "sigma" for row in whole.rows)

@@ -4,8 +4,6 @@ A phase follows the tokens of its step, or stands still (padded sequences): whic
 fitted steps themselves, by predicting their later part from the earlier one.
 """
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from tangram_sim.datafiles import read_text
+from tangram_sim.datafiles import csv_cells
 from tangram_sim.errors import BadInputError
+from tangram_validate.published.cells import CellError, Cells
 
 Floats = NDArray[np.float64]
 LOG_PHASES = (
@@ -23,8 +22,10 @@ LOG_PHASES = (
     *("update_critic_s", "update_actor_s", "reshard_s"),
 )
 NOT_OF_A_STEP = ("testing_s", "save_checkpoint_s")  # validation and saving are no part of a plain step
+LENGTHS = ("mean_prompt", "mean_response", "max_response_seen", "capped_share")
 FITTED = 50
 _WARM = 1  # steps at the start of a log that may contain compilation
+_LEAST = 0.1  # of the middle: errors of seconds below it (0.0 s) are relative to the middle
 
 
 @dataclass(frozen=True)
@@ -71,41 +72,41 @@ class PhaseLaw:
 def read_logs(path: Path) -> list[RunLog]:
     """Logs of runs in a CSV file with a `step` column, one run for each `run_id` (one in all without it).
 
-    Raises BadInputError for a file that is none.
+    Raises BadInputError for a file that is none, and for text where a number is wanted.
     """
-    reader = csv.DictReader(io.StringIO(read_text(path).removeprefix("\ufeff"), newline=""))
-    names = [name.strip() for name in reader.fieldnames or ()]
+    names, lines = csv_cells(path)
     known = [name for name in (*LOG_PHASES, "step_s") if name in names]
     if not known:
         raise BadInputError(
             f"{path}: not a log of steps: its header has none of step_s, {', '.join(LOG_PHASES)}; give one "
             "line a step with the seconds of its phases, mean_response and max_response_seen"
         )
-    rows: dict[str, list[dict[str, str]]] = {}
-    for row in reader:
-        cells = {(name or "").strip(): (cell or "").strip() for name, cell in row.items() if name is not None}
-        rows.setdefault(cells.get("run_id", "") or path.stem, []).append(cells)
+    columns = [name for name in (*LOG_PHASES, *NOT_OF_A_STEP, *LENGTHS, "step_s") if name in names]
+    rows: dict[str, list[list[float]]] = {}
+    for line, texts in lines:
+        cells = Cells(dict(zip(names, texts, strict=True)))
+        try:
+            numbers = [_number(cells, name) for name in columns]
+        except CellError as error:
+            raise BadInputError(f"{path}, line {line}: {error}") from None
+        rows.setdefault(cells.text("run_id") or path.stem, []).append(numbers)
     if not rows:
         raise BadInputError(f"{path}: a header and no rows: give one line for each step")
-    columns = [name for name in names if name != "run_id"]
-    return [
-        RunLog(run, {name: np.array([_number(cells.get(name, "")) for cells in steps]) for name in columns})
-        for run, steps in rows.items()
-    ]
+    return [RunLog(run, dict(zip(columns, np.array(steps).T, strict=True))) for run, steps in rows.items()]
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
+def _number(cells: Cells, name: str) -> float:
+    """The cell's number; NaN where it is blank or says so."""
+    number = None if cells.text(name).lower() == "nan" else cells.number(name)
+    return float("nan") if number is None else number
 
 
 def fit_log(log: RunLog, fitted: int = FITTED) -> dict[str, PhaseLaw]:
-    """A law for each phase of the log, and for what phases leave of a step, from its first steps."""
+    """A law for each phase that the first steps time, and for what phases leave of a step."""
     use = slice(_WARM if fitted > 4 * _WARM else 0, min(fitted, len(log)))
     mean, longest = _lengths(log)
-    laws = {name: _law(log.column(name)[use], mean[use], longest[use]) for name in log.phases}
+    timed = [name for name in log.phases if np.isfinite(log.column(name)[use]).any()]
+    laws = {name: _law(log.column(name)[use], mean[use], longest[use]) for name in timed}
     rest = log.step_s - np.nansum([log.column(name) for name in log.phases], axis=0)
     laws["other_s"] = PhaseLaw(float(np.nanmedian(rest[use])), 0.0, 0.0, True)
     return laws
@@ -125,15 +126,22 @@ def _law(seconds: Floats, mean: Floats, longest: Floats) -> PhaseLaw:
     makers: list[Callable[[Floats, Floats, Floats], PhaseLaw]] = [_constant, _linear, _tailed]
     if half < 5 or np.ptp(mean) <= 0:
         return _constant(seconds, mean, longest)
+    least = _floored(seconds)
 
     def missed(make: Callable[[Floats, Floats, Floats], PhaseLaw]) -> float:
         found = []
         for first, then in ((slice(None, half), slice(half, None)), (slice(half, None), slice(None, half))):
             law = make(seconds[first], mean[first], longest[first])
-            found.append(np.abs(law.seconds(mean[then], longest[then]) / seconds[then] - 1))
+            found.append(np.abs(law.seconds(mean[then], longest[then]) - seconds[then]) / least[then])
         return float(np.median(np.concatenate(found)))
 
     return min(makers, key=missed)(seconds, mean, longest)
+
+
+def _floored(seconds: Floats) -> Floats:
+    """What errors of these seconds are relative to: themselves; their middle where they are next to none."""
+    middle = max(float(np.median(seconds)) or float(np.mean(seconds)), 1e-9)
+    return np.where(seconds >= _LEAST * middle, seconds, middle)
 
 
 def _constant(seconds: Floats, mean: Floats, longest: Floats) -> PhaseLaw:  # noqa: ARG001
@@ -154,11 +162,12 @@ def _nonnegative(features: Sequence[Floats], seconds: Floats) -> list[float]:
     """Weights, none negative, with the least squares of relative errors; steps far off count less."""
     scales = [float(np.max(np.abs(one))) or 1.0 for one in features]
     matrix = np.stack([one / scale for one, scale in zip(features, scales, strict=True)], axis=1)
-    weight = 1.0 / seconds
+    least = _floored(seconds)
+    weight = 1.0 / least
     for _ in range(5):
         found, _residual = nnls(matrix * weight[:, None], seconds * weight)
-        off = np.abs(matrix @ found / seconds - 1)
-        weight = 1.0 / seconds / np.sqrt(np.maximum(off / max(float(np.median(off)), 1e-6), 1.0))
+        off = np.abs(matrix @ found - seconds) / least
+        weight = 1.0 / least / np.sqrt(np.maximum(off / max(float(np.median(off)), 1e-6), 1.0))
     return [float(value / scale) for value, scale in zip(found, scales, strict=True)]
 
 

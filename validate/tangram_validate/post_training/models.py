@@ -29,7 +29,7 @@ def model_of(cells: Cells) -> tuple[Model, float]:
             return load_model(_NAMES.get(name, name)), 1.0
         except TangramError:
             continue
-    if total is None:
+    if not total:
         raise CellError(f"model {stated or 'not stated'}: unknown, and params_b does not say its size")
     active = active or total
     near = []

@@ -24,6 +24,7 @@ from tangram_sim.post_training.workload import PostTraining
 from tangram_validate.post_training.models import model_of
 from tangram_validate.post_training.pools import pool_sizes, rollout_pool, sync_method, training_pool, yes
 from tangram_validate.published.cells import CellError, Cells
+from tangram_validate.published.table import WIDTH
 
 COLUMNS = (
     *("run_id", "source", "framework", "mode", "gpu", "gpus", "model", "sequences_per_step"),
@@ -89,6 +90,8 @@ def read_run(row: Mapping[str, str], number: int, hwdb: Hwdb) -> RlRun | Unpredi
     name = cells.text("run_id") or cells.text("id") or f"row {number}"
     source = cells.text("source") or cells.text("source_id") or "given"
     try:
+        if cells.text(WIDTH):
+            raise CellError(cells.text(WIDTH))
         return _run(name, source, cells, hwdb)
     except (CellError, TangramError) as error:
         return Unpredicted(name, source, str(error))
@@ -222,19 +225,22 @@ def lengths_of(cells: Cells) -> tuple[LognormalLengths, float]:
 
 
 def mode_of(cells: Cells) -> tuple[Mode, str]:
-    """(mode, placement) in the words of a row."""
+    """(mode, placement) in the words of a row; a stated placement decides over the one in the mode's name."""
     words = cells.text("mode").lower().replace("-", "_")
     placement = cells.text("placement").lower()
-    colocated = words.startswith("colocated") or (not words and placement in ("", "colocated"))
+    if placement not in (COLOCATED, SPLIT):
+        placement = COLOCATED if not words or words.startswith(COLOCATED) else SPLIT
+    words = words.removeprefix("colocated_").removeprefix("split_")
     versions = cells.number("staleness_versions")
     share = cells.number("staleness_fraction")
     fetches = cells.count("sync_every_updates") or 1
     at_sync = IN_FLIGHT if yes(cells.text("in_flight_update")) else DRAIN
     if yes(cells.text("partial_rollout")):
         at_sync = PARTIAL
-    if colocated:
+    if placement == COLOCATED:
         return Mode(SYNC), COLOCATED
-    if words in ("split_sync", "sync", "synchronous"):
+    silent = words in ("", COLOCATED, SPLIT) and not versions and not share
+    if silent or words in ("sync", "synchronous"):
         return Mode(SYNC), SPLIT
     if words in ("one_step_off", "one_step_off_policy") or (versions == 1 and share is None):
         return Mode(ONE_STEP_OFF, eta=1, at_sync=at_sync), SPLIT
