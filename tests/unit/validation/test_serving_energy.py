@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tangram_validate.serving.power_fit import PRIORS, fit, left_out, observed
+from tangram_validate.serving.power_fit import PRIORS, fit, left_out, main, observed
 from tangram_validate.serving.predict import predict
 from tangram_validate.serving.reading import read_rows_as_runs, read_runs
 from tangram_validate.serving.runs import ENERGY, JOULES, WATTS, RefusedRun, ServedRun
@@ -137,3 +137,11 @@ def test_half_of_the_power_slows_prompts_and_not_decodes_as_published() -> None:
             if one.metric == metric
         ]
         assert low < np.median(longer) < high
+
+
+def test_a_fit_without_a_table_says_what_it_wants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([])
+    assert "TABLE" in capsys.readouterr().err
+    assert main([str(tmp_path / "none.csv")]) == 2
+    assert "none.csv: cannot be read" in capsys.readouterr().err

@@ -1,11 +1,14 @@
 """How wide intervals are made: residuals, shares of the errors of factors, mixtures."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tangram_validate.calibration import intervals, nested, widths
+from tangram_validate.published.reading import HARD
 
+from tangram_sim.errors import BadInputError
 from tangram_sim.training.step.intervals import Z90
 
 
@@ -46,6 +49,13 @@ def test_widths_found_on_some_sources_hold_on_sources_that_had_no_part() -> None
     assert 0.82 <= np.mean(inside) <= 0.97
     share, low, high = nested.share_interval(np.mean(inside, axis=0), drawn.source)
     assert low < share < high
+
+
+def test_a_record_of_runs_that_no_table_has_names_one(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text(",".join(HARD) + "\nother" + "," * (len(HARD) - 1) + "\n")
+    with pytest.raises(BadInputError, match=r"e\.g\. lost-1, are in none of .*runs\.csv"):
+        nested.others_errors(errors(1, 1, 0.1, 0.1), ["lost-1"], table, [table])
 
 
 def test_the_interval_score_is_least_at_the_true_width() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tangram_sim.datafiles import write_whole
-from tangram_sim.errors import TangramError
+from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.training.step.intervals import Z90
@@ -47,7 +47,10 @@ def nested_widths(errors: Errors, repeats: int = REPEATS) -> list[FloatArray]:
 
 
 def others_errors(errors: Errors, names: Sequence[str], old: Path, new: Sequence[Path]) -> dict[str, Errors]:
-    """Errors of the closed form and of one MFU per kind, fitted to OLD.csv, on the rows of `errors`."""
+    """Errors of the closed form and of one MFU per kind, fitted to OLD.csv, on the rows of `errors`.
+
+    Raises BadInputError where a run of the record is in none of the tables `new`.
+    """
     hwdb = Hwdb.load()
 
     def runs_of(path: Path) -> list[Run]:
@@ -56,6 +59,11 @@ def others_errors(errors: Errors, names: Sequence[str], old: Path, new: Sequence
 
     fitted = runs_of(old)
     by_name = {run.id: run for path in new for run in runs_of(path)}
+    if missing := [name for name in names if name not in by_name]:
+        raise BadInputError(
+            f"{len(missing)} of the record's {len(names)} runs, e.g. {missing[0]}, are in none of "
+            f"{', '.join(map(str, new))}; give every NEW.csv that the record was made from"
+        )
     runs = [*fitted, *(by_name[name] for name in names)]
     use = np.arange(len(runs)) < len(fitted)
     source = np.array([run.source_id for run in runs])

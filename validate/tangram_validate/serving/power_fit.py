@@ -4,6 +4,7 @@ Watts of runs are linear in what a GPU does in a mean second at the measured spe
 architecture, drawn towards a common one; each model is left out in turn for the error that is claimed.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from tangram_sim.cost.kernels import Floats
+from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb, Row
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.energy import stage_activities
@@ -157,11 +159,29 @@ def rows(found: dict[str, PowerRuns], source: str) -> list[Row]:
     return [Row("efficiency", "/".join(one.values()), one) for one in cells]
 
 
-def main() -> None:
-    """Print the rows as CSV, and left-out errors to stderr."""
+def main(arguments: Sequence[str]) -> int:
+    """Print the rows as CSV, and left-out errors to stderr; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tangram_validate.serving.power_fit", description=__doc__)
+    parser.add_argument("table", type=Path, metavar="TABLE", help="measured services with their watts")
+    parser.add_argument("source", nargs="?", help="source that the rows name  [default: TABLE]")
+    given = parser.parse_args(arguments)
+    try:
+        _fit_and_print(given.table, given.source or str(given.table))
+    except TangramError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+def _fit_and_print(table: Path, source: str) -> None:
     hwdb = Hwdb.load()
-    found = observed([one for one in read_runs(Path(sys.argv[1]), hwdb) if isinstance(one, ServedRun)], hwdb)
-    for row in rows(found, sys.argv[2] if len(sys.argv) > 2 else sys.argv[1]):
+    found = observed([one for one in read_runs(table, hwdb) if isinstance(one, ServedRun)], hwdb)
+    if len(found) < 2:
+        raise BadInputError(
+            f"{table}: {len(found)} architectures with watts and output_tok_s; two or more are wanted, since "
+            "others are predicted from them"
+        )
+    for row in rows(found, source):
         sys.stdout.write(",".join(f'"{one}"' if "," in one else one for one in row.cells.values()) + "\n")
     for name, one in found.items():
         for words, (predicted, measured) in (
@@ -174,4 +194,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))
