@@ -8,7 +8,7 @@ KIB, MIB, GIB = 1024.0, 1024.0**2, 1024.0**3
 KILO, MEGA, GIGA, TERA = 1e3, 1e6, 1e9, 1e12
 BITS_PER_BYTE = 8.0
 HOUR_S, DAY_S = 3600.0, 86400.0
-_DAYS_IN = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.4375, "y": 365.25}
+_DAYS_IN = {"h": 1 / 24, "d": 1.0, "w": 7.0, "mo": 30.4375, "y": 365.25}
 _TIME_WORDS = ("hour", "day", "week", "month", "year")
 _SIZES = {"k": KILO, "m": MEGA, "b": GIGA, "t": TERA}
 
@@ -50,9 +50,9 @@ def show_amount(count: float) -> str:
 
 
 def read_watts(text: str, option: str) -> float:
-    """The watts in `400W`, `400`, `1.2kW` or `0.5 MW`. Raises BadInputError, naming `option`."""
-    digits = text.strip().lower().removesuffix("w").strip()
-    size = {"k": KILO, "m": MEGA}.get(digits[-1:], 1.0)
+    """The watts in `400W`, `400`, `1.2kW` or `0.5 MW`; not `mW`. Raises BadInputError, naming `option`."""
+    digits = text.strip().removesuffix("W").removesuffix("w").strip()
+    size = {"k": KILO, "K": KILO, "M": MEGA}.get(digits[-1:], 1.0)
     try:
         watts = float(digits[:-1] if size > 1.0 else digits) * size
     except ValueError:
@@ -89,11 +89,11 @@ def show_rate(bytes_per_s: float) -> str:
 
 
 def days_of(given: str | float, option: str = "`finish_within=`") -> float:
-    """Days in `14d`, `36h`, `2w`, `3 months` or a plain number of days. Raises BadInputError."""
+    """Days in `14d`, `36h`, `2w`, `3 months` or days, not in the unclear `3m`. Raises BadInputError."""
     text = str(given).strip().lower()
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = text[len(number) :].strip()
-    factor = _DAYS_IN.get(unit[:1] or "d")
+    factor = _DAYS_IN.get("mo" if unit.startswith("mo") else unit[:1] or "d")
     known = not unit or unit in _DAYS_IN or unit.removesuffix("s") in (*_TIME_WORDS, "hr", "mo", "yr")
     try:
         days = float(number) * factor if factor is not None and known else math.nan

@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from tangram_sim.datafiles import read_json, read_text, write_whole
+from tangram_sim.datafiles import csv_cells, read_json, read_text, write_whole
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb.database import Hwdb
 
@@ -27,6 +27,8 @@ _PRICES = {
     "reserved_usd_per_hour": ("reserved_usd_per_hour", "linux_savings_1y_per_hour", "reserved"),
     "capital_usd": ("capital_usd",),
 }
+# Azure's retail prices, learn.microsoft.com/rest/api/cost-management/retail-prices: what is sold, and how.
+_METERS, _SPOT = ("skuname", "metername"), ("spot", "low priority")
 _MOST = 10_000.0  # USD an hour; a rack rents for less than a tenth
 
 
@@ -64,6 +66,10 @@ def read_listing(path: Path, hwdb: Hwdb, region: str = "") -> Listing:
         if not name or not priced:
             continue
         named = True
+        if not _by_the_hour(cells):
+            continue
+        if any(word in str(cells.get(key, "")).lower() for key in _METERS for word in _SPOT):
+            priced = {"spot_usd_per_hour": min(priced.values())}
         where = next((str(cells[key]) for key in _REGIONS if cells.get(key)), "")
         if region and where.lower() != region.lower():
             continue
@@ -94,7 +100,17 @@ def write_prices(listing: Listing, folder: Path, source: str, day: date) -> Path
     path = folder / "prices.csv"
     lines: list[list[str]] = []
     if path.exists():
-        lines = [row for row in csv.reader(io.StringIO(read_text(path))) if row][1:]
+        header, rows = csv_cells(path)
+        if lacking := {"node", "figure", "value"} - set(header):
+            raise BadInputError(
+                f"{path}: no column {', '.join(sorted(lacking))}; known are {', '.join(COLUMNS)}"
+            )
+        if unknown := set(header) - set(COLUMNS):
+            raise BadInputError(
+                f"{path}: columns {', '.join(sorted(unknown))}; known are {', '.join(COLUMNS)}"
+            )
+        named = [dict(zip(header, row, strict=True)) for _, row in rows]
+        lines = [[row.get(column, "") for column in COLUMNS] for row in named]
     new = {(one.node, one.figure, day.isoformat()): one for one in listing.prices}
     lines = [row for row in lines if (row[0], row[1], row[4]) not in new]
     lines += [
@@ -108,8 +124,8 @@ def write_prices(listing: Listing, folder: Path, source: str, day: date) -> Path
 
 
 def _records(path: Path) -> Iterator[Mapping[str, Any]]:
-    if path.suffix != ".json":
-        yield from csv.DictReader(io.StringIO(read_text(path)))
+    if path.suffix.lower() != ".json":
+        yield from csv.DictReader(io.StringIO(read_text(path).removeprefix("\ufeff")))
         return
     yield from _mappings(read_json(path))
 
@@ -129,11 +145,18 @@ def _mappings(data: Any) -> Iterator[Mapping[str, Any]]:
             yield from _mappings(value)
 
 
+def _by_the_hour(cells: Mapping[str, Any]) -> bool:
+    """Whether a record is a price of an hour without a commitment, as far as it says."""
+    sold, unit = (str(cells.get(key) or "").lower() for key in ("type", "unitofmeasure"))
+    hourly = unit in ("", "1 hour") and not cells.get("reservationterm")
+    return hourly and ("armskuname" not in cells or sold in ("", "consumption"))
+
+
 def _number(cells: Mapping[str, Any], keys: Iterable[str]) -> float | None:
     """The first of some cells that is a price above zero."""
     for key in keys:
         try:
-            value = float(cells[key])
+            value = float(str(cells[key]).strip().removeprefix("$").replace(",", ""))
         except (KeyError, TypeError, ValueError):
             continue
         if 0 < value <= (_MOST if key != "capital_usd" else 1e9):

@@ -43,7 +43,7 @@ def cash_of(row: WhatIfRow, tokens: float, prices: Prices) -> Cash:
     """The cash of a planned candidate that trains `tokens`.
 
     Machines are paid in the first month; rent, electricity and hosting (with the upkeep of what is bought)
-    by the day. Rent covers all calendar hours, electricity those of training.
+    by the day. Rent and electricity cover the hours of training, as in the bill and the budget.
     """
     economics = prices.economics
     hours = tokens / row.throughput.tokens_per_s / HOUR_S
@@ -56,7 +56,7 @@ def cash_of(row: WhatIfRow, tokens: float, prices: Prices) -> Cash:
     rents = sum(usd for kind, usd in kinds.items() if kind not in ("capital", "power", "hosting"))
     upkeep = outlay * economics.upkeep_per_year.value / costs.HOURS_PER_YEAR * calendar_hours
     hosting = kinds.get("hosting", 0.0) * hours + upkeep
-    total = Payment(outlay, rents * calendar_hours, kinds.get("power", 0.0) * hours, hosting)
+    total = Payment(outlay, rents * hours, kinds.get("power", 0.0) * hours, hosting)
     life = economics.amortisation_years
     residual = None
     if not outlay:

@@ -26,8 +26,9 @@ from tangram_sim.purchasing.search import ModelToTrain
 from tangram_sim.purchasing.whatif import WhatIf, assumed
 from tangram_sim.purchasing.words import days, dollars
 from tangram_sim.studies.sweep import Sweep
+from tangram_sim.studies.training_run import wanted_run
 from tangram_sim.training.job import Job
-from tangram_sim.units import DAY_S, HOUR_S, amount_of, days_of, percent, usd_of
+from tangram_sim.units import DAY_S, HOUR_S, days_of, percent, usd_of
 
 MOST_SHOWN = 8
 
@@ -329,8 +330,10 @@ def recommend(
     if losses_per_node_hour is not None:
         known = replace(known, preemption=Preemption(losses_per_node_hour, SPOT_RETURN_S, "restart"))
         acquire = "spot"
+    wanted = wanted_run(tokens)
+    assert wanted is not None
     aim, assumed_time = goal_of(
-        amount_of(str(tokens)),
+        wanted.tokens,
         None if finish_within is None else days_of(finish_within),
         None if budget is None else usd_of(budget),
         known,

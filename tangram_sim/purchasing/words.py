@@ -55,7 +55,9 @@ def count_of(value: float | None) -> str:
 
 
 def days(value: float) -> str:
-    """Days, or years above 3652 days."""
+    """Days, with two digits where one decimal would say none, or years above 3652 days."""
+    if 0 < value < 0.05:
+        return f"{value:.2g} days"
     return f"{value / 365.25:,.1f} years" if value > 3652.5 else f"{value:,.1f} days"
 
 

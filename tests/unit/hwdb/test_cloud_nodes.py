@@ -126,3 +126,36 @@ def test_a_file_without_prices_is_refused_by_name(tmp_path: Path) -> None:
     empty.write_text("colour,weight\nred,3\n")
     with pytest.raises(BadInputError, match=r"empty\.csv: no records with a name"):
         read_listing(empty, Hwdb.load())
+
+
+def test_a_feed_of_azure_gives_hours_on_demand_and_on_spot_alone(tmp_path: Path) -> None:
+    name = "Standard_ND96isr_H100_v5"
+    listing = tmp_path / "azure.csv"
+    listing.write_text(
+        "\ufeffarmSkuName,skuName,meterName,type,reservationTerm,unitOfMeasure,retailPrice\n"
+        f"{name},ND96isr,ND96isr,Consumption,,1 Hour,$98.0\n"
+        f"{name},ND96isr,ND96isr,DevTestConsumption,,1 Hour,50\n"
+        f"{name},ND96isr,ND96isr,Reservation,1 Year,1 Hour,9000\n"
+        f"{name},ND96isr,ND96isr,Consumption,,1 Month,70\n"
+        f"{name},ND96isr Spot,ND96isr Spot,Consumption,,1 Hour,30\n"
+        f"{name},ND96isr Low Priority,ND96isr,Consumption,,1 Hour,40\n",
+        encoding="utf-8",
+    )
+    found = {one.figure: one.value for one in read_listing(listing, Hwdb.load()).prices}
+    assert found == {"rent_usd_per_hour": 98.0, "spot_usd_per_hour": 30.0}
+
+
+def test_an_ending_in_capitals_is_json_too(tmp_path: Path) -> None:
+    (tmp_path / "feed.JSON").write_text('[{"sku": "g6e.48xlarge", "hourly_usd": "$1,030.5"}]')
+    assert [one.value for one in read_listing(tmp_path / "feed.JSON", Hwdb.load()).prices] == [1030.5]
+
+
+def test_prices_are_merged_by_the_names_of_columns(tmp_path: Path) -> None:
+    (tmp_path / "feed.json").write_text('[{"sku": "g6e.48xlarge", "hourly_usd": 30}]')
+    listing = read_listing(tmp_path / "feed.json", Hwdb.load())
+    (tmp_path / "prices.csv").write_text("figure,node,value\nrent_usd_per_hour,p5.48xlarge,55\n")
+    lines = write_prices(listing, tmp_path, "a feed", this_day()).read_text().splitlines()
+    assert "p5.48xlarge,rent_usd_per_hour,55,,,," in lines and len(lines) == 3
+    (tmp_path / "prices.csv").write_text("node,price\np5.48xlarge,55\n")
+    with pytest.raises(BadInputError, match=r"prices\.csv: no column figure, value"):
+        write_prices(listing, tmp_path, "a feed", this_day())

@@ -24,6 +24,16 @@ def test_payments_by_month_add_up_to_the_total(study):
             assert len(cash.months) <= 13 and cash.total.total >= 0
 
 
+def test_rent_is_of_the_hours_of_training_as_in_the_cost_of_the_run(study):
+    row = next(row for row in study.rows if any(one.kind == "rent" for one in row.bill.charges))
+    rents = tuple(one for one in row.bill.charges if one.kind == "rent")
+    economics = replace(study.prices.economics, utilisation=Figure(0.5, "made up", "2026-11-01"))
+    half = replace(row, bill=replace(row.bill, charges=rents), days_to_train=2 * row.days_to_train)
+    cash = cash_of(half, study.tokens, replace(study.prices, economics=economics))
+    usd_to_train = half.bill.usd_per_hour * study.tokens / row.throughput.tokens_per_s / 3600
+    assert cash.total.rent == pytest.approx(usd_to_train)
+
+
 def test_a_run_longer_than_a_year_ends_with_what_is_later(study):
     row = replace(study.rows[0], days_to_train=20 * MONTH_DAYS)
     labels = [label for label, _ in cash_of(row, study.tokens, study.prices).months]

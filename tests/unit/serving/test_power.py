@@ -58,12 +58,14 @@ def test_a_gpu_without_a_power_limit_is_estimated_without_watts() -> None:
     assert any("watts are not known" in note for note in found.notes)
 
 
-@pytest.mark.parametrize(("text", "watts"), [("400W", 400.0), ("400", 400.0), ("1.2 kW", 1200.0)])
+@pytest.mark.parametrize(
+    ("text", "watts"), [("400W", 400.0), ("400", 400.0), ("1.2 kW", 1200.0), ("0.5MW", 5e5)]
+)
 def test_watts_are_read_with_their_unit(text: str, watts: float) -> None:
     assert read_watts(text, "--power-cap") == pytest.approx(watts)
 
 
-@pytest.mark.parametrize("text", ["", "W", "-5", "0", "many", "nan"])
+@pytest.mark.parametrize("text", ["", "W", "-5", "0", "many", "nan", "400mW", "400m"])
 def test_other_watts_are_refused(text: str) -> None:
     with pytest.raises(BadInputError, match="--power-cap"):
         read_watts(text, "--power-cap")
