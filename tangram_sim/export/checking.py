@@ -46,7 +46,7 @@ sys.path.insert(0, ".")
 ConfigManager().parse_args({words})
 """
 _DEEPSPEED = """\
-import json, sys
+import sys
 from unittest.mock import patch
 try:
     from deepspeed.runtime import config
@@ -55,7 +55,7 @@ except ImportError:
 class Ranks:
     get_data_parallel_world_size = staticmethod(lambda: {dp})
 with patch.object(config.dist, "get_rank", lambda: 0):
-    config.DeepSpeedConfig(json.load(open("ds_config.json")), Ranks)
+    config.DeepSpeedConfig("ds_config.json", Ranks)
 """
 _WORDS = {
     "0.2.2": ["--job.config_file", "torchtitan.toml"],

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from tangram_sim.clusters import Node
 from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb.usual_node import ASSUMED
-from tangram_sim.planners.uniform.frameworks import MEGATRON, launching
 from tangram_sim.studies.documents import GpuKind
 from tangram_sim.studies.forecast import Forecast
 
@@ -74,12 +73,6 @@ OPEN_RANKING = declare(
     "the ends of the step's interval are {ratio:.1f} times apart: plans closer than that cannot be ranked; "
     "one measured step narrows it (`tangram calibrate run`)",
 )
-UNEQUAL_LAYERS = declare(
-    "unequal-layers",
-    Severity.WARNING,
-    "{model}: its layers have feed-forwards of several sizes; {framework}'s arguments state one for all, so "
-    "its model has to be yours there",
-)
 ASSUMED_OF_NODE = declare("assumed-of-node", Severity.NOTE, "{group}: {assumed}")
 ASSUMED_OF_MODEL = declare(
     "assumed-of-model",
@@ -104,7 +97,6 @@ def cautions(played: Forecast, formats: Finding | None = None, idle: Iterable[Fi
         *idle,
         *_small_batch(played),
         *_open_ranking(played),
-        *_unequal_layers(played),
         *_left_open(played),
         *_by_default(played),
     ]
@@ -237,14 +229,6 @@ def _open_ranking(played: Forecast) -> list[Finding]:
     if not doubt.step_s_low or doubt.step_s_high < OPEN * doubt.step_s_low:
         return []
     return [OPEN_RANKING(ratio=doubt.step_s_high / doubt.step_s_low)]
-
-
-def _unequal_layers(played: Forecast) -> list[Finding]:
-    """Feed-forwards of several sizes, which the arguments of one framework that can launch the plan lack."""
-    sizes = {block.feed_forward for block in played.plan.model.blocks}
-    if len(sizes) == len({type(one) for one in sizes}) or MEGATRON.name not in launching(played.plan):
-        return []
-    return [UNEQUAL_LAYERS(model=played.plan.model.name, framework=MEGATRON.title)]
 
 
 def _left_open(played: Forecast) -> list[Finding]:

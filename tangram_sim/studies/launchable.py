@@ -202,7 +202,8 @@ def _of_meshes(
     if not able or layouts.options.order or layouts.job.schedule not in able[0].schedules:
         return []
     plan = MeshChains(layouts, able[0]).fastest(best_s)
-    return [(plan, _names(plan, frameworks))] if plan else []
+    names = _names(plan, frameworks) if plan else ()
+    return [(plan, names)] if plan and names else []
 
 
 def _taken(plan: Plan) -> tuple[int, int]:

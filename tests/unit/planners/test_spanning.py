@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tangram_sim.cli.main import app
+from tangram_sim.cli.wording import as_options
 from tangram_sim.clusters import Cluster, Gpu, Network, Node, NodeGroup
 from tangram_sim.models import Attention, Block, FeedForward, Model
 from tangram_sim.placement.cutting import Tolerances
@@ -261,4 +262,4 @@ def test_bad_tolerances_say_what_to_type(options: list[str], words: str) -> None
     """Exit code 2 and the option, never a traceback."""
     result = CliRunner().invoke(app, ["plan", "gpt2", "azure-c1-t4x4-v100x4", *options])
     assert result.exit_code != 0
-    assert words in result.output + str(result.exception or "")
+    assert words in result.output + as_options(str(result.exception or ""))

@@ -51,8 +51,8 @@ class TestFleets:
         ("item", "words"),
         [
             ("p5.48xlarge", "NODE:COUNT"),
-            ("p5.48xlarge:0", "'0' is no count"),
-            ("p5.48xlarge:many", "'many' is no count"),
+            ("p5.48xlarge:0", "1 to 100000 nodes"),
+            ("p5.48xlarge:many", "p5.48xlarge:many given; write NODE:COUNT"),
             ("p6.48xlarge:1", "p5.48xlarge"),
             ("H20Ox8:1", "H200-SXM"),
             ("L40S:1", "L40S is a GPU, and a node holds several: write L40Sx8"),

@@ -176,7 +176,7 @@ def test_jobs_below_zero_are_refused():
 
 @pytest.mark.slow
 def test_a_dask_cluster_answers_as_one_process_does():
-    distributed = pytest.importorskip("distributed", reason="distributed comes with the extra `sweep-dask`")
+    distributed = pytest.importorskip("distributed", reason="distributed comes with the extra `dask`")
     joblib = pytest.importorskip("joblib", reason="joblib comes with the extra `sweep`")
     with (
         distributed.LocalCluster(
@@ -192,7 +192,7 @@ def test_a_dask_cluster_answers_as_one_process_does():
 
 @pytest.mark.slow
 def test_a_sweep_finds_its_dask_cluster_by_address():
-    distributed = pytest.importorskip("distributed", reason="distributed comes with the extra `sweep-dask`")
+    distributed = pytest.importorskip("distributed", reason="distributed comes with the extra `dask`")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp"
     ) as cluster:
@@ -204,14 +204,14 @@ def test_a_sweep_finds_its_dask_cluster_by_address():
 
 
 def test_a_dask_cluster_that_does_not_answer_is_named():
-    pytest.importorskip("distributed", reason="distributed comes with the extra `sweep-dask`")
+    pytest.importorskip("distributed", reason="distributed comes with the extra `dask`")
     with pytest.raises(BadInputError, match=r"`dask=tcp://127\.0\.0\.1:9`: no Dask scheduler answers"):
         Sweep(dask="tcp://127.0.0.1:9")
 
 
 def test_dask_without_its_package_says_what_to_install(monkeypatch):
     monkeypatch.setattr("tangram_sim.studies.sweep.find_spec", lambda name: None)
-    with pytest.raises(BadInputError, match=r"sweep-dask"):
+    with pytest.raises(BadInputError, match=r"tangram-sim\[dask\]"):
         Sweep(dask="tcp://127.0.0.1:9")
 
 
