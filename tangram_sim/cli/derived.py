@@ -18,7 +18,7 @@ import typer
 from tangram_sim.cli.wording import as_options
 from tangram_sim.errors import BadInputError
 from tangram_sim.fields import OUTPUT, Leaf, built, leaves, option, sentence
-from tangram_sim.questions.question import Question
+from tangram_sim.questions.question import Question, question_text
 
 Command = Callable[..., None]
 
@@ -60,11 +60,17 @@ def derived(command: Command) -> Command:
             values = {leaf.name: _value(leaf, options.pop(leaf.name)) for leaf in leaves(kind)}
             typed = {each.name: options.pop(each.name) for each in _typed(kind)}
             options[name] = built(kind, values) if values else kind(**typed)
-        if question is not None:
-            _keep(
-                options.pop("keeping"), next(each for each in options.values() if isinstance(each, Question))
-            )
+        keeping = options.pop("keeping", Keeping())
+        if keeping.save_question is not None:
+            from tangram_sim.cli.writing import require_writable
+
+            require_writable(save_question=keeping.save_question)
         command(**options)
+        if keeping.save_question is not None:  # like every file, only beside an answer
+            from tangram_sim.datafiles import write_whole
+
+            asked = next(each for each in options.values() if isinstance(each, Question))
+            write_whole(keeping.save_question, question_text(asked))
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -95,17 +101,6 @@ def _typed(kind: Any) -> list[inspect.Parameter]:
         )
         for each in dataclasses.fields(kind)
     ]
-
-
-def _keep(keeping: Keeping, question: Question) -> None:
-    """Write the question to the file of --save-question."""
-    if keeping.save_question is not None:
-        from tangram_sim.cli.writing import require_writable
-        from tangram_sim.datafiles import write_whole
-        from tangram_sim.questions.question import question_text
-
-        require_writable(save_question=keeping.save_question)
-        write_whole(keeping.save_question, question_text(question))
 
 
 def _parameter(leaf: Leaf) -> inspect.Parameter:
