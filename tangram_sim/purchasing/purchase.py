@@ -93,6 +93,12 @@ def purchase(
         )
     left = offered.beside(limits, fleet, prices)
     mixes = offered.mixes(offers, left)
+    if not mixes:
+        drawn_w = limits.power_w - left.power_w
+        raise InfeasibleError(
+            f"`power_kw={limits.power_w / 1000:g}`: the nodes that are there draw {drawn_w / 1000:.3g} kW; "
+            "give the power of the site, old and new nodes together"
+        )
     if len(mixes) == 1:
         raise InfeasibleError(_nothing_fits(offers, left))
     everything = offered.bought(fleet, offers, [1] * len(offers)).members

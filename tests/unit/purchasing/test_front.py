@@ -143,3 +143,10 @@ def test_a_gap_is_open_where_an_unplanned_mix_may_lie_in_it() -> None:
     assert [replace(front, may_reach=((2.5, 21.0),)).is_proven(at) for at in range(3)] == [True, False, True]
     assert [replace(front, may_reach=((2.5, 20.0),)).is_proven(at) for at in range(3)] == [True] * 3
     assert [replace(front, may_reach=((7.0, 31.0),)).is_proven(at) for at in range(3)] == [True, True, False]
+
+
+def test_a_site_whose_nodes_draw_more_than_it_may_is_told_so() -> None:
+    fleet, catalogue, prices = generated(1)
+    told = r"`power_kw=0\.1`: the nodes that are there draw [0-9.]+ kW"
+    with pytest.raises(InfeasibleError, match=told):
+        ask(fleet, catalogue, prices, replace(TWO, power_w=100.0))
