@@ -12,6 +12,7 @@ Workers compile each loop once between them: who comes second waits for the firs
 import fcntl
 import gc
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.places import ROOT
 
+# Tests press Ctrl-C, which a shell keeps from what it starts in its background, and from all that this starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # How fast inputs come says how busy the machine is, not whether the code is right.
 settings.register_profile("fast", max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 gc.set_threshold(100_000, 10, 10)

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,14 +13,6 @@ from tangram_sim import memory_limit
 from tangram_sim.errors import BadInputError
 from tangram_sim.memory_limit import bytes_of, free_bytes, reached, used_bytes, watched
 from tests.commands import tangram
-
-
-@pytest.fixture(autouse=True)
-def hears_interrupts() -> Iterator[None]:
-    """As in a terminal: a shell starts what runs in its background deaf to Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
