@@ -110,7 +110,8 @@ def _say_once() -> None:
 
 
 def _save_if_possible(save: Callable[..., None], *given: Any) -> None:
-    with suppress(OSError):  # a full disk: it is compiled again another time
+    # A full disk, or code that Ctrl-C left half made (RuntimeError): it is compiled again another time.
+    with suppress(OSError, RuntimeError):
         save(*given)
 
 

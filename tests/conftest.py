@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.places import ROOT
 
-# Tests press Ctrl-C, which a shell keeps from what it starts in its background, and from all that this starts.
+# Tests press Ctrl-C; what a shell starts in its background, and all that this starts, would not hear it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # How fast inputs come says how busy the machine is, not whether the code is right.
 settings.register_profile("fast", max_examples=25, suppress_health_check=[HealthCheck.too_slow])
