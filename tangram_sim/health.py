@@ -92,10 +92,12 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """Slow ranks of a tensor-parallel group may hand columns to others, or prune them; shares of columns."""
+    """Slow ranks of a tensor-parallel group may send columns to others, or prune them; shares of columns."""
 
     max_pruned: float = 0.0  # of all columns of a group; 0: columns are only sent
     cap: float = 0.5  # of one rank's own columns
+    method: str = "unit-migration"  # or semi-migration, zero-resizing: with the traffic that is published
+    published_shares: bool = False  # the fixed shares of the published code instead of the best ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,11 @@ def command(
         int, typer.Option("--pp", help="Stages of the pipeline, of torch.profiler's files; others say it.")
     ] = 1,
     plan: Annotated[
-        Path | None, typer.Option("--plan", help="The run's plan file: layers per stage and tp come from it.")
+        Path | None,
+        typer.Option(
+            "--plan",
+            help="The run's plan file: layers per stage, tp and what moving columns costs come from it.",
+        ),
     ] = None,
     layers: Annotated[
         str | None, typer.Option("--layers", help="Layers of each stage, e.g. 9,9,9,9: prices moving them.")
@@ -89,11 +93,10 @@ def _setup(
 ) -> "Setup":
     from tangram_sim.reliability.stragglers.remedies import RESTART_S, Setup
     from tangram_sim.studies.slow_files import read_sequences
-    from tangram_sim.studies.stragglers import layers_of_plan
+    from tangram_sim.studies.stragglers import setup_of_plan
 
-    held: tuple[int, ...] = ()
-    if plan is not None:
-        held, tp = layers_of_plan(plan)
+    found = Setup(tp=tp) if plan is None else setup_of_plan(plan)
+    held, tp = found.layers, found.tp
     if layers is not None:
         words = shared.names("--layers", layers)
         if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
@@ -109,7 +112,8 @@ def _setup(
         raise BadInputError(f"--max-pruned {max_pruned:g}: give a share, 0 to 1")
     restart = RESTART_S if restart_s is None else restart_s
     shared.require_fraction("--restart-s", restart)
-    return Setup(held, tp, restart, max_pruned, read_sequences(sequences) if sequences else (), gpus_per_node)
+    lengths = read_sequences(sequences) if sequences else ()
+    return Setup(held, tp, restart, max_pruned, lengths, gpus_per_node, found.added)
 
 
 def _write(output: Path, found: "Diagnosis", name: str) -> None:

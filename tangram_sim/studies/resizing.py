@@ -1,21 +1,38 @@
-"""ZERO-resizing and SEMI-migration in a plan: tensor-parallel groups with a slow rank, priced anew.
+"""ZERO-resizing, SEMI-migration and unit migration in a plan: tensor-parallel groups with a slow rank.
 
-Every group's layer follows the model of `reliability.stragglers.tensor_shares`: products over columns are
-what can be pruned or sent, attention and memory-bound kernels run at the rank's own speed. A rank that sends
-columns broadcasts their weights once a step over the group's link, so a microbatch's layer pays its share.
+Shares come from `reliability.stragglers.tensor_shares`, traffic from `tensor_traffic`. Matrix products are
+priced anew with every rank's share; attention and memory-bound kernels run at the rank's own speed, and
+transfers at the speed of the group's links. A group whose shares gain nothing stays as it is.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 
-from tangram_sim.clusters import Island
+import numpy as np
+
 from tangram_sim.health import Resizing
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.reliability.stragglers.tensor_shares import LayerCosts, Shares, even, hybrid
+from tangram_sim.models import Block
+from tangram_sim.reliability.stragglers.tensor_shares import (
+    LayerCosts,
+    Shares,
+    even,
+    hybrid,
+    published_shares,
+    repriced,
+)
+from tangram_sim.reliability.stragglers.tensor_shares import resized as pruned_only
+from tangram_sim.reliability.stragglers.tensor_traffic import (
+    SharingCosts,
+    attention_gemms,
+    inner_gemms,
+    sharing_costs,
+)
 from tangram_sim.studies.forecast import Forecast, PartAddress, forecast
 from tangram_sim.studies.slow_documents import ResizedGroupDocument
 from tangram_sim.training.plan import Plan
+from tangram_sim.training.stage import gemms, peaks
+from tangram_sim.training.stage.setting import Setting
 
 _FIXED = ("attention", "memory")  # of a pass, what does not follow a rank's share of the columns
 
@@ -28,7 +45,7 @@ class ResizedGroup:
     stage: int
     ranks: tuple[int, ...]
     slowness: tuple[float, ...]
-    before: float  # its pace with even shares: the slowest rank's
+    before: float  # its layers' seconds with even shares over those of healthy ranks
     after: float
     shares: Shares
     sent_bytes: float  # a step
@@ -53,16 +70,15 @@ class ResizedGroup:
 def resized(plan: Plan, wanted: Resizing, hwdb: Hwdb) -> tuple[Plan, tuple[ResizedGroup, ...]]:
     """A plan on a cluster with slow ranks, its tensor-parallel groups sharing their columns by speed.
 
-    A group that gains nothing stays as it is. The plan given back runs on a cluster whose ranks have the pace
-    of their group.
+    A group that gains nothing stays as it is. The plan given back runs on a cluster whose ranks are as slow
+    as their group's layers.
     """
     slow = dict(plan.cluster.health.compute)
     healthy = replace(plan, cluster=replace(plan.cluster, health=replace(plan.cluster.health, compute=())))
-    played = forecast(healthy, hwdb)
     groups = [
         group
-        for seat, island, causes in zip(played.seats, played.islands, played.inside, strict=True)
-        for group in _groups(played, seat, island, {one.cause: one.seconds for one in causes}, slow, wanted)
+        for stage in sharing_stages(forecast(healthy, hwdb), hwdb)
+        for group in _groups(stage, slow, wanted)
         if group.after < group.before
     ]
     paces = slow | {rank: group.after for group in groups for rank in group.ranks}
@@ -71,51 +87,115 @@ def resized(plan: Plan, wanted: Resizing, hwdb: Hwdb) -> tuple[Plan, tuple[Resiz
     return replace(plan, cluster=replace(plan.cluster, health=health)), tuple(groups)
 
 
-def _groups(
-    played: Forecast,
-    seat: PartAddress,
-    island: Island,
-    seconds: Mapping[str, float],
-    slow: Mapping[int, float],
-    wanted: Resizing,
-) -> Iterator[ResizedGroup]:
-    """The tensor-parallel groups of one part that have a slow rank, with what they come to."""
-    part, stage, model = played.part_of(seat), played.stage_of(seat), played.plan.model
-    layers = sum(stop - start for start, stop in stage.chunks)
-    tp, columns_s = part.layouts[0].layout.tp, seconds.get("gemm", 0.0)
-    if tp < 2 or not layers or not columns_s:
-        return
-    share_bytes = (
-        played.plan.job.precision.weight_bytes
-        * sum(
-            block.parameters(model.hidden)
-            for start, stop in stage.chunks
-            for block in model.blocks[start:stop]
+@dataclass(frozen=True, slots=True)
+class SharingStage:
+    """A part of a stage whose tensor-parallel ranks can share columns; seconds are of one micro-batch."""
+
+    seat: PartAddress
+    ranks: tuple[int, ...]
+    setting: Setting  # of its layout
+    blocks: tuple[Block, ...]
+    costs: LayerCosts  # without pruning and sending
+    added: SharingCosts
+    free_bytes: float  # of a rank at its peak
+    beside_s: float = 0.0  # what runs beside the products of its blocks
+
+    @property
+    def tp(self) -> int:
+        """Ranks of a group."""
+        return self.setting.layouts[0].tp
+
+    def products_s(self, attention: Sequence[float], inner: Sequence[float]) -> list[float]:
+        """Seconds of the products of every rank with these shares of an even rank's columns, [n]."""
+        total = np.zeros(len(inner))
+        for shares, parts in ((attention, attention_gemms), (inner, inner_gemms)):
+            setting = replace(
+                self.setting, layouts=self.setting.layouts[:1] * len(shares), shares=tuple(shares)
+            )
+            for block in self.blocks:
+                taken = gemms.passes(setting, parts(setting, block))
+                again = 2.0 if setting.layouts[0].recompute == "full" else 1.0
+                total = total + again * taken.forward + taken.input_gradient + taken.weight_gradient
+        return [float(one) for one in total]
+
+    def layers_s(self, shares: Shares) -> list[float]:
+        """Seconds of all layers on a healthy rank with each rank's share, [n]: products priced by share."""
+        moved = np.subtract(shares.received, shares.sent)
+        kept = 1 - np.array(shares.pruned)
+        costs = self.costs
+        if costs.units and max(shares.sent) <= costs.unit_part:  # feed-forward units alone have moved
+            products_s = self.products_s(kept.tolist(), (kept + moved / costs.unit_part).tolist())
+        else:
+            products_s = self.products_s((kept + moved).tolist(), (kept + moved).tolist())
+        extra = [self.added.gather_s * (11 * (1 - cut) + 1) if cut else 0.0 for cut in shares.pruned]
+        return [self.beside_s + one + more for one, more in zip(products_s, extra, strict=True)]
+
+
+def sharing_stages(played: Forecast, hwdb: Hwdb) -> Iterator[SharingStage]:
+    """The parts of a played plan that have tensor-parallel groups."""
+    plan = played.plan
+    for seat, island, causes in zip(played.seats, played.islands, played.inside, strict=True):
+        part, stage = played.part_of(seat), played.stage_of(seat)
+        seconds = {one.cause: one.seconds for one in causes}
+        blocks = tuple(block for start, stop in stage.chunks for block in plan.model.blocks[start:stop])
+        layout = part.layouts[0].layout
+        if layout.tp < 2 or not blocks or not seconds.get("gemm"):
+            continue
+        setting = Setting(plan.model, island, plan.job, part.sequences_per_microbatch, (layout,), hwdb)
+        step = played.lowered.steps[seat.pipeline]
+        chunks, held = step.of_part(seat.stage, seat.part), step.in_flight[seat.stage]
+        free = peaks.capacity_bytes(chunks) - peaks.device_bytes(chunks, held)
+        added = sharing_costs(setting, blocks, plan.pipelines[seat.pipeline].microbatches)
+        found = SharingStage(seat, part.ranks, setting, blocks, LayerCosts(1.0), added, free)
+        whole_s, no_inner_s, no_attention_s = found.products_s([1.0, 1.0, 0.0], [1.0, 0.0, 1.0])
+        inner_s, attention_s = whole_s - no_inner_s, whole_s - no_attention_s
+        columns_s = inner_s + attention_s
+        beside_s = sum(seconds.get(cause, 0.0) for cause in _FIXED) + max(seconds["gemm"] - whole_s, 0.0)
+        per_share = added.unit.listed + held * max(chunk.activation_bytes for chunk in chunks)
+        costs = LayerCosts(
+            columns_s,
+            beside_s + whole_s - columns_s,
+            most_received=max(free, 0.0) / per_share,
+            units=max(blocks[0].feed_forward.width // layout.tp, 1),
+            unit_part=inner_s / columns_s,
+            groups=blocks[0].attention.kv_heads // layout.tp,
         )
-        / layers
-        / tp
-    )
-    often = played.plan.pipelines[seat.pipeline].microbatches
-    costs = LayerCosts(
-        columns_s / layers,
-        sum(seconds.get(cause, 0.0) for cause in _FIXED) / layers,
-        island.intra.latency_s / often,
-        share_bytes / island.intra.bytes_per_s / often if island.intra.bytes_per_s else inf,
-    )
-    whole_s = costs.columns_s + costs.fixed_s
-    for first in range(0, len(part.ranks), tp):
-        ranks = part.ranks[first : first + tp]
+        yield replace(found, costs=costs, beside_s=beside_s)
+
+
+def shared_out(stage: SharingStage, slowness: Sequence[float], wanted: Resizing) -> Shares:
+    """What a group with these ranks does as asked; seconds of all layers of a micro-batch."""
+    costs = stage.added.costs(stage.costs, wanted.method)
+    if wanted.method == "semi-migration" and stage.added.transient_bytes > stage.free_bytes:
+        return even(slowness, costs)
+    if wanted.published_shares:
+        shares = published_shares(slowness, costs, wanted.method != "zero-resizing")
+        if shares.pruned_share > wanted.max_pruned:
+            return even(slowness, costs)
+    elif wanted.method == "zero-resizing":
+        shares = pruned_only(slowness, costs, wanted.cap, wanted.max_pruned)
+    else:
+        shares = hybrid(slowness, costs, wanted.cap, wanted.max_pruned)
+    return repriced(shares, slowness, stage.layers_s(shares))
+
+
+def _groups(stage: SharingStage, slow: Mapping[int, float], wanted: Resizing) -> Iterator[ResizedGroup]:
+    """The tensor-parallel groups of one part that have a slow rank, with what they come to."""
+    whole_s = stage.costs.columns_s + stage.costs.fixed_s
+    traffic = stage.added.traffic(wanted.method)
+    for first in range(0, len(stage.ranks), stage.tp):
+        ranks = stage.ranks[first : first + stage.tp]
         slowness = tuple(slow.get(rank, 1.0) for rank in ranks)
         if max(slowness) == min(slowness):
             continue
-        shares = hybrid(slowness, costs, wanted.cap, wanted.max_pruned)
+        shares = shared_out(stage, slowness, wanted)
         yield ResizedGroup(
-            seat.pipeline,
-            seat.stage,
+            stage.seat.pipeline,
+            stage.seat.stage,
             ranks,
             slowness,
-            even(slowness, costs).layer_s / whole_s,
+            max(slowness),
             shares.layer_s / whole_s,
             shares,
-            sum(shares.sent) * share_bytes * layers,
+            sum(traffic.at(share) for share in shares.sent),
         )

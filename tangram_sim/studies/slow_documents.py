@@ -1,6 +1,8 @@
 """What runs slow, in plan files and in files of `--slow`."""
 
-from pydantic import Field
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
 
 from tangram_sim.file_parts import FilePart
 
@@ -27,10 +29,24 @@ class PauseDocument(FilePart):
 
 
 class ResizingDocument(FilePart):
-    """ZERO-resizing and SEMI-migration, on request: how much of the columns may be pruned."""
+    """Columns of slow tensor-parallel ranks that are sent to others or pruned, on request."""
 
+    method: Literal["unit-migration", "semi-migration", "zero-resizing"] = Field(
+        "unit-migration",
+        description="unit-migration: weights of whole units out and gradients back once a step; "
+        "semi-migration: the published traffic of every linear and micro-batch; zero-resizing: pruning only",
+    )
+    shares: Literal["best", "published"] = Field(
+        "best", description="published: a pruning rank drops 1/2, the slowest sends 28/32"
+    )
     max_pruned: float = Field(0.0, ge=0, le=1, description="of a group's columns; 0: they are only sent")
     cap: float = Field(0.5, ge=0, lt=1, description="of one rank's own columns")
+
+    @model_validator(mode="after")
+    def _prunes(self) -> Self:
+        if self.method == "zero-resizing" and not self.max_pruned:
+            raise ValueError("zero-resizing prunes columns: give max_pruned above 0, e.g. 0.1")
+        return self
 
 
 class ResizedGroupDocument(FilePart):
@@ -46,7 +62,9 @@ class ResizedGroupDocument(FilePart):
     sent: list[float]
     received: list[float]
     pruned_share: float = Field(description="of the group's columns: the risk; accuracy is not simulated")
-    sent_bytes: float = Field(description="weights of columns that are broadcast, a step")
+    sent_bytes: float = Field(
+        description="a step: what the method sends over the group, gradients that come back included"
+    )
 
 
 class SlowPhase(FilePart):

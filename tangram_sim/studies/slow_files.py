@@ -150,7 +150,19 @@ def slowdown_of(document: SlowdownDocument) -> Slowdown:
 
 def resizing_of(document: ResizingDocument) -> Resizing:
     """The noun of a document."""
-    return Resizing(document.max_pruned, document.cap)
+    return Resizing(document.max_pruned, document.cap, document.method, document.shares == "published")
+
+
+def resizing_document(wanted: Resizing) -> ResizingDocument:
+    """The document of a noun."""
+    return ResizingDocument.model_validate(
+        {
+            "method": wanted.method,
+            "shares": "published" if wanted.published_shares else "best",
+            "max_pruned": wanted.max_pruned,
+            "cap": wanted.cap,
+        }
+    )
 
 
 def pause_of(document: PauseDocument) -> Pause:

@@ -18,12 +18,11 @@ from tangram_sim.studies.resizing import ResizedGroup, resized
 from tangram_sim.studies.sequence_lengths import with_lengths
 from tangram_sim.studies.slow_documents import (
     PauseDocument,
-    ResizingDocument,
     SlowDocument,
     SlowdownDocument,
     SlowPhase,
 )
-from tangram_sim.studies.slow_files import Slow
+from tangram_sim.studies.slow_files import Slow, resizing_document
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
@@ -132,7 +131,7 @@ def slow_section(
     pause_s = slow.pause.mean_s(plan.gpus_used) if slow.pause else 0.0
     asked, groups = None, tuple[ResizedGroup, ...]()
     if slow.resizing is not None:
-        asked = ResizingDocument(max_pruned=slow.resizing.max_pruned, cap=slow.resizing.cap)
+        asked = resizing_document(slow.resizing)
         groups = resized(slow_plan(plan, slow.slowdowns), slow.resizing, hwdb)[1]
     return SlowDocument(
         slowdowns=[

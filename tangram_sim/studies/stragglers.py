@@ -8,12 +8,15 @@ from pathlib import Path
 from pydantic import Field
 
 from tangram_sim.errors import BadInputError
+from tangram_sim.hwdb import Hwdb
 from tangram_sim.reliability.stragglers.remedies import Advice, Setup, advise
 from tangram_sim.reliability.stragglers.replay import Replay, replay_of
 from tangram_sim.reliability.stragglers.whatif import StragglerCost, analyse
 from tangram_sim.reliability.traces.reading import read_trace
 from tangram_sim.studies.documents import Document
-from tangram_sim.studies.planfile import read_plan
+from tangram_sim.studies.forecast import forecast
+from tangram_sim.studies.planfile import plan_from_document, read_plan
+from tangram_sim.studies.resizing import sharing_stages
 
 
 class WorkerDocument(Document):
@@ -105,14 +108,20 @@ def diagnose(paths: Sequence[Path], stages: int = 1, setup: Setup | None = None)
     return Diagnosis(_document(found, advice), found, replay, advice)
 
 
-def layers_of_plan(path: Path) -> tuple[tuple[int, ...], int]:
-    """(layers per stage, tp) of a plan file of one pipeline; raises `BadInputError` for others."""
-    read = read_plan(path)
-    if len(read.pipelines) != 1:
-        raise BadInputError(f"{path}: {len(read.pipelines)} pipelines; give `layers=` and `tp=` instead")
-    stages = read.pipelines[0].stages
+def setup_of_plan(path: Path) -> Setup:
+    """Layers per stage, tp and what moving columns costs, of a plan file of one pipeline.
+
+    Raises `BadInputError` for others.
+    """
+    hwdb = Hwdb.load()
+    plan = plan_from_document(read_plan(path), hwdb, str(path))
+    if len(plan.pipelines) != 1:
+        raise BadInputError(f"{path}: {len(plan.pipelines)} pipelines; give `layers=` and `tp=` instead")
+    stages = plan.pipelines[0].stages
     held = tuple(sum(stop - start for start, stop in stage.chunks) for stage in stages)
-    return held, min(stage.parts[0].layouts[0].tp for stage in stages)
+    priced = {stage.seat.stage: stage.added for stage in sharing_stages(forecast(plan, hwdb), hwdb)}
+    added = tuple(priced.values()) if len(priced) == len(stages) else ()
+    return Setup(held, min(stage.parts[0].layouts[0].layout.tp for stage in stages), added=added)
 
 
 def _document(found: StragglerCost, advice: Advice) -> StragglersDocument:

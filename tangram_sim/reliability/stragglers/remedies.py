@@ -18,13 +18,14 @@ from tangram_sim.reliability.stragglers.replicas import (
 )
 from tangram_sim.reliability.stragglers.sequences import resorted_factors
 from tangram_sim.reliability.stragglers.tensor_shares import (
-    USUAL_CAP,
+    PUBLISHED_PRUNED,
     LayerCosts,
     even,
     hybrid,
     lossless_bound_s,
     resized,
 )
+from tangram_sim.reliability.stragglers.tensor_traffic import SharingCosts
 from tangram_sim.reliability.stragglers.whatif import StragglerCost, ideal_work_s
 from tangram_sim.reliability.traces.kinds import CODES
 
@@ -55,6 +56,7 @@ class Setup:
     max_pruned: float = 0.0  # share of columns that may be pruned; 0: resizing is not considered
     sequences: tuple[tuple[int, ...], ...] = ()  # tokens of the sequences in each microbatch of a step
     gpus_per_node: int = 0  # among which tensor-parallel ranks can be exchanged; 0: among all
+    added: tuple[SharingCosts, ...] = ()  # per stage, what moving columns costs there; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,30 +170,36 @@ def _tensor(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
     passes = pipeline.forward_s + pipeline.backward_s
     healthy = np.median(passes, axis=0, keepdims=True)
     found = []
-    ways = [("uneven tensor shares", False)]
+    ways = [("uneven tensor shares", ""), ("unit migration", "unit-migration")]
     if setup.max_pruned > 0:
-        ways += [("ZERO-resizing", True), ("SEMI-migration", True)]
-    for name, prunes in ways:
+        ways += [("ZERO-resizing", "zero-resizing"), ("SEMI-migration", "semi-migration")]
+    for name, method in ways:
         factor = np.ones_like(passes)
         pruned = 0.0
         for place in np.argwhere(passes > healthy * _SLOW):
             cell = tuple(place.tolist())
             slow = [float(passes[cell] / healthy[0, cell[1]]), *[1.0] * (setup.tp - 1)]
-            costs = LayerCosts(1.0)
-            if not prunes:
+            costs = LayerCosts(float(healthy[0, cell[1]]))
+            if setup.added and method:
+                costs = setup.added[cell[1]].costs(costs, method)
+            if not method:
                 layer_s = lossless_bound_s(slow, costs)
             else:
-                shared = (resized if name == "ZERO-resizing" else hybrid)(
-                    slow, costs, USUAL_CAP, setup.max_pruned
-                )
+                most = 0.0 if method == "unit-migration" else setup.max_pruned
+                way = resized if method == "zero-resizing" else hybrid
+                shared = way(slow, costs, PUBLISHED_PRUNED, most)
                 layer_s, pruned = shared.layer_s, max(pruned, shared.pruned_share)
             factor[cell] = layer_s / even(slow, costs).layer_s
         step = pipeline.changed_step_s(
             pipeline.forward_s * factor, pipeline.backward_s * factor, [pipeline.microbatches] * pipeline.dp
         )
         detail = f"one of {setup.tp} ranks of a slow worker is slow; layers taken as divisible, none fixed"
-        if prunes:
+        if method and method != "zero-resizing" and not setup.added:
+            detail += "; transfer not priced: give `plan=`"
+        if method in ("zero-resizing", "semi-migration"):
             detail += f"; up to {pruned * 100:.1f} % of a group's columns pruned (accuracy is not simulated)"
+        if method == "semi-migration":
+            detail += "; traffic as published, the split is ours"
         found.append(_remedy(pipeline.step_s, name, step, setup.restart_s, detail, pruned))
     return found
 

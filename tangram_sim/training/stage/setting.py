@@ -36,6 +36,7 @@ class Setting:
     layouts: tuple[Layout, ...]
     hwdb: Hwdb
     sharing: Sharing | None = None
+    shares: tuple[float, ...] = ()  # K: a rank's columns over those of an even cut; empty: all 1
 
     def _column(self, values: Sequence[int]) -> NDArray[np.int64]:
         return np.array(values, dtype=np.int64)
@@ -47,8 +48,8 @@ class Setting:
 
     @cached_property
     def sharding(self) -> Sharding:
-        """How columns are cut over tensor-parallel ranks: evenly."""
-        return Sharding(self.tp)
+        """How columns are cut over tensor-parallel ranks: evenly, unless the setting has `shares`."""
+        return Sharding(self.tp, np.array(self.shares) if self.shares else 1.0)
 
     @cached_property
     def cp(self) -> NDArray[np.int64]:

@@ -24,6 +24,8 @@ from tangram_sim.reliability.stragglers.replicas import (
 )
 from tangram_sim.reliability.stragglers.sequences import fitted, resorted
 from tangram_sim.reliability.stragglers.shares import split_microbatches
+from tangram_sim.reliability.stragglers.tensor_shares import LayerCosts
+from tangram_sim.reliability.stragglers.tensor_traffic import SharingCosts, Traffic
 from tangram_sim.reliability.stragglers.whatif import analyse
 from tangram_sim.reliability.traces.tables import read_table
 
@@ -183,3 +185,25 @@ def test_remedies_are_taken_when_the_time_lost_equals_their_price() -> None:
         ("swap", 120.0),
         ("restart", pytest.approx(120.0 + (600.0 - 120.0) / 0.2)),
     ]
+
+
+def test_moving_columns_pays_for_its_transfers_or_says_that_it_does_not() -> None:
+    trace = assembled(rows_of(dp=4, stages=3, microbatches=8, slow={(1, 1): 2.0}))
+    found, replay = analyse(trace), replay_of(trace)
+
+    def told(send_s: float | None) -> tuple[float, str]:
+        added: tuple[SharingCosts, ...] = ()
+        if send_s is not None:
+            price, nothing = LayerCosts(1.0, send_s=send_s), Traffic(0.0, 0.0)
+            added = (SharingCosts(0.0, price, price, nothing, nothing, 0.0),) * 3
+        advice = advise(found, replay, Setup(tp=2, max_pruned=0.01, added=added))
+        by_name = {remedy.name: remedy for remedy in advice.remedies}
+        return by_name["unit migration"].gain, by_name["SEMI-migration"].detail
+
+    free, said = told(None)
+    assert "transfer not priced: give `plan=`" in said
+    gains = [told(send_s)[0] for send_s in (0.0, 1e-3, 1.0)]
+    assert gains[0] == pytest.approx(free)
+    assert gains[0] > gains[1] > gains[2]
+    assert gains[2] == pytest.approx(1.0)  # refused: even shares are better
+    assert "not priced" not in told(1.0)[1]

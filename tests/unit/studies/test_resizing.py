@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.health import Resizing, Slowdown, Speed, slowed
+from tangram_sim.health import HEALTHY, Resizing, Slowdown, Speed, slowed
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.planners.uniform.layouts import Uniform
+from tangram_sim.reliability.stragglers.tensor_shares import even
+from tangram_sim.reliability.stragglers.tensor_traffic import METHODS, sharing_costs
 from tangram_sim.studies import api
-from tangram_sim.studies.resizing import resized
+from tangram_sim.studies.forecast import forecast
+from tangram_sim.studies.resizing import resized, shared_out, sharing_stages
 from tangram_sim.studies.slowness import play_slow, slow_plan
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
@@ -65,6 +68,38 @@ def test_pruning_stays_within_what_is_allowed_and_falls_with_it(made: Plan, data
         before = pace
 
 
+def test_published_traffic_goes_with_every_microbatch_and_unit_migration_with_the_step(
+    made: Plan, database: Hwdb
+) -> None:
+    """So where links are fast enough for both, unit migration sends less and is no slower."""
+    slow = slow_plan(made, SLOW)
+    played = forecast(replace(slow, cluster=replace(slow.cluster, health=HEALTHY)), database)
+    stage = next(iter(sharing_stages(played, database)))
+    microbatches = made.pipelines[0].microbatches
+    published, unit = (stage.added.traffic(method) for method in ("semi-migration", "unit-migration"))
+    once = sharing_costs(stage.setting, stage.blocks, 1)
+    assert published.whole == pytest.approx(microbatches * once.published.whole)
+    assert unit == once.unit
+    assert published.at(0.5) > 12 * unit.at(0.5)
+    x = (1.0, 2.0, 1.0, 1.0)
+    found = {method: shared_out(stage, x, Resizing(method=method)) for method in METHODS[:2]}
+    assert found["unit-migration"].layer_s <= found["semi-migration"].layer_s
+    assert found["unit-migration"].verdict == "migrate"
+    fixed = shared_out(stage, x, Resizing(0.5, method="zero-resizing", published_shares=True))
+    assert fixed.pruned == (0.0, 0.5, 0.0, 0.0)
+
+
+def test_products_of_all_ranks_are_those_of_the_priced_plan_where_shares_are_even(
+    made: Plan, database: Hwdb
+) -> None:
+    for stage in sharing_stages(forecast(made, database), database):
+        whole_s = stage.costs.columns_s + stage.costs.fixed_s
+        shares = even([1.0] * 4, stage.costs)
+        assert stage.layers_s(shares) == pytest.approx([whole_s] * 4)
+        twice, half = stage.products_s([2.0, 0.5], [2.0, 0.5])
+        assert twice > 3 * half
+
+
 def test_nothing_slow_changes_nothing(made: Plan, database: Hwdb) -> None:
     plan, groups = resized(made, Resizing(0.3), database)
     assert groups == ()
@@ -88,7 +123,12 @@ def test_plan_files_carry_it_and_play_it_again(folder: Path, tmp_path: Path) -> 
     assert tangram(*asked, "-o", plan).code == 0
     told = tangram("simulate", plan, "--slow", slow, "--json").json
     section = told["slow"]
-    assert section["resizing"] == {"max_pruned": 0.2, "cap": 0.5}
+    assert section["resizing"] == {
+        "method": "unit-migration",
+        "shares": "best",
+        "max_pruned": 0.2,
+        "cap": 0.5,
+    }
     assert [group["ranks"] for group in section["resized"]] == [[0, 1, 2, 3]]
     assert 0 <= section["pruned_share"] <= 0.2
     assert any("share columns by speed" in note for note in told["notes"])
@@ -97,6 +137,8 @@ def test_plan_files_carry_it_and_play_it_again(folder: Path, tmp_path: Path) -> 
     for text, said in (
         ("slow: []\nresizing: {max_pruned: 2}\n", "resizing: max_pruned"),
         ("slow: []\nresizing: {most: 0.1}\n", "resizing: most"),
+        ("slow: []\nresizing: {method: zero-resizing}\n", "give max_pruned above 0"),
+        ("slow: []\nresizing: {method: semi}\n", "resizing: method"),
     ):
         slow.write_text(text)
         found = tangram("simulate", plan, "--slow", slow)
