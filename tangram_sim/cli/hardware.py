@@ -249,7 +249,8 @@ def islands(
             one.name,
             f"{one.nodes} x {one.gpus // one.nodes} {one.gpu}",
             f"{one.compute_flop_per_s / 1e12:.4g}" if one.compute_flop_per_s else "none",
-            *map(show_bytes, (one.memory_bytes, one.usable_memory_bytes, one.planned_memory_bytes)),
+            f"{one.memory_bytes / 1e9:.3g} GB",
+            *map(show_bytes, (one.usable_memory_bytes, one.planned_memory_bytes)),
             f"{one.intra_link} {show_rate(one.intra_bytes_per_s)}",
             show_rate(one.nic_bytes_per_s),
         )

@@ -28,8 +28,8 @@ from tangram_sim.studies.rl_documents import (
     RlSimulateDocument,
     RlWhatIfDocument,
 )
+from tangram_sim.studies.serving_answer import ServeEstimateDocument
 from tangram_sim.studies.serving_comparison import ServiceComparisonDocument
-from tangram_sim.studies.serving_estimate import ServeEstimateDocument
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_purchase import ServePurchaseDocument
 from tangram_sim.studies.serving_replan import ServeReplanDocument

@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from tangram_sim.cost.device import capacities
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.graph_builder import GraphBuilder
 from tangram_sim.hwdb import Hwdb
@@ -202,7 +203,8 @@ def _memory(
         training.require_fit()
     held = {UPDATE: (training.first_stage_bytes, training.capacity_bytes)}
     for one in plan.rollout:
-        memory = hwdb.gpu(one.gpu).memory_bytes
+        gpu = hwdb.gpu(one.gpu)
+        memory, _ = capacities(gpu, hwdb.efficiency(gpu, "bf16"))
         share = one.memory_fraction or 0.9
         kept = training.static_bytes if plan.placement == COLOCATED and not plan.training.offload else 0.0
         held[GENERATE] = (share * memory + kept, memory)

@@ -22,6 +22,7 @@ class ReplicaPower:
     """Mean watts of a replica's GPUs and of their shares of the hosts. Arrays of N loads."""
 
     gpu_w: Floats  # all GPUs together
+    most_w: float  # all GPUs together at their boards' limits, or at the cap
     host_w: float
     sigma: float  # standard deviation of log watts
     basis: str
@@ -67,14 +68,18 @@ def replica_power(cost: LayerStepCost, load: Load, steady: Steady) -> ReplicaPow
     Under a power cap operations are counted at what they take at the highest clock, up to the cap.
     """
     total = np.zeros_like(steady.running)
-    host_w, sigma, basis = 0.0, 0.0, []
-    most_w = cost.cap_w if isinstance(cost, CappedStepCost) else np.inf
+    host_w, sigma, most_w, basis = 0.0, 0.0, 0.0, []
+    cap_w = cost.cap_w if isinstance(cost, CappedStepCost) else np.inf
     for stage, activity in stage_activities(cost, load, steady):
         power = gpu_power(stage.island.gpu, cost.hwdb)
-        total = total + np.minimum(power.watts(activity), most_w) * stage.gpus
+        limit_w = min(power.limit_w, cap_w)
+        total, most_w = (
+            total + np.minimum(power.watts(activity), limit_w) * stage.gpus,
+            most_w + limit_w * stage.gpus,
+        )
         host_w, sigma = host_w + power.host_w * stage.gpus, max(sigma, power.sigma)
         basis.append(power.basis)
-    return ReplicaPower(total, host_w, sigma, "; ".join(dict.fromkeys(basis)))
+    return ReplicaPower(total, most_w, host_w, sigma, "; ".join(dict.fromkeys(basis)))
 
 
 def at_clock(deployment: Deployment, clock: float) -> Deployment:

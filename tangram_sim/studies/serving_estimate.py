@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.errors import BadInputError, InfeasibleError
@@ -16,16 +15,15 @@ from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import ClosedClients, Load, Steady, closed_loop, open_loop, seats
 from tangram_sim.serving.costs import PARTS, LayerStepCost
 from tangram_sim.serving.deployment import Deployment, Speculation
-from tangram_sim.serving.energy import CappedStepCost, ReplicaPower, replica_power
+from tangram_sim.serving.energy import CappedStepCost, replica_power
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.forward import emulated
 from tangram_sim.serving.kv import kv_capacity, stage_memory
 from tangram_sim.serving.stepcost import KvCapacity
-from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+from tangram_sim.studies.serving_answer import ServeEstimateDocument, interval
+from tangram_sim.studies.serving_power import under_cap, with_power
 from tangram_sim.units import HOUR_S, MEGA
 
-INTERVAL = 1.645  # standard deviations either side of 90 %
-CLOCK_WIDER = 1.5  # times wider intervals of watts under a power cap, whose clock is assumed
 MOST_TOKENS = 10_000_000  # of a prompt or an output
 MOST_CLIENTS = 1_000_000
 # Where the time of an iteration goes, in words.
@@ -43,35 +41,6 @@ LIMITS = {
     "prompts": "prefill between decodes",
     "memory capacity": "KV memory: requests wait for it",
 }
-
-
-class ServeEstimateDocument(Document):
-    """Output of `tangram serve estimate --json`: one replica under a steady load; times in seconds."""
-
-    schema_version: str = SCHEMA_VERSION
-    tpot_s: float = Field(description="seconds a token, after the first")
-    ttft_s: float = Field(description="seconds to the first token")
-    e2e_s: float
-    output_tok_s: float = Field(description="output tokens per second of the replica")
-    request_rate: float = Field(description="requests completed per second")
-    kv_tokens: int
-    kv_blocks: int
-    step_s: float = Field(description="one iteration of pure decode")
-    prompt_s: float = Field(description="what one prompt adds to the iterations")
-    running: float = Field(description="requests that decode at once")
-    seats: float = Field(description="requests that could")
-    overloaded: bool = Field(False, description="more requests arrive than the replica can carry")
-    greatest_request_rate: float = Field(description="requests per second with all seats taken")
-    limited_by: str
-    parts_s: dict[str, float] = Field(description="where the time between two tokens goes")
-    usd_per_million_output_tokens: float | None = None
-    gpus: int
-    gpu_w: float = Field(0.0, description="mean watts of all GPUs of the replica")
-    host_w: float = Field(0.0, description="mean watts of the hosts' shares beside them")
-    joules_per_output_token: float = Field(0.0, description="of the GPUs, prompts included, hosts apart")
-    intervals: dict[str, tuple[float, float]] = Field(description="90 % intervals")
-    assumptions: dict[str, Any] = Field(description="engine defaults, calibration, hardware, price")
-    notes: list[str] = Field([])
 
 
 @dataclass(frozen=True)
@@ -144,46 +113,31 @@ def estimate_service(question: ReplicaQuestion, hwdb: Hwdb) -> ServeEstimateDocu
             f"a request of {question.isl + question.osl:,.0f} tokens does not fit the KV cache of "
             f"{capacity.tokens:,}; give more `tp=` or `pp=`, fewer bits or `kv_dtype=fp8`"
         )
-    cap = question.power_cap_w
-    if cap:
-        cost = CappedStepCost(cost.deployment, hwdb, cost.fit, cap)
+    free, answer = _steady(question, hwdb, cost, capacity, load)
+    cap_w = question.power_cap_w
+    if not cap_w and not all(stage.island.gpu.power_w for stage in cost.deployment.stages):
+        unknown = f"watts are not known: the power limit of {question.gpu} is not in the database"
+        return answer.model_copy(update={"notes": [*answer.notes, unknown]})
+    if not cap_w:
+        return with_power(answer, replica_power(cost, load, free))
+    capped = CappedStepCost(cost.deployment, hwdb, cost.fit, cap_w)
+    slowed, limited = _steady(question, hwdb, capped, capacity, load)
+    capped.check(load, slowed.running)
+    return with_power(under_cap(limited, answer, cap_w), replica_power(capped, load, slowed))
+
+
+def _steady(
+    question: ReplicaQuestion, hwdb: Hwdb, cost: LayerStepCost, capacity: KvCapacity, load: Load
+) -> tuple[Steady, ServeEstimateDocument]:
+    """The replica under the load of the question, as `cost` prices it, and the answer without watts."""
     most = open_loop(cost, cost.deployment, capacity, load, np.inf)
     if question.rate:
         found = open_loop(cost, cost.deployment, capacity, load, question.rate)
     else:
         habits = ClosedClients.of(cost.fit)
         found = closed_loop(cost, cost.deployment, capacity, load, question.concurrency, habits)
-    answer = _document(question, hwdb, cost, capacity, (load, found, most, float(room[0])))
-    if not cap and not all(stage.island.gpu.power_w for stage in cost.deployment.stages):
-        unknown = f"watts are not known: the power limit of {question.gpu} is not in the database"
-        return answer.model_copy(update={"notes": [*answer.notes, unknown]})
-    if isinstance(cost, CappedStepCost):
-        cost.check(load, found.running)
-    return with_power(answer, replica_power(cost, load, found), cap)
-
-
-def with_power(answer: ServeEstimateDocument, power: ReplicaPower, cap_w: float) -> ServeEstimateDocument:
-    """The answer with watts, joules per token, their intervals and what they rest on."""
-    watts = float(power.gpu_w[0])
-    low, high = answer.intervals["output_tok_s"]
-    speed = float(np.log(high / low)) / (2.0 * INTERVAL)
-    wider = CLOCK_WIDER if cap_w else 1.0
-    spreads = {"gpu_w": power.sigma, "joules_per_output_token": float(np.hypot(power.sigma, 0.6 * speed))}
-    values = {"gpu_w": watts, "joules_per_output_token": watts / answer.output_tok_s}
-    intervals = {name: _interval(value, spreads[name] * wider) for name, value in values.items()}
-    assumed = (
-        f"under the power cap of {cap_w:g} W clocks follow a curve that is assumed, not measured: joules of "
-        "an operation go with the square of the clock"
-    )
-    return answer.model_copy(
-        update={
-            **values,
-            "host_w": power.host_w,
-            "intervals": answer.intervals | intervals,
-            "assumptions": answer.assumptions | {"power": power.basis},
-            "notes": [*answer.notes, *([assumed] if cap_w else [])],
-        }
-    )
+    room = float(seats(cost.deployment, capacity, load)[0])
+    return found, _document(question, hwdb, cost, capacity, (load, found, most, room))
 
 
 def check_load(isl: float, osl: float, cached: float, concurrency: float, rate: float) -> None:
@@ -256,12 +210,12 @@ def _document(
     if dollars is not None:
         values["usd_per_million_output_tokens"] = dollars
         spreads["usd_per_million_output_tokens"] = spreads["output_tok_s"]
-    intervals = {name: _interval(value, spreads[name]) for name, value in values.items()}
+    intervals = {name: interval(value, spreads[name]) for name, value in values.items()}
     parts = _parts(cost, load, steady)
     waiting = not question.rate and question.concurrency > room
     limit = "memory capacity" if waiting else max(parts, key=lambda name: parts[name])
-    over = bool(steady.overloaded[0])
     return ServeEstimateDocument(
+        verdict=_verdict(question, steady),
         tpot_s=values["tpot_s"],
         ttft_s=values["ttft_s"],
         e2e_s=values["e2e_s"],
@@ -273,7 +227,7 @@ def _document(
         prompt_s=float(steady.prompt_s[0]),
         running=float(steady.running[0]),
         seats=room,
-        overloaded=over,
+        overloaded=bool(steady.overloaded[0]),
         greatest_request_rate=float(most.request_rate[0]),
         limited_by=LIMITS[limit],
         parts_s=parts,
@@ -281,13 +235,8 @@ def _document(
         gpus=deployment.gpus,
         intervals=intervals,
         assumptions=_assumptions(question, hwdb, cost, priced),
-        notes=_notes(question, steady, most, room) + _emulated(deployment),
+        notes=_notes(question, room) + _emulated(deployment),
     )
-
-
-def _interval(value: float, spread: float) -> tuple[float, float]:
-    reach = float(np.exp(INTERVAL * spread))
-    return value / reach, value * reach
 
 
 def _parts(cost: LayerStepCost, load: Load, steady: Steady) -> dict[str, float]:
@@ -359,17 +308,21 @@ def _emulated(deployment: Deployment) -> list[str]:
     return [words] if words else []
 
 
-def _notes(question: ReplicaQuestion, steady: Steady, most: Steady, room: float) -> list[str]:
+def _verdict(question: ReplicaQuestion, steady: Steady) -> str:
+    """By how much the rate of the question is more than the replica serves; empty where it is not."""
+    if not steady.overloaded[0]:
+        return ""
+    served = float(steady.request_rate[0])
+    replicas = int(np.ceil(question.rate / served))
+    return (
+        f"cannot keep up: serves {served:.3g} of {question.rate:g} requests/s; the queue grows by "
+        f"{(question.rate - served) * 60:,.0f} requests a minute; {replicas} such replicas keep up"
+    )
+
+
+def _notes(question: ReplicaQuestion, room: float) -> list[str]:
     notes = []
-    if steady.overloaded[0]:
-        carried = float(most.request_rate[0])
-        replicas = int(np.ceil(question.rate / carried))
-        notes.append(
-            f"overload: {question.rate:g} requests/s arrive and {carried:.3g} are carried; the queue grows "
-            f"by {(question.rate - carried) * 60:,.0f} requests a minute. {replicas} such replicas carry the "
-            "rate"
-        )
-    elif not question.rate and question.concurrency > room:
+    if not question.rate and question.concurrency > room:
         notes.append(
             f"{question.concurrency:g} clients and seats for {room:,.0f}: the others wait, which the first "
             "token contains"

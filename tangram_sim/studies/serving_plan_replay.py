@@ -68,7 +68,7 @@ def play_fleet(
         tpot_p99_s=run.tpot_s.p99,
         simulate_cpu_s=run.simulate_cpu_s,
     )
-    return told, [f"replayed: {run.notes[-1]}"] if run.overloaded else []
+    return told, [f"replayed: {run.verdict}"] if run.overloaded else []
 
 
 def carried_share(after: PlayedService, duration_s: float) -> float:

@@ -104,6 +104,7 @@ class ServeSimulationDocument(Document):
     usd_per_million_output_tokens: float | None
     usd_per_million_good_tokens: float | None
     overloaded: bool
+    verdict: str = Field("", description="of an overload: by how much, and what would keep up")
     replicas: list[InstanceDocument]
     notes: list[str]
     assumptions: dict[str, Any]
@@ -188,7 +189,7 @@ def describe_run(played: PlayedService, engine: str, router: str, slo: Slo) -> S
     good_tokens = int(work.output_tokens[served][~late].sum())
     cost, area = outcome.cost_usd, outcome.little()
     good = outcome.good(slo)
-    notes, overloaded = _overload(outcome)
+    verdict = _verdict(outcome)
     capacity = [one.given.rules.blocks for one in played.instances]
     peaks = [one.player.peak_blocks for one in played.instances]
     return ServeSimulationDocument(
@@ -228,11 +229,12 @@ def describe_run(played: PlayedService, engine: str, router: str, slo: Slo) -> S
         cost_usd=cost,
         usd_per_million_output_tokens=cost / output * 1e6 if cost and output else None,
         usd_per_million_good_tokens=cost / good_tokens * 1e6 if cost and good_tokens else None,
-        overloaded=overloaded,
+        overloaded=bool(verdict),
+        verdict=verdict,
         replicas=[
             _instance(outcome, place, capacity[place], peaks[place]) for place in range(len(played.instances))
         ],
-        notes=[*work.notes, *notes],
+        notes=list(work.notes),
         assumptions={"on_waiting": "FCFS; a blocked head of the queue blocks those behind it"},
         events=sum(one.player.events for one in played.instances),
         simulate_cpu_s=0.0,
@@ -255,11 +257,11 @@ def _instance(outcome: ServiceOutcome, place: int, capacity: int, peak: int) -> 
     )
 
 
-def _overload(outcome: ServiceOutcome) -> tuple[list[str], bool]:
-    """(notes in words, whether requests came faster than they were finished)."""
+def _verdict(outcome: ServiceOutcome) -> str:
+    """By how much requests came faster than they were finished; empty where they did not."""
     work = outcome.played.workload
     if work.span_s <= 0 or len(outcome.served) < 20:
-        return [], False
+        return ""
     finish = np.sort(outcome.played.ledger.finish_s[outcome.served])
     last = float(work.arrival_s[-1])
     middle = float(work.arrival_s[0]) + 0.5 * work.span_s
@@ -269,7 +271,7 @@ def _overload(outcome: ServiceOutcome) -> tuple[list[str], bool]:
 
     at_middle, at_end = inside(middle), inside(last)
     if at_end < _OVERLOADED * len(work) or at_end <= 1.2 * at_middle:
-        return [], False
+        return ""
     # What is finished while the queue is full: between the first and the last quarter of all answers. While
     # requests still come that may not be so yet, since prompts go before outputs.
     quarter, rest = len(finish) // 4, len(finish) - 1 - len(finish) // 4
@@ -277,7 +279,7 @@ def _overload(outcome: ServiceOutcome) -> tuple[list[str], bool]:
     if carried >= work.rate_rps:
         carried = max(1e-9, work.rate_rps - (at_end - at_middle) / (last - middle))
     grown = work.rate_rps - carried
-    return [
-        f"overload: {work.rate_rps:.4g} requests/s arrive, {carried:.4g} are finished, the queue grows by "
-        f"{grown:.3g} a second; {work.rate_rps / carried:.2f} times the replicas would carry it"
-    ], True
+    return (
+        f"cannot keep up: serves {carried:.4g} of {work.rate_rps:.4g} requests/s; the queue grows by "
+        f"{grown:.3g} a second; {work.rate_rps / carried:.2f} times the replicas keep up"
+    )

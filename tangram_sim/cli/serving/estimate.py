@@ -7,7 +7,7 @@ import typer
 from tangram_sim.cli import options as shared
 
 if TYPE_CHECKING:
-    from tangram_sim.studies.serving_estimate import ServeEstimateDocument
+    from tangram_sim.studies.serving_answer import ServeEstimateDocument
 
 Gpu = Annotated[str, typer.Option("--gpu", help="GPU kind (`tangram hw list`).")]
 Engine = Annotated[str, typer.Option("--engine", help="vllm, sglang or trtllm.")]
@@ -115,6 +115,8 @@ def command(
         return
     load = f"{rate:g} requests/s" if rate else f"{concurrency:g} requests in flight"
     place = f"{found.gpus} x {found.assumptions['gpu']}"
+    if found.verdict:
+        print_line(found.verdict)
     print_line(f"{model} on {place}, {found.assumptions['engine']}: {load}, {isl:g} + {osl:g} tokens")
     print_line()
     print_table(("", "predicted", "90 % interval"), _summary(found), right=(1, 2))
@@ -154,9 +156,14 @@ def _summary(found: "ServeEstimateDocument") -> list[tuple[str, str, str]]:
     from tangram_sim.units import show_bytes, show_seconds
 
     low_high = found.intervals
+    admitted = ", once admitted" if found.overloaded else ""
     lines = [
         (title, show_seconds(getattr(found, name)), " to ".join(map(show_seconds, low_high[name])))
-        for title, name in (("TPOT", "tpot_s"), ("TTFT", "ttft_s"), ("end to end", "e2e_s"))
+        for title, name in (
+            ("TPOT", "tpot_s"),
+            (f"TTFT{admitted}", "ttft_s"),
+            (f"end to end{admitted}", "e2e_s"),
+        )
     ]
     low, high = low_high["output_tok_s"]
     lines.append(("output", f"{found.output_tok_s:,.0f} tokens/s", f"{low:,.0f} to {high:,.0f}"))

@@ -162,6 +162,8 @@ def print_run(found: "ServeSimulationDocument") -> None:
     from tangram_sim.units import show_seconds
 
     asked_for, tokens = found.requests, found.tokens
+    if found.verdict:
+        print_line(found.verdict)
     print_line(
         f"{asked_for.completed:,} of {asked_for.arrived:,} requests in {show_seconds(found.duration_s)}   "
         f"{found.throughput_rps:.4g} requests/s   {found.output_tok_s:,.1f} output tokens/s   "

@@ -62,9 +62,10 @@ function showEstimate(content, answer) {
   const range = (name) => (found.intervals[name] ? found.intervals[name].map(seconds).join(" to ") : "");
   content.replaceChildren(
     h("h1", {}, `${found.gpus} x ${found.assumptions.gpu || "GPU"}`),
-    h("p", { class: "lead" }, `A token every ${seconds(found.tpot_s)}, the first after ${seconds(found.ttft_s)}; `
+    found.verdict ? h("p", { class: "error" }, found.verdict) : "",
+    h("p", { class: "lead" }, `A token every ${seconds(found.tpot_s)}, the first after ${seconds(found.ttft_s)}`
+      + `${found.overloaded ? " once admitted" : ""}; `
       + `${count(found.output_tok_s)} tokens a second in all. ${found.limited_by} limits it.`),
-    found.overloaded ? h("p", { class: "error" }, "More requests arrive than this replica can carry.") : "",
     facts([["Between tokens", seconds(found.tpot_s), range("tpot_s")], ["First token", seconds(found.ttft_s), range("ttft_s")],
       ["A whole request", seconds(found.e2e_s), range("e2e_s")], ["Tokens a second", count(found.output_tok_s)],
       ["Requests a second", short(found.request_rate), `at most ${short(found.greatest_request_rate)}`],

@@ -39,8 +39,15 @@ def test_overload_says_by_how_much_and_what_would_carry_it() -> None:
     found = json.loads(run(*BASE, "--rate", "60", "--json").out)
     assert found["overloaded"]
     assert found["request_rate"] == pytest.approx(found["greatest_request_rate"])
-    assert "the queue grows" in found["notes"][0]
-    assert not json.loads(run(*BASE, "--rate", "1", "--json").out)["overloaded"]
+    assert "the queue grows" in found["verdict"]
+    calm = json.loads(run(*BASE, "--rate", "1", "--json").out)
+    assert not calm["overloaded"] and not calm["verdict"]
+
+
+def test_an_overloaded_replica_says_so_first_even_when_quiet() -> None:
+    lines = run(*BASE, "--rate", "60", "--quiet").out.splitlines()
+    assert lines[0].startswith("cannot keep up: serves ") and "of 60 requests/s" in lines[0]
+    assert any("TTFT, once admitted" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -209,9 +209,9 @@ def test_overload_is_said(fleet: Path) -> None:
         "serve", "simulate", fleet, "--rate", 4000, "--requests", 4000, "--osl", 200, "--json"
     ).json
     assert told["overloaded"]
-    found = re.match(r"overload: ([\d.,]+) requests/s arrive, ([\d.,]+) are finished", told["notes"][0])
+    found = re.match(r"cannot keep up: serves ([\d.,]+) of ([\d.,]+) requests/s", told["verdict"])
     assert found
-    arriving, finished = (float(one.replace(",", "")) for one in found.groups())
+    finished, arriving = (float(one.replace(",", "")) for one in found.groups())
     assert arriving == pytest.approx(told["offered_rps"], rel=1e-3)
     # While all come no output is through yet: what is finished then says nothing of what would be.
     assert finished == pytest.approx(told["throughput_rps"], rel=0.4)

@@ -1,6 +1,8 @@
 """Watts of replicas: more work draws more, caps are met and slow arithmetic alone."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
@@ -71,9 +73,33 @@ def test_other_watts_are_refused(text: str) -> None:
         read_watts(text, "--power-cap")
 
 
-def test_a_cap_that_nothing_reaches_changes_no_time() -> None:
+def test_a_cap_that_nothing_reaches_changes_no_time_and_widens_no_interval() -> None:
     free, capped = estimate(), estimate(power_cap_w=700.0)
     assert capped.tpot_s == pytest.approx(free.tpot_s)
+    assert capped.intervals == free.intervals
+    assert any("lowers no clock" in note for note in capped.notes)
+
+
+@settings(deadline=None)
+@given(st.floats(250.0, 900.0), st.sampled_from([1.0, 8.0, 64.0, 256.0]), st.sampled_from([1, 2, 4]))
+def test_no_interval_of_watts_reaches_above_caps_and_boards(cap: float, clients: float, tp: int) -> None:
+    found = estimate(model="llama3-8b", concurrency=clients, tp=tp, power_cap_w=cap)
+    low, high = found.intervals["gpu_w"]
+    assert low <= found.gpu_w <= high <= tp * min(cap, 700.0) * (1 + 1e-9)
+
+
+def test_boards_limit_watts_where_no_cap_is_given() -> None:
+    found = estimate(concurrency=256.0)
+    assert found.intervals["gpu_w"][1] <= found.gpus * 700.0
+
+
+def test_the_tighter_the_cap_the_less_sure_the_time_of_a_token() -> None:
+    def width(cap: float) -> float:
+        low, high = estimate(power_cap_w=cap).intervals["tpot_s"]
+        return high / low
+
+    widths = [width(cap) for cap in (700.0, 500.0, 400.0, 300.0)]
+    assert widths == sorted(widths) and widths[0] < widths[-1]
 
 
 def test_a_tighter_cap_never_speeds_anything_up() -> None:
