@@ -188,7 +188,7 @@ class PathFinder:
             if seconds > exchange:
                 exchange, slowest = seconds, what
         ring = inside.least(outside)
-        share = (n - 1) / n
+        share = max(n - 1, 1) / n  # a rank alone sends nothing: its rates stay infinite
         tree = Rate(inside.bytes_per_s * share, inside.limited_by)
         if boxes > 1:
             # A double tree moves 2 S (d-1)/d through the NICs of each of d boxes, a ring 2 S (n-1)/n.

@@ -1,12 +1,21 @@
 """Writes the records anew; look at the difference before committing it."""
 
 from tests.records import FOLDER, rounded, text_of
+from tests.unit.cost.test_recorded_collectives import recorded as collectives
 from tests.unit.planners.test_recorded_fleets import fleets
 from tests.unit.planners.test_recorded_searches import searches
 from tests.unit.serving.test_recorded_services import services
+from tests.unit.topology.test_recorded_paths import recorded as paths
 from tests.unit.training.test_recorded_prices import prices
 
-RECORDS = {"fleets": fleets, "prices": prices, "searches": searches, "services": services}
+RECORDS = {
+    "collectives": collectives,
+    "fleets": fleets,
+    "paths": paths,
+    "prices": prices,
+    "searches": searches,
+    "services": services,
+}
 
 for name, cases in RECORDS.items():
     figures = {case: rounded(make()) for case, make in cases().items()}
