@@ -77,7 +77,7 @@ class _Recovery(FilePart):
 
 
 class _CheckpointFile(FilePart):
-    checkpoint: list[_Tier] = Field(min_length=1)
+    checkpoint: list[_Tier] = Field(min_length=1, max_length=16)  # memory, a disk, a share, a store: few
     recovery: _Recovery = _Recovery()
 
 
@@ -102,6 +102,12 @@ def load_checkpointing(
         _tier(tier, index, path, saved_bytes, loaded_bytes, step_s)
         for index, tier in enumerate(found.checkpoint)
     )
+    names = [tier.name for tier in tiers]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise BadInputError(
+                f"{path}: checkpoint.{index}: a second tier is called {name!r}; give another name"
+            )
     given = found.recovery
     init = (
         given.init_s if isinstance(given.init_s, float) else given.init_s.base + given.init_s.per_node * nodes

@@ -398,3 +398,19 @@ def test_ages_are_no_seconds_of_a_checkpoint(tmp_path: Path, text: str, said: st
     (tmp_path / "checkpoint.yaml").write_text(text)
     with pytest.raises(BadInputError, match=said):
         load_checkpointing(tmp_path / "checkpoint.yaml", 1, 100.0, 1.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("tiers", "said"),
+    [
+        (
+            "[{name: disk, block_s: 1}, {block_s: 2}, {name: disk, block_s: 3}]",
+            "checkpoint.2: a second tier .*'disk'",
+        ),
+        ("[" + ", ".join(["{block_s: 1}"] * 17) + "]", "at most 16 items"),
+    ],
+)
+def test_tiers_have_names_of_their_own_and_are_few(tmp_path: Path, tiers: str, said: str) -> None:
+    (tmp_path / "checkpoint.yaml").write_text(f"checkpoint: {tiers}\n")
+    with pytest.raises(BadInputError, match=said):
+        load_checkpointing(tmp_path / "checkpoint.yaml", 1, 100.0, 1.0, 10.0)
