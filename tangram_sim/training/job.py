@@ -132,6 +132,11 @@ class Job:
         spelled="--flash-attention/--no-flash-attention",
         group=SOFTWARE,
     )
+    fused_loss: bool = option(
+        True,
+        "The loss is computed in place of the logits, where the stack can.",
+        group=SOFTWARE,
+    )
     dropout: bool = option(
         True,
         "Whether blocks of GPT's and BERT's kind use dropout.",

@@ -49,16 +49,30 @@ class Code:
     # Exchanges of experts run beside the passes of another microbatch, where stages are interleaved
     # (Megatron-Core's `--overlap-moe-expert-parallel-comm`, which recipes of Megatron-Bridge set).
     overlaps_experts: bool = False
+    # The loss works in place on one fp32 copy of the logits: Megatron's, XLA's, FlashAttention's, compiled
+    # ones. PyTorch's keeps the softmax's logarithms: three copies with their gradient and that of the logits.
+    fuses_loss: bool = False
+    # Norms and activation functions are written as plain tensor operations, of which autograd keeps every
+    # operand: Hugging Face's LlamaRMSNorm and LlamaMLP, PaddleNLP's.
+    plain_norms: bool = False
+    # Under sequence parallelism a product's input is kept as gathered: PyTorch's DTensor. Megatron gathers it
+    # again in the backward pass.
+    keeps_gathered: bool = False
     # An optimizer step over reading and writing every state once: many small kernels unscale, take norms,
     # update moments and cast.
     optimizer_passes: float = 1.0
 
 
 _CORE = Code(
-    fused_softmax=True, streamed_ring=True, fuses_accumulation=True, groups_experts=True, sends_once=True
+    fused_softmax=True,
+    streamed_ring=True,
+    fuses_accumulation=True,
+    groups_experts=True,
+    sends_once=True,
+    fuses_loss=True,
 )
-_PIPELINE_ENGINE = Code(blocks_on_sends=True, reduces_apart=True, ties_as_computed=True)
-_XLA = Code(stops_early=True, fuses_accumulation=True, groups_experts=True)
+_PIPELINE_ENGINE = Code(blocks_on_sends=True, reduces_apart=True, ties_as_computed=True, fuses_loss=True)
+_XLA = Code(stops_early=True, fuses_accumulation=True, groups_experts=True, fuses_loss=True)
 _AMP = replace(_PIPELINE_ENGINE, fused_softmax=True, reduces_late=True)
 
 # Every stack that rows of hwdb/efficiency may be about; `generic` is one that nobody measured.
@@ -72,14 +86,18 @@ _CODE = {
     # NeMo's successor: recipes of mixtures dispatch by DeepEP and, on NVLink domains, HybridEP
     # (NVIDIA-NeMo/Megatron-Bridge, scripts/performance: `moe_flex_dispatcher_backend`).
     "megatron-bridge": replace(_CORE, overlaps_experts=True),
-    "fsdp": Code(stops_early=True, groups_experts=True, sends_once=True),
+    "fsdp": Code(
+        stops_early=True, groups_experts=True, sends_once=True, fuses_loss=True, keeps_gathered=True
+    ),
     # No runs of its own: efficiencies of its lineage, whose engine waits for its reductions.
-    "deepspeed": replace(_PIPELINE_ENGINE, exchanges_heads=True),
+    # Models under it are Hugging Face's.
+    "deepspeed": replace(_PIPELINE_ENGINE, exchanges_heads=True, fuses_loss=False, plain_norms=True),
     # No row of the database is about it: its efficiencies are those of `generic`.
     "deepspeed-pipeline": replace(_PIPELINE_ENGINE, fused_softmax=True),
     "jax": _XLA,
-    "internevo": Code(broadcasts_shards=True),
-    "pytorch": Code(),
+    "internevo": Code(broadcasts_shards=True, fuses_loss=True),
+    "pytorch": Code(fuses_loss=True),
+    "paddle": Code(plain_norms=True),  # efficiencies of `generic`, too
     "megatron-lm": replace(_CORE, sends_once=False, reduces_apart=True),
     "amp": _AMP,
     # A layer's update in the profiles of eth-easl/sailor cf2c8e3 over one pass through memory: 10.0 to 14.6

@@ -19,6 +19,11 @@ from tangram_sim.training.stage.setting import Setting
 
 BUCKET = 5e8  # elements that DeepSpeed reduces at once (runtime/engine.py, `buffered_allreduce_fallback`)
 MASK_BYTES = 1.0  # a dropout mask, per number
+# Bytes of fp32 copies per logit at the peak of a loss: the copy that is overwritten with the gradient, or the
+# softmax's logarithms with their gradient and that of the logits.
+LOSS_FUSED, LOSS_PLAIN = 4.0, 12.0
+# Norms of plain operations keep an fp32 copy of their input and the normalised 16-bit tensor, per number.
+PLAIN_NORM = 4.0
 MASKED_FRACTION = 0.16  # tokens a masked language model predicts (BERT's 15 %, padded)
 
 
@@ -283,14 +288,18 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     # Latent attention also keeps its bottlenecks, before and behind their norms.
     latent = 2 * (attention.query_rank + attention.kv_rank)
     # Inputs of the two norms and of the two column-parallel products, and dropout masks.
-    residual = (hidden * (2 * width + (2 if trained else 1) * read + masks) + latent * width) / shards
+    normed = setting.job.code.plain_norms and not block.usually_drops  # RMSNorm; LayerNorm is one kernel
+    norms = 2 * (width + PLAIN_NORM + width if normed else width)
+    inputs = hidden * (2 if trained else 1) * read / (1.0 if setting.job.code.keeps_gathered else shards)
+    residual = (hidden * (norms + masks) + latent * width) / shards + inputs
     heads = setting.sharding.width(attention.heads)
     projected = heads * (attention.head_dim + attention.value_dim) + kv_heads(setting, attention) * (
         attention.head_dim + attention.value_dim
     )
     output = heads * attention.value_dim * copied if trained else 0.0
     # What the activation function reads, and its result: the input of the down-projection.
-    per_column = (2.0 if part.gated else 1.0) * width + (read if trained else 0.0)
+    kept_columns = (3.0 if normed else 2.0) if part.gated else 1.0  # plain: what the activation returns, too
+    per_column = kept_columns * width + (read if trained else 0.0)
     if isinstance(part, Experts):
         copies = width + (read if trained else 0.0)  # tokens sorted by expert: as combined, as multiplied
         columns = part.active * part.width + part.shared_width
@@ -336,11 +345,12 @@ def held(setting: Setting, atom: Atom) -> Held:
     if isinstance(atom, Head):
         predicted = tokens * (MASKED_FRACTION if setting.model.masked_lm else 1.0)
         logits = setting.sharding.width(predicted * setting.model.vocab)
-        # The loss has logits and their fp32 copy; the product behind it their gradient and the weight's.
+        # The product behind the loss has the logits' gradient and the weight's.
+        loss = width + LOSS_FUSED if job.fused_loss and job.code.fuses_loss else LOSS_PLAIN
         product = logits * width + _gradient_scratch(setting, atom)
         # Under sequence parallelism the head's input is gathered, and so is its gradient.
         gathered = np.where(setting.sequence_shards > 1, 2.0 * predicted * hidden * width, 0.0)
-        peak = np.maximum(logits * (width + 4.0), product) + gathered
+        peak = np.maximum(logits * loss, product) + gathered
         return Held(static, 2 * boundary, transient + peak, np.zeros_like(static))
     kept, scores = _block_activation(setting, atom)
     everything = kept + scores

@@ -238,6 +238,43 @@ def test_logits_are_the_heads_transient():
     assert found == pytest.approx([SEQ * 51200 * 6, SEQ * 51200 * 6 / 4])
 
 
+def test_a_loss_of_plain_operations_keeps_three_copies_of_the_logits():
+    """PyTorch's cross-entropy: the softmax's logarithms, their gradient and that of the logits, in fp32.
+
+    Stacks whose own loss works in place do so unless the job's recipe does not use it.
+    """
+    head = atoms_of(GPT)[-1]
+    for stack, fused, per_logit in (
+        ("deepspeed", True, 12),
+        ("fsdp", True, 6),
+        ("fsdp", False, 12),
+        ("megatron", True, 6),
+    ):
+        job = Job(seq=SEQ, dtype="fp16", stack=stack, fused_loss=fused)
+        assert held(setting(Layout(), job=job), head).transient[0] == SEQ * 51200 * per_logit
+
+
+def test_norms_of_plain_operations_keep_what_they_compute():
+    """LlamaRMSNorm keeps an fp32 copy and the normalised input, twice a block; LlamaMLP what SiLU returns."""
+    llama = load_model("llama2-7b")
+    bytes_of = {
+        stack: held(setting(Layout(), model=llama, job=Job(seq=SEQ, stack=stack, dtype="fp16")), block)
+        for stack in ("deepspeed", "generic")
+        for block in llama.blocks[:1]
+    }
+    more = bytes_of["deepspeed"].activation[0] - SEQ * (2 * (4 + 2) * 4096 + 2 * 11008)
+    kept_scores = {stack: one.transient[0] for stack, one in bytes_of.items()}
+    assert more == pytest.approx(bytes_of["generic"].activation[0]) and min(kept_scores.values()) >= 0
+
+
+def test_dtensor_keeps_inputs_as_gathered():
+    """Under sequence parallelism: four 16-bit bytes a number for the two products, on every rank whole."""
+    split = Layout(tp=4, sequence_parallel=True)
+    jobs = (Job(seq=SEQ, dtype="fp16", stack=stack) for stack in ("fsdp", "generic"))
+    kept, again = (activation(split, job=job) for job in jobs)
+    assert kept - again == pytest.approx(SEQ * HIDDEN * 4 * (1 - 1 / 4))
+
+
 def test_a_stages_bytes_are_the_sum_of_its_layers():
     """Static and per-microbatch bytes add up over any cut; the transient is the worst atom's.
 

@@ -25,6 +25,7 @@ _FAMILIES = (
     ("jax", ("jax", "maxtext", "pax", "alpa", "levanter", "easylm", "t5x")),
     ("internevo", ("internevo", "internlm")),
     ("deepspeed", ("deepspeed",)),
+    ("paddle", ("paddle",)),
     ("ddp", ("apex", "ddp")),
     ("torch", ("torch", "llmboost", "lightning", "accelerate", "transformers", "nanotron", "picotron")),
     (
@@ -47,6 +48,7 @@ SHARDED_OPTIMIZER_SINCE = 2023.0  # Megatron's distributed optimizer
 FULL_RECOMPUTE_HABIT = 0.7  # of fine-tunes under FSDP and DeepSpeed
 FP8_RECIPES_SINCE = 2023.5  # Transformer Engine in NVIDIA's published recipes
 NVFP4_SINCE_ROUND = 5.1  # of MLPerf Training
+COMPILED_LOSS_SINCE = 2025.0  # torchtitan compiles its loss, NeMo AutoModel ships fused ones
 BF16_SINCE = 2022.5  # before, mixed precision meant fp16
 LLAMA2_SINCE = 2023.5
 LLAMA3_SINCE = 2024.3
@@ -221,6 +223,11 @@ def flash_attention(run_by: Software) -> bool:
     Megatron-DeepSpeed does so only on request; everything older than 2023 has none.
     """
     return run_by.family != "megatron-deepspeed" and not run_by.before(FLASH_ATTENTION_SINCE)
+
+
+def fused_loss(run_by: Software) -> bool:
+    """Whether recipes under FSDP compute the loss in place of the logits; other stacks do as their code."""
+    return run_by.family != "fsdp" or not run_by.before(COMPILED_LOSS_SINCE)
 
 
 def launch_blocking(run_by: Software) -> bool:

@@ -17,6 +17,7 @@ _STACKS = {
     "deepspeed": "deepspeed",
     "jax": "jax",
     "internevo": "internevo",
+    "paddle": "paddle",
     "ddp": "pytorch",
     "torch": "pytorch",
 }
