@@ -215,8 +215,8 @@ def test_unstated_recomputation_is_a_mixture_of_what_may_fit():
     assert min(again) <= near.step_s <= max(again) or len(again) < len(near.variants)
 
 
-def test_a_silent_run_hardly_recomputes_where_those_beside_it_need_not():
-    """One row a little over capacity among rows that fit: memory is mistaken, not the sweep's habit."""
+def test_silent_runs_of_a_sweep_recompute_alike():
+    """One row a little over capacity among rows that fit: what it may have done, on average all did."""
     rows = [
         {**ROW, "id": f"r{n}", "recompute": "", "layers": layers}
         for n, layers in enumerate(("8", "12", "48"))
@@ -226,6 +226,9 @@ def test_a_silent_run_hardly_recomputes_where_those_beside_it_need_not():
         sum(weight for run, weight in one.variants if run.recompute == "none") for one in (lone, beside)
     ]
     assert 0 < shares[0] < shares[1] and beside.step_s < lone.step_s
+    alike = [[(run.recompute, weight) for run, weight in one.variants] for one in predict_rows(rows, HWDB)]
+    assert alike[0] == alike[1] == alike[2] and sum(weight for _, weight in alike[0]) == pytest.approx(1.0)
+    assert {run.recompute for run, _ in lone.variants} >= {kind for kind, _ in alike[0]}
 
 
 def test_unstated_zero_rises_before_anything_is_recomputed():
@@ -249,6 +252,37 @@ def test_fine_tunes_under_fsdp_mostly_recompute_fully():
     tuned = predicted(**silent, gbs="8", layers="8", task="lora")
     assert tuned.recompute == "full" and 0.6 < tuned.variants[0][1] < 0.8
     assert predicted(**silent, gbs="8", layers="8").recompute == "none"
+
+
+def test_selective_under_fsdp_is_blocks_as_memory_asks():
+    """fms-fsdp checkpoints a share of whole blocks; Megatron's word is about the core of attention."""
+    assert run(framework="PyTorch FSDP", date="2024-05", tp="1", dp="8", gbs="32").recompute == ""
+    assert run(framework="torchtitan", date="2024-05", recompute="selective-op").recompute == "full"
+    assert run(framework="Megatron-LM").recompute == "selective"
+
+
+def test_losses_under_fsdp_are_compiled_since_2025():
+    assert not run(framework="torchtitan", date="2024-12").job.fused_loss
+    assert run(framework="torchtitan", date="2025-06").job.fused_loss
+    assert run(framework="NeMo", date="2024-05").job.fused_loss
+
+
+def test_a_blank_sequence_is_no_longer_than_the_named_model_s():
+    cells = {"framework": "Megatron-LM", "date": "2026-01", "seq_len": ""}
+    assert run(**cells, model="llama2-7b").job.seq == 4096
+    assert run(**cells, model="anything").job.seq == 8192
+
+
+def test_a_measured_peak_is_of_what_ran_and_of_what_an_allocator_keeps():
+    """Beyond what a run needs an allocator caches, never more than the GPU has."""
+    cells = {"peak_mem_gb": "60", "mbs": "1", "gbs": "1"}
+    found = predicted(**cells, mem_kind="nvidia-smi")
+    assert found.memory_bytes == found.device_bytes + found.cached_bytes > found.device_bytes
+    tensors = predicted(**cells, mem_kind="max_memory_allocated")
+    assert tensors.memory_bytes == tensors.allocated_bytes
+    full = predicted(peak_mem_gb="80", mem_kind="reserved", mbs="16", gbs="16", recompute="none")
+    outside = full.device_bytes - full.reserved_bytes
+    assert full.memory_bytes == full.capacity_bytes - outside < full.reserved_bytes
 
 
 def test_mixtures_on_fsdp2_spread_their_experts_where_nobody_says_how():

@@ -144,4 +144,4 @@ def _recompute(cells: Cells, run_by: defaults.Software, layers: int, pp: int) ->
     if not cells.text("recompute"):
         cells.assume("recompute", "none", f"{run_by.family} checkpoints activations only on request")
         return "none"
-    return workload.recompute(cells, layers, pp).kind
+    return workload.recompute(cells, run_by, layers, pp).kind

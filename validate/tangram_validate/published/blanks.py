@@ -91,11 +91,12 @@ def named_model(cells: Cells) -> Model | None:
     return Model(model.name, model.family, model.hidden, model.vocab, blocks, tied=model.tied)
 
 
-def sequence(cells: Cells, run_by: defaults.Software, named: Model | None) -> int:
-    """Tokens of a sequence, as stated or usual."""
+def sequence(cells: Cells, run_by: defaults.Software) -> int:
+    """Tokens of a sequence, as stated, or usual and no more than the model of that name was made for."""
     stated = cells.count("seq_len")
     if stated is None:
-        stated = defaults.sequence(run_by, named.max_seq if named else 0)
+        named = shipped_name(cells.text("model"))
+        stated = defaults.sequence(run_by, load_model(named).max_seq if named else 0)
         cells.assume("seq_len", stated, "usual of that time")
     return stated
 

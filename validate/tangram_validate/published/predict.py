@@ -25,11 +25,14 @@ from tangram_sim.training.step.lowered import LoweredStep, Lowering
 from tangram_validate.published.habits import masks_sent, with_masks
 from tangram_validate.published.parts import StepParts, parts_of
 from tangram_validate.published.reading import MEMORY_KINDS, Run, read_run
-from tangram_validate.published.silent import Variant, variants
+from tangram_validate.published.silent import Variant, habits, variants
 from tangram_validate.published.table import Problem
 
 Answer = TypeVar("Answer")
 
+# What an allocator that is not short of memory keeps beyond what a run needs: as BLOOM's and Sailor's peaks
+# show beyond their tensors (hwdb/efficiency/memory.csv). It is given back before a run fails.
+CACHED = 4.7e9
 MOST_PASSES = 4_000_000  # of one step that are still played: ten times the largest run published
 
 
@@ -43,6 +46,7 @@ class Prediction:
     reserved_bytes: float  # what the allocator holds for them
     device_bytes: float  # and what driver, libraries and communication hold beside it
     capacity_bytes: float
+    cached_bytes: float  # a figure of allocator or driver is likely to be higher by, of memory that is free
     fits: bool  # in one of the ways at least that the run may have been laid out
     recompute: str  # as stated, or the likeliest kind
     measured: bool  # times rest on measurements of this GPU kind or chip, not on its family
@@ -58,8 +62,10 @@ class Prediction:
 
     @property
     def memory_bytes(self) -> float:
-        """The predicted peak of the kind that the row measured."""
-        peaks = (self.allocated_bytes, self.reserved_bytes, self.device_bytes)
+        """The predicted peak of the kind that the row measured; what ran stayed within what the GPU has."""
+        outside = self.device_bytes - self.reserved_bytes
+        device = max(min(self.device_bytes + self.cached_bytes, self.capacity_bytes), outside)
+        peaks = (self.allocated_bytes, device - outside, device)
         return peaks[MEMORY_KINDS.index(self.run.measured.memory)]
 
     @property
@@ -77,8 +83,7 @@ class Prediction:
 def predict_rows(rows: Sequence[Mapping[str, str]], hwdb: Hwdb) -> list[Prediction | Problem]:
     """A prediction, or a problem with its reason, for every row; order kept.
 
-    Where the other rows of a sweep fit without recomputation, a row that does not state its own most
-    probably does without, too.
+    Rows of a sweep that do not state what they recompute all did alike.
     """
     predictor = Predictor(hwdb)
     found = [predictor.predict_row(row, number) for number, row in enumerate(rows, 1)]
@@ -123,7 +128,7 @@ class Predictor:
             return Problem(run.id, run.source_id, str(error))
 
     def beside_each_other(self, found: Sequence[Prediction | Problem]) -> list[Prediction | Problem]:
-        """The results, silent runs predicted again with what other runs of their sweep need to recompute."""
+        """The results, silent runs predicted again by what runs of their sweep may have recomputed."""
         sweeps: dict[tuple[str, ...], list[Prediction]] = {}
         for one in found:
             if isinstance(one, Prediction) and not one.run.recompute:
@@ -132,11 +137,9 @@ class Predictor:
                 sweeps.setdefault(key, []).append(one)
         again: dict[int, Prediction | Problem] = {}
         for sweep in sweeps.values():
-            plain = [len(one.variants) == 1 for one in sweep]
-            for one, alone in zip(sweep, plain, strict=True):
-                beside = (sum(plain) - alone) / max(len(sweep) - 1, 1)
-                if not alone and beside > 0:
-                    again[id(one)] = self.predict(replace(one.run, beside=beside))
+            if len({tuple((run.recompute, run.full_layers) for run, _ in one.variants) for one in sweep}) > 1:
+                alike = habits([one.variants for one in sweep])
+                again |= {id(one): self.predict(replace(one.run, habits=alike)) for one in sweep}
         return [again.get(id(one), one) for one in found]
 
     def step_s(self, run: Run) -> float:
@@ -160,7 +163,8 @@ class Predictor:
             reserved_bytes=step.reserved_bytes(fullest),
             device_bytes=step.peak_bytes(fullest),
             capacity_bytes=step.capacity_bytes(fullest),
-            fits=any(one.step.fits() for one in found),
+            cached_bytes=max(CACHED - step.prices[fullest][0].workspace_bytes, 0.0),
+            fits=any(one.step.fits() for one in found) or self._fits_recomputed(run, lowering),
             recompute=likeliest.name,
             measured=doubt.residual.gpu_measured,
             parts=parts_of(step, lowering, float(np.exp(logs[0]))),
@@ -173,6 +177,10 @@ class Predictor:
             spread=spread,
             variants=tuple((one.run, one.weight) for one in found),
         )
+
+    def _fits_recomputed(self, run: Run, lowering: Lowering) -> bool:
+        """Whether a run that does not say what it recomputes fits if that is everything."""
+        return not run.recompute and self._stated(replace(run, recompute="full"), lowering).fits()
 
     def _lowering(self, run: Run) -> Lowering:
         """The lowering of a run's cluster, model and job; nothing it prices depends on the global batch."""

@@ -33,6 +33,16 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class Habit:
+    """What runs of one sweep may recompute: a launch script says it once for all of them."""
+
+    recompute: str
+    rest: str  # what other layers recompute
+    share: float  # of a stage's layers, under recompute "full"
+    weight: float  # how likely
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One row, ready to be predicted."""
 
@@ -56,7 +66,7 @@ class Run:
     rest: str = "none"  # what the layers beside `full_layers` recompute
     highest_zero: int = 0  # the stage that unstated ZeRO may rise to before anything is recomputed
     habit_full: float = 0.0  # share of such runs that recompute fully whether they must or not
-    beside: float = 0.0  # share of the runs around a silent one that need no recomputation
+    habits: tuple["Habit", ...] = ()  # what the sweep of a silent run may have recomputed, where known
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -77,7 +87,7 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
     run_by = defaults.software(cells.text("framework"), cells.text("date"))
     gpu = blanks.gpu_of(cells, hwdb)
     named = blanks.named_model(cells)
-    seq = blanks.sequence(cells, run_by, named)
+    seq = blanks.sequence(cells, run_by)
     model = named or workload.model(cells, run_by, cells.count("tp") or 1, seq)
     stated = blanks.degrees(cells, run_by, gpu, model, seq)
     gpus, tp, pp, dp, cp, gbs = stated.gpus, stated.tp, stated.pp, stated.dp, stated.cp, stated.gbs
@@ -93,7 +103,7 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> Run:
         stack=stack_of(run_by),
         shard_ranks=workload.shard_ranks(cells, cluster, tp),
     )
-    recompute, full_layers = workload.recompute(cells, model.layers, pp)
+    recompute, full_layers = workload.recompute(cells, run_by, model.layers, pp)
     zero_stage = workload.zero_stage(cells, run_by, pp)
     layout = Uniform(
         tp=tp,

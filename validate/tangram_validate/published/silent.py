@@ -3,7 +3,8 @@
 People recompute no more than memory makes them, and predicted memory is uncertain. So a silent run is a
 mixture: of those who recompute nothing (whose run then did fit, whatever we predict), of those who take the
 lightest kind that fits, and of habits that do not ask memory at all. Unstated ZeRO rises before anything is
-recomputed.
+recomputed. Runs of one sweep recompute alike, whatever each would need: what all of them may have done, on
+average, is what each did.
 """
 
 import math
@@ -11,12 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tangram_sim.training.step.lowered import LoweredStep
-from tangram_validate.published.reading import Run
+from tangram_validate.published.reading import Habit, Run
 
 SIGMA = 0.10  # log standard deviation of a predicted peak of software never measured (docs/models/memory.md)
-# Shares of users who recompute nothing, against those who adapt to memory: with nothing else to go by, and
-# where all runs beside this one, of the same model on the same GPU, need no recomputation.
-PLAIN, PLAIN_BESIDE = 0.5, 0.9
+PLAIN = 0.5  # share of users who recompute nothing, against those who adapt to memory
 SURE = 0.02  # variants less likely than this are left out
 TAIL = (-0.67, 0.67)  # quartiles of the normal distribution: where the rest of a ladder is looked up
 
@@ -38,9 +37,24 @@ def over(step: LoweredStep) -> float:
     )
 
 
-def plain_share(beside: float) -> float:
-    """Probability that a silent run recomputes nothing; `beside`: share of its sweep that fits without."""
-    return PLAIN + (PLAIN_BESIDE - PLAIN) * beside
+def habits(runs: Sequence[Sequence[tuple[Run, float]]]) -> tuple[Habit, ...]:
+    """What the runs of a sweep may have recomputed, from each one's variants with their weights."""
+    weights: dict[tuple[str, str], float] = {}
+    shares: dict[tuple[str, str], float] = {}
+    for run, weight in (one for variants in runs for one in variants):
+        kind = run.recompute, run.rest if run.full_layers else "none"
+        layers = min(run.full_layers / _per_stage(run), 1.0) if run.full_layers else 1.0
+        weights[kind] = weights.get(kind, 0.0) + weight
+        shares[kind] = shares.get(kind, 0.0) + weight * layers
+    return tuple(
+        Habit(*kind, shares[kind] / weight, weight / len(runs))
+        for kind, weight in weights.items()
+        if weight >= SURE * len(runs)
+    )
+
+
+def _per_stage(run: Run) -> int:
+    return -(-run.model.layers // run.layout.pp)
 
 
 def variants(run: Run, lower: Callable[[Run], LoweredStep], unfused: bool) -> list[Variant]:
@@ -49,12 +63,14 @@ def variants(run: Run, lower: Callable[[Run], LoweredStep], unfused: bool) -> li
     `lower` gives the step of a run that states it; `unfused`: attention keeps scores that recomputing drops.
     """
     run = _with_enough_zero(run, lower)
+    if run.habits:
+        found = [replace(_habitual(run, lower, one), weight=one.weight) for one in run.habits]
+        return _merged(found)
     plain = _stated(run, lower, "none")
     fits = _normal(-over(plain.step) / SIGMA)
     if fits > 1 - SURE and not run.habit_full:
         return [plain]
-    share = plain_share(run.beside)
-    kept = fits / (share * fits + 1 - share)
+    kept = fits / (PLAIN * fits + 1 - PLAIN)
     found = [replace(plain, weight=kept)]
     if kept < 1 - SURE:
         found += [
@@ -66,6 +82,14 @@ def variants(run: Run, lower: Callable[[Run], LoweredStep], unfused: bool) -> li
         found = [replace(one, weight=one.weight * (1 - run.habit_full)) for one in found]
         found.append(replace(full, weight=run.habit_full))
     return _merged(found)
+
+
+def _habitual(run: Run, lower: Callable[[Run], LoweredStep], habit: Habit) -> Variant:
+    layers = _per_stage(run)
+    some = max(round(habit.share * layers), 1)
+    if habit.recompute != "full" or some == layers:
+        return _stated(run, lower, habit.recompute)
+    return _stated(run, lower, "full", some, habit.rest)
 
 
 def _with_enough_zero(run: Run, lower: Callable[[Run], LoweredStep]) -> Run:
@@ -97,7 +121,7 @@ def _ladder(run: Run, lower: Callable[[Run], LoweredStep], unfused: bool, slack:
                 found.append(selective)
                 continue
             rest = "selective"
-        low, high = 1, -(-run.model.layers // run.layout.pp)
+        low, high = 1, _per_stage(run)
         while low < high:  # every stage recomputes as many layers; the most is taken last, fits or not
             middle = (low + high) // 2
             if over(_stated(run, lower, "full", middle, rest).step) + error <= 0:

@@ -153,6 +153,7 @@ def job(cells: Cells, run_by: defaults.Software, cluster: Cluster, gbs: int, seq
         schedule,
         gradient_bytes=0.0 if recipe in ("fp32", "tf32") else defaults.gradient_bytes(run_by),
         flash_attention=defaults.flash_attention(run_by),
+        fused_loss=defaults.fused_loss(run_by),
         dropout=defaults.dropout(run_by),
         launch_blocking=launch_blocking(cells, run_by),
         cuda_graphs=cuda_graphs(cells, gpu),
@@ -190,9 +191,16 @@ def cuda_graphs(cells: Cells, gpu: Gpu) -> bool:
     return False
 
 
-def recompute(cells: Cells, layers: int, pp: int) -> Recompute:
-    """Recomputation as stated; the kind "" where nothing is."""
+def recompute(cells: Cells, run_by: defaults.Software, layers: int, pp: int) -> Recompute:
+    """Recomputation as stated; the kind "" where nothing is.
+
+    Under FSDP a bare "selective" is a share of whole blocks (foundation-model-stack/fms-fsdp,
+    `selective_checkpointing`), as many as memory asks for; Megatron's is the core of attention.
+    """
     text = cells.text("recompute")
+    if run_by.family == "fsdp" and text.strip().lower() == "selective":
+        cells.assume("recompute", "a mixture", "blocks as far as memory asks for it")
+        return Recompute("")
     if not text:
         cells.assume("recompute", "a mixture", "none, selective or full as far as memory asks for it")
         return Recompute("")
