@@ -30,7 +30,7 @@ class About:
     left out and has no default. `reads`: makes a value of what people write; raises ValueError.
     `positional`: the place holder of an argument of the command line, which has no option. `spelled`: its
     option, where that is not the field's name. `label`: its name on the page, where that is shorter
-    than its help.
+    than its help. `implies`: values of other fields, by name, once this one is written, its default or not.
     """
 
     help: str
@@ -51,6 +51,7 @@ class About:
     positional: str = ""
     spelled: str = ""
     on_page: bool = True
+    implies: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.anywhere import launchable
 from benchmarks.anywhere.laws import verdicts
 from benchmarks.anywhere.markets import LAWS, told
 from benchmarks.anywhere.narrower import ALLOWED, as_json, comparisons, table
@@ -58,7 +59,12 @@ def main(given: Sequence[str]) -> None:
         "--questions", type=int, default=4, metavar="N", help="narrower ones beside each open one (4)"
     )
     parser.add_argument(
-        "--answers", default="free,megatron", help="with --narrower: free, or frameworks (free,megatron)"
+        "--answers",
+        default="free,megatron",
+        help="with --narrower and --launchable: free, or frameworks (free,megatron)",
+    )
+    parser.add_argument(
+        "--launchable", action="store_true", help="ask mixed clusters for free and for launchable plans"
     )
     parser.add_argument("--usual", action="store_true", help="with --laws: worlds as people write them")
     parser.add_argument("--show", action="store_true", help="describe the worlds, plan nothing")
@@ -69,6 +75,9 @@ def main(given: Sequence[str]) -> None:
         sys.exit(_markets(range(asked.first, asked.first + asked.seeds), hwdb))
     if asked.narrower:
         _narrower(asked, hwdb)
+        return
+    if asked.launchable:
+        _launchable(asked, hwdb)
         return
     if asked.laws:
         made = usual if asked.usual else partial(world, size=TINY)
@@ -129,6 +138,20 @@ def _narrower(asked: argparse.Namespace, hwdb: Hwdb) -> None:
         if asked.json:
             asked.json.write_text(json.dumps([as_json(each) for each in found], indent=1) + "\n")
     sys.stdout.write("\n" + "\n".join(table(found)) + "\n")
+
+
+def _launchable(asked: argparse.Namespace, hwdb: Hwdb) -> None:
+    """Print steps and CPU seconds of every answer as it is found, and the tables of all."""
+    found = []
+    frameworks = [name for name in asked.answers.split(",") if name != launchable.FREE]
+    for one in launchable.answers(range(asked.first, asked.first + asked.seeds), frameworks, hwdb):
+        found.append(one)
+        step = f"{one.step_s:9.5g} s" if one.step_s else "    no plan"
+        sys.stdout.write(f"{one.seed:5} {one.answer:10} {step} {one.cpu_s:7.2f} CPU-s  {one.words}\n")
+        sys.stdout.flush()
+        if asked.json:
+            asked.json.write_text(json.dumps([launchable.as_json(each) for each in found], indent=1) + "\n")
+    sys.stdout.write("\n" + "\n".join(launchable.table(found)) + "\n")
 
 
 def _laws(worlds: Sequence[World], hwdb: Hwdb) -> None:

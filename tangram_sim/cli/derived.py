@@ -35,6 +35,12 @@ class Keeping:
     )
 
 
+class _Untyped(str):
+    """A default, told from the same word that was typed."""
+
+    __slots__ = ()
+
+
 def derived(command: Command) -> Command:
     """Decorate a verb: parameters that are dataclasses of described fields are replaced by options.
 
@@ -57,7 +63,9 @@ def derived(command: Command) -> Command:
     @functools.wraps(command)
     def run(**options: Any) -> None:
         for name, kind in groups.items():
-            values = {leaf.name: _value(leaf, options.pop(leaf.name)) for leaf in leaves(kind)}
+            stated = {leaf.name: options.pop(leaf.name) for leaf in leaves(kind)}
+            values = {leaf.name: _value(leaf, stated[leaf.name]) for leaf in leaves(kind)}
+            values |= _implied(kind, stated)
             typed = {each.name: options.pop(each.name) for each in _typed(kind)}
             options[name] = built(kind, values) if values else kind(**typed)
         keeping = options.pop("keeping", Keeping())
@@ -78,6 +86,14 @@ def derived(command: Command) -> Command:
         run.__doc__ = (question.__doc__ or "").split("\n\nFields:")[0]
     run.__dict__["leaves"] = {leaf.name: leaf for leaf in found}
     return run
+
+
+def _implied(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """What options that were typed mean for others that have their defaults."""
+    typed = [leaf for leaf in leaves(kind) if not isinstance(given[leaf.name], _Untyped)]
+    defaults = {leaf.name: leaf.default for leaf in leaves(kind)}
+    implied = {name: value for leaf in typed for name, value in leaf.about.implies.items()}
+    return {name: value for name, value in implied.items() if given[name] == defaults[name]}
 
 
 def _parameters(given: inspect.Parameter) -> list[inspect.Parameter]:
@@ -112,6 +128,7 @@ def _parameter(leaf: Leaf) -> inspect.Parameter:
         kind, default = list[get_args(kind)[0]], default or None  # type: ignore[misc]
         kind = kind if leaf.required else kind | None
     said = leaf.about
+    default = _Untyped(default) if said.implies else default
     words = as_options(sentence(said)) + (f"  [default: {said.unset}]" if said.unset else "")
     settings: dict[str, Any] = {"help": words, "show_default": not said.unset}
     if said.reads is not None:
@@ -143,7 +160,7 @@ def _number(kind: Any) -> bool:
 
 def _read(leaf: Leaf, text: Any) -> Any:
     """The value of what was typed; a default, which typer hands over as it is, unchanged."""
-    if not isinstance(text, str):
+    if not isinstance(text, str) or isinstance(text, _Untyped):
         return text
     try:
         assert leaf.about.reads is not None
@@ -154,6 +171,8 @@ def _read(leaf: Leaf, text: Any) -> Any:
 
 def _value(leaf: Leaf, given: Any) -> Any:
     """What typer found as the field's value: lists are tuples."""
+    if isinstance(given, _Untyped):
+        return leaf.default
     if get_origin(leaf.type) is tuple:
         return tuple(given or ())
     return given

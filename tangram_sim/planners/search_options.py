@@ -125,6 +125,14 @@ class SearchOptions:
         group=SOFTWARE,
         basic=True,
     )
+    interleave: bool = option(
+        True,
+        "Whether a plan for a framework under 1f1b may have several chunks in a stage; --schedule, typed, is "
+        "kept.",
+        spelled="--interleave/--one-chunk",
+        group=SEARCH,
+        on_page=False,
+    )
     lasting: bool = False  # also score stages on whole islands that are slower: they lose least with a node
     beside: bool = True  # also look for the nearest plan that a framework can launch
     simple_within: float | None = option(

@@ -39,6 +39,7 @@ _JOB = part(
     schedule={
         "help": "1f1b, gpipe, zb-h1, interleaved, zb-v, dualpipe-v or an added one; auto: the first five.",
         "suggested": lambda: (*schedules(), "auto"),
+        "implies": {"interleave": False},
     },
 )
 _TOLERANCE: dict[str, Any] = {"least": 0, "unset": "chosen by the search", "group": SEARCH, "on_page": False}
@@ -145,7 +146,16 @@ class PlanQuestion(Question):
         Question.__post_init__(self)
         if self.planner != "tangram":
             own = [leaf.name for leaf in self.stated if leaf.name not in _OF_ALL]
-            known = ("model", "cluster", "global_batch", "seq", "dtype", "optimizer", "schedule")
+            known = (
+                "model",
+                "cluster",
+                "global_batch",
+                "seq",
+                "dtype",
+                "optimizer",
+                "schedule",
+                "interleave",
+            )
             self._refuse(f"`planner={self.planner}`", "plan with tangram", set(own) - set(known))
         if sum(bool(given) for given in (self.slow, self.without, self.losses is not None)) > 1:
             raise BadInputError(

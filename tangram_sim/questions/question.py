@@ -123,6 +123,8 @@ def question_of(said: Mapping[str, Any], where: str = "question") -> Question:
         if name not in known:
             raise unknown_name(f"field of {verb} in {where}", str(key), known)
         values[name] = _value(known[name], value, where)
+    for name in [name for name in values if name in known]:
+        values = {**known[name].about.implies, **values}
     missing = [leaf.name for leaf in known.values() if leaf.required and leaf.name not in values]
     if missing:
         raise BadInputError(f"{where}: {verb} needs {', '.join(missing)}")

@@ -152,9 +152,12 @@ def plan(
     own = hwdb.read_into(reads)
     free, lowering = forecast(found.ranked[0].plan, own), Lowering.of(found.ranked[0].plan, hwdb)
     shown = found.ranked[1 : max(wishes.top, 1)]
-    others = [forecast(scored.plan, hwdb, lowering=lowering) for scored in shown]
+    others = [
+        forecast(one.plan, hwdb, lowering=lowering if one.plan.job == free.plan.job else None)
+        for one in shown
+    ]
     asked = replace(wishes, beside=wishes.beside and not timed.over())
-    if progress:
+    if progress and not wishes.frameworks:
         progress(0, 0, "plans that a framework can launch")
     choice = choose(free, model, cluster, job, hwdb.filled_to(1.0 - margin), asked, timed)
     # Told first: the search was cut short, or what it was to be held against was not looked at.

@@ -13,15 +13,25 @@ from tangram_sim.planners.tangram.composition.play_kernels import play, play_ahe
 
 
 @njit(cache=True)
+def uneven(start: int, stop: int, atoms: int, chunks: int) -> float:
+    """Blocks of the largest chunk over those of the mean one, of a stage that holds these atoms."""
+    blocks = min(stop, atoms - 1) - max(start, 1)
+    return 1.0 if chunks == 1 or blocks < 1 else -(-blocks // chunks) * chunks / blocks
+
+
+@njit(cache=True)
 def cover(
     limit_s: float,
     passes: int,
     depth: int,
     eager: bool,
+    chunks: int,
+    ordered: bool,
     slots: IntArray,
     sums: Floats,
     fixed: Floats,
     hops: Floats,
+    beside: Floats,
     tied: Floats,
     back: int,
     held: Floats,
@@ -32,7 +42,9 @@ def cover(
     """The row in which stages cover all atoms with a microbatch every `limit_s` seconds, the least latency.
 
     -1 where none do. The last stage stands on the group `back`, or on any where that is -1; `tied` [G, G]
-    counts as latency between the first and the last stage.
+    counts as latency between the first and the last stage. `ordered`: groups follow each other as they are
+    numbered. Of several `chunks` a stage has a block in each, the stages are `depth`, no fewer, and a chunk
+    keeps what the largest does; the first microbatch passes one chunk of a stage before it goes on.
 
     A row is how many stages each group holds, in mixed radix `slots` + 1, and the group of the first of these
     stages; it is reached from the last stage backwards. `sums` [5, G, A + 1] of the atoms in front of each
@@ -40,10 +52,12 @@ def cover(
     microbatch, bytes of state. `fixed` [6, G]: usable bytes, bytes beside what is kept (of blocks, with the
     embedding, with the head), seconds of a microbatch and after the last pass whatever the stage holds.
     `hops` [G, G] seconds to hand a microbatch on, `held` microbatches in flight with so many stages behind.
+    `beside` [2, G]: stages that a node holds, and seconds from one to the next of them; they fill nodes from
+    the last stage backwards.
 
-    Under 1F1B stages i to j, t seconds of a microbatch each and h to hand one on, take at least
-    `(sum t + 2 sum h) / (j - i + 1)` a microbatch: the first hands one on only when the next has finished
-    one. So the most by which stages from i on exceed the limit is
+    Under 1F1B with one chunk (not `eager`) stages i to j, t seconds of a microbatch each and h to hand one
+    on, take at least `(sum t + 2 sum h) / (j - i + 1)` a microbatch: the first hands one on only when the
+    next has finished one. So the most by which stages from i on exceed the limit is
     `D_i = t_i - limit + max(0, 2 h_i + D_{i+1})`, and it may not be above zero.
 
     Filled, [rows, A + 1] by row and first atom covered: `excess` the least D, inf where there is no chain;
@@ -52,7 +66,7 @@ def cover(
     groups, atoms = slots.shape[0], sums.shape[2] - 1
     rows = excess.shape[0]
     excess[:] = np.inf
-    most_hop_s = 0.0 if eager else 2.0 * hops.max()
+    most_hop_s = 0.0 if eager else 2.0 * max(hops.max(), beside[1].max())
     states = rows // groups
     best, best_s = -1, np.inf
     for state in range(states):
@@ -62,7 +76,7 @@ def cover(
             rest //= slots[group] + 1
         for last in range(groups if state else 1):
             row = state * groups + last
-            if excess[row, 0] < np.inf:
+            if excess[row, 0] < np.inf and (chunks == 1 or behind == depth):
                 whole_s = latency[row, 0] + (tied[last, back] if back >= 0 and behind > 1 else 0.0)
                 if whole_s < best_s:
                     best, best_s = row, whole_s
@@ -82,30 +96,45 @@ def cover(
                     stride *= radix
                     if count == slots[group] or (behind == 0 and back not in (-1, group)):
                         continue
+                    if ordered and behind > 0 and group > last:
+                        continue
                     hop_s, carried_s, so_far_s = 0.0, 0.0, 0.0
                     if behind > 0:
                         hop_s, so_far_s = hops[group, last], latency[row, end]
+                        if group == last and count % int(beside[0, group]) > 0:
+                            hop_s = beside[1, group]
+                        if chunks > 1 and chunks * hop_s > limit_s:
+                            continue
                         if not eager and behind + 1 < passes:
                             carried_s = max(0.0, 2.0 * hop_s + excess[row, end])
+                    floor, ceiling = 0, end  # of the first atom: every chunk, in front, too, has a block
+                    if chunks > 1:
+                        ceiling = min(end, atoms - 1) - chunks
+                        floor = 1 + (depth - behind - 1) * chunks if behind + 1 < depth else 0
+                        if ceiling < 1:
+                            continue
                     begin = end
-                    beside = max(fixed[1, group], fixed[3, group]) if end == atoms else fixed[1, group]
-                    while begin > 0:
+                    fullest = max(fixed[1, group], fixed[3, group]) if end == atoms else fixed[1, group]
+                    while begin > floor:
                         before = begin - 1
                         if before == 0:
-                            beside = max(beside, fixed[2, group])
+                            fullest = max(fullest, fixed[2, group])
                         own_s = fixed[4, group] + sums[0, group, end] - sums[0, group, before]
                         tail_s = fixed[5, group] + sums[2, group, end] - sums[2, group, before]
                         kept = held[behind] * (sums[3, group, end] - sums[3, group, before])
+                        kept *= uneven(before, end, atoms, chunks)
                         state_bytes = sums[4, group, end] - sums[4, group, before]
                         over = own_s + tail_s / passes + carried_s > limit_s
-                        if over or kept + beside + state_bytes > fixed[0, group]:
+                        if over or kept + fullest + state_bytes > fixed[0, group]:
                             break
                         begin = before
-                    while begin < end:  # as many as there is room for, and fewer while that leaves slack
+                    while (
+                        begin < end and begin <= ceiling
+                    ):  # as many as there is room for, and fewer while that leaves slack
                         own_s = fixed[4, group] + sums[0, group, end] - sums[0, group, begin]
                         tail_s = fixed[5, group] + sums[2, group, end] - sums[2, group, begin]
                         over_s = max(own_s + tail_s / passes + carried_s - limit_s, -most_hop_s)
-                        total_s = so_far_s + own_s + 2.0 * hop_s
+                        total_s = so_far_s + own_s / chunks + 2.0 * hop_s
                         known_s = excess[other, begin]
                         if over_s < known_s or (over_s == known_s and total_s < latency[other, begin]):
                             excess[other, begin] = over_s
@@ -119,12 +148,56 @@ def cover(
 
 
 @njit(cache=True)
+def play_interleaved(
+    times: Floats, blocks: IntArray, hop_s: Floats, wrap_s: float, passes: int, chunks: int
+) -> float:
+    """Seconds of a step of interleaved 1F1B (`training.schedules.interleaved`).
+
+    `times` [S, 4] are seconds of forward and backward of a whole stage and after the last pass, `blocks` [S]
+    of each, in as equal chunks as can be, the larger ones in front; `wrap_s` takes the transfer from the last
+    stage to the first.
+    """
+    stages, total = len(times), passes * chunks
+    arrived = np.full((2, stages, total), np.inf)
+    arrived[0, 0, ::chunks] = 0.0
+    sent, clock, done = np.zeros((2, stages)), np.zeros(stages), np.zeros((2, stages), np.int64)
+    left = 2 * total * stages
+    while left > 0:
+        for stage in range(stages):
+            held = 2 * (stages - 1 - stage) + (chunks - 1) * stages + 1
+            while done[1, stage] < total:
+                way = 1 if done[0, stage] == total or done[0, stage] - done[1, stage] >= held else 0
+                number = done[way, stage]
+                place = number % (stages * chunks)
+                chunk = place // stages if way == 0 else chunks - 1 - place // stages
+                key = (number // (stages * chunks) * stages + place % stages) * chunks + chunk
+                if arrived[way, stage, key] == np.inf:
+                    break
+                share = (blocks[stage] // chunks + (chunk < blocks[stage] % chunks)) / blocks[stage]
+                clock[stage] = max(clock[stage], arrived[way, stage, key]) + times[stage, way] * share
+                done[way, stage] += 1
+                left -= 1
+                if way == 0 and stage == stages - 1 and chunk == chunks - 1:
+                    arrived[1, stage, key] = clock[stage]
+                elif way == 0 or stage > 0 or chunk > 0:
+                    step = 1 - 2 * way
+                    target = (stage + step) % stages
+                    around = target != stage + step
+                    sent[way, stage] = max(sent[way, stage], clock[stage])
+                    sent[way, stage] += wrap_s if around else hop_s[stage - way]
+                    arrived[way, target, key + step * around] = sent[way, stage]
+    return float((clock + times[:, 2]).max())
+
+
+@njit(cache=True)
 def step_of(
     passes: int,
     eager: bool,
+    chunks: int,
     sums: Floats,
     fixed: Floats,
     hops: Floats,
+    beside: Floats,
     tied: Floats,
     held: Floats,
     groups: IntArray,
@@ -137,27 +210,41 @@ def step_of(
     """
     stages, atoms = len(groups), sums.shape[2] - 1
     times, hop_s = np.zeros((stages, 4)), np.zeros(stages)
+    used = np.zeros(hops.shape[0], np.int64)
     for behind in range(stages):
         stage = stages - 1 - behind
         group, start, stop = groups[stage], bounds[stage], bounds[stage + 1]
-        if start >= stop:
+        if start >= stop or (chunks > 1 and min(stop, atoms - 1) - max(start, 1) < chunks):
             return np.inf
-        beside = fixed[1, group]
+        fullest = fixed[1, group]
         if start == 0:
-            beside = max(beside, fixed[2, group])
+            fullest = max(fullest, fixed[2, group])
         if stop == atoms:
-            beside = max(beside, fixed[3, group])
+            fullest = max(fullest, fixed[3, group])
         kept = held[behind] * (sums[3, group, stop] - sums[3, group, start])
+        kept *= uneven(start, stop, atoms, chunks)
         state = sums[4, group, stop] - sums[4, group, start]
-        if kept + beside + state > fixed[0, group]:  # summed as in `cover`, to the last digit
+        if kept + fullest + state > fixed[0, group]:  # summed as in `cover`, to the last digit
             return np.inf
         own_s = fixed[4, group] + sums[0, group, stop] - sums[0, group, start]
         forward_s = sums[1, group, stop] - sums[1, group, start]
         tail_s = fixed[5, group] + sums[2, group, stop] - sums[2, group, start]
-        hop_s[stage] = hops[group, groups[stage + 1]] if behind else 0.0
+        if behind > 0:
+            near = group == groups[stage + 1] and used[group] % int(beside[0, group]) > 0
+            hop_s[stage] = beside[1, group] if near else hops[group, groups[stage + 1]]
+        used[group] += 1
         times[stage, 0] = forward_s
         times[stage, 1] = own_s - forward_s
         times[stage, 2] = tail_s
+    if chunks > 1:
+        wrap_s = hops[groups[stages - 1], groups[0]]
+        blocks = np.minimum(bounds[1:], atoms - 1) - np.maximum(bounds[:-1], 1)
+        rounds = min(passes // stages, 4)  # what one more takes goes on
+        longest = play_interleaved(times, blocks, hop_s, wrap_s, rounds * stages, chunks)
+        if rounds < passes // stages:
+            shorter = play_interleaved(times, blocks, hop_s, wrap_s, (rounds - 1) * stages, chunks)
+            longest += (passes // stages - rounds) * (longest - shorter)
+        return float(longest + tied[groups[0], groups[stages - 1]])
     if eager:
         ended, longest = play(times, hop_s, passes, eager)
     else:
@@ -172,9 +259,12 @@ def step_of(
 def improve(
     passes: int,
     eager: bool,
+    chunks: int,
+    ordered: bool,
     sums: Floats,
     fixed: Floats,
     hops: Floats,
+    beside: Floats,
     tied: Floats,
     held: Floats,
     groups: IntArray,
@@ -185,10 +275,10 @@ def improve(
     """Change a chain in place while that makes its step shorter; the seconds of the step then.
 
     An atom goes from one stage to another at most `reach` stages away, those between keep as many; or two
-    stages change places with all they hold. At most so many `rounds` over all of these.
+    stages change places with all they hold, unless groups are `ordered`. At most so many `rounds` over all.
     """
     stages = len(groups)
-    best_s = step_of(passes, eager, sums, fixed, hops, tied, held, groups, bounds)
+    best_s = step_of(passes, eager, chunks, sums, fixed, hops, beside, tied, held, groups, bounds)
     for _ in range(rounds):
         before_s = best_s
         for first in range(1, stages):
@@ -196,19 +286,23 @@ def improve(
                 for move in (1, -1):
                     while True:
                         bounds[first : last + 1] += move
-                        moved_s = step_of(passes, eager, sums, fixed, hops, tied, held, groups, bounds)
+                        moved_s = step_of(
+                            passes, eager, chunks, sums, fixed, hops, beside, tied, held, groups, bounds
+                        )
                         if moved_s >= best_s * (1.0 - 1e-9):
                             bounds[first : last + 1] -= move
                             break
                         best_s = moved_s
-        for one in range(stages - 1):
+        for one in range(0 if ordered else stages - 1):
             for other in range(one + 1, stages):
                 if groups[one] == groups[other]:
                     continue
                 less = (bounds[other + 1] - bounds[other]) - (bounds[one + 1] - bounds[one])
                 groups[one], groups[other] = groups[other], groups[one]
                 bounds[one + 1 : other + 1] += less
-                moved_s = step_of(passes, eager, sums, fixed, hops, tied, held, groups, bounds)
+                moved_s = step_of(
+                    passes, eager, chunks, sums, fixed, hops, beside, tied, held, groups, bounds
+                )
                 if moved_s < best_s * (1.0 - 1e-9):
                     best_s = moved_s
                 else:

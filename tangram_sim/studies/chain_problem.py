@@ -35,9 +35,15 @@ class Chain:
     groups: tuple[int, ...]
     cuts: tuple[tuple[int, int], ...]
 
-    def blocks(self, layers: int) -> tuple[int, ...]:
-        """Transformer blocks of every stage, of a model of so many layers."""
-        return tuple(min(stop, layers + 1) - max(start, 1) for start, stop in self.cuts)
+    def blocks(self, layers: int, chunks: int = 1) -> tuple[int, ...]:
+        """Transformer blocks of every stage, of a model of so many layers; of all first chunks, then on.
+
+        Chunks of a stage differ by one block at most, the one with the head has no more than others.
+        """
+        counts = [min(stop, layers + 1) - max(start, 1) for start, stop in self.cuts]
+        return tuple(
+            count // chunks + (chunk < count % chunks) for chunk in range(chunks) for count in counts
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +56,23 @@ class ChainProblem:
     sums: Floats
     fixed: Floats
     hops: Floats
+    beside: Floats
     tied: Floats
     held: Floats
     eager: bool = False
+    chunks: int = 1  # of a stage; with several `solve` finds chains of exactly as many stages as it is told
+    ordered: bool = False
 
     @property
     def bound_s(self) -> float:
         """Seconds of a step at least, were all GPUs to end together."""
         return float(self.passes / (self.slots / self.sums[0, :, -1]).sum())
+
+    def interleaved_bound_s(self, depth: int) -> float:
+        """Seconds of a step at least, of so many stages of several chunks on the fastest groups."""
+        whole_s = np.sort(np.repeat(self.sums[0, :, -1], self.slots))[:depth]
+        passes = self.passes - 1.0 / self.chunks
+        return float(passes / (1.0 / whole_s).sum() + whole_s[0] / self.chunks)
 
     def on(self, groups: Sequence[int]) -> "ChainProblem":
         """The same problem on some of the groups."""
@@ -69,7 +84,7 @@ class ChainProblem:
 
         None of them where no chain is faster than `below_s`, or is likely to be when it is improved.
         """
-        passed_s = _PASSED * float(self.sums[0, self.slots > 0, -1].min(initial=inf))
+        passed_s = _PASSED / self.chunks * float(self.sums[0, self.slots > 0, -1].min(initial=inf))
         every_s = (self.sums[0] + self.sums[2])[:, -1].sum() + self.fixed[4:].sum() + 2 * self.hops.sum()
         most_s = 1.001 * float(every_s)  # one stage may take all of it, to rounding
         longest_s = min((below_s - passed_s) / (self.passes - _PASSED), most_s)
@@ -129,8 +144,9 @@ class ChainProblem:
     def _cover(self, limit_s: float, depth: int, back: int, room: tuple[Floats, Floats, IntArray]) -> int:
         from tangram_sim.studies.chain_kernels import cover
 
-        asked = float(limit_s), self.passes, depth, self.eager, self.slots
-        return int(cover(*asked, self.sums, self.fixed, self.hops, self.tied, back, self.held, *room))
+        eager = self.eager or self.chunks > 1  # twice as many in flight hide what stages wait for each other
+        asked = float(limit_s), self.passes, depth, eager, self.chunks, self.ordered, self.slots
+        return int(cover(*asked, *self._prices[:4], self.tied, back, self.held, *room))
 
     def _chain(self, found: int, room: tuple[Floats, Floats, IntArray]) -> Chain:
         """The stages that lead to a row, the last one of which is the first of the pipeline."""
@@ -147,7 +163,7 @@ class ChainProblem:
         """Seconds of the step of a chain; inf where a stage has not the memory for its atoms."""
         from tangram_sim.studies.chain_kernels import step_of
 
-        return float(step_of(*self._prices(), *_arrays(groups, cuts)))
+        return float(step_of(self.passes, self.eager, self.chunks, *self._prices, *_arrays(groups, cuts)))
 
     def improved(self, chain: Chain) -> Chain:
         """The chain with atoms moved and stages changing places while that makes its step shorter."""
@@ -155,12 +171,14 @@ class ChainProblem:
 
         groups, bounds = _arrays(chain.groups, chain.cuts)
         rounds = max(_MOVED // len(groups) ** 2, 1)
-        step_s = float(improve(*self._prices(), groups, bounds, _REACH, rounds))
+        asked = self.passes, self.eager, self.chunks, self.ordered
+        step_s = float(improve(*asked, *self._prices, groups, bounds, _REACH, rounds))
         ends = bounds.tolist()
         return Chain(step_s, tuple(groups.tolist()), tuple(pairwise(ends)))
 
-    def _prices(self) -> tuple[int, bool, Floats, Floats, Floats, Floats, Floats]:
-        return self.passes, self.eager, self.sums, self.fixed, self.hops, self.tied, self.held
+    @property
+    def _prices(self) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
+        return self.sums, self.fixed, self.hops, self.beside, self.tied, self.held
 
     def variants(self, chain: Chain) -> Iterator[Chain]:
         """Chains on as many stages of each group that take as equally long as can be.
@@ -171,7 +189,7 @@ class ChainProblem:
         side_by_side = (
             tuple(group for group in order for _ in range(counts[group])) for order in permutations(counts)
         )
-        orders = dict.fromkeys((chain.groups, *islice(side_by_side, _ORDERS)))
+        orders = dict.fromkeys((chain.groups, *islice(side_by_side, 0 if self.ordered else _ORDERS)))
         for groups in orders:
             cuts = self._levelled(groups)
             if cuts is not None and (step_s := self.step_s(groups, cuts)) < inf:
@@ -181,7 +199,7 @@ class ChainProblem:
         """Cuts for stages on these groups, front to back, block by block to the stage that ends first."""
         seconds = self.sums[0]
         blocks, stages = seconds.shape[1] - 3, len(groups)
-        if stages > blocks:
+        if stages * self.chunks > blocks:
             return None
         inner = (seconds[:, -2] - seconds[:, 1]) / blocks
         pace = [float(inner[group]) for group in groups]

@@ -21,11 +21,16 @@ class ChainRoads(NamedTuple):
 
     bytes_per_s: Floats
     latency_s: Floats
+    beside: Floats  # [3, G]: stages that a node holds, and bytes/s and latency from one to the next of them
     tied_s: Floats  # [2, G, G]: seconds to add up gradients of a tied matrix, and of each byte of them
 
     def hop_s(self, size: float) -> Floats:
         """Seconds to hand so many bytes to the next stage."""
         return self.latency_s + size / self.bytes_per_s
+
+    def beside_s(self, size: float) -> Floats:
+        """[2, G]: stages that a node holds, and seconds to hand so many bytes to the next of them."""
+        return np.stack([self.beside[0], self.beside[2] + size / self.beside[1]])
 
     def exchange_s(self, size: float) -> Floats:
         """Seconds in which the first and the last stage add up gradients of so many bytes; 0 for none."""
@@ -37,6 +42,11 @@ def chain_roads(
 ) -> ChainRoads:
     """Roads between stages on groups that hold these `places` (ranks of each stage), each with each."""
     count = len(places)
+    beside = np.stack([np.ones(count), np.full(count, inf), np.zeros(count)])
+    for number, own in enumerate(places):
+        nodes = [placement.node_of[ranks[0]] for ranks in own]
+        if (held := nodes.count(nodes[0])) > 1:
+            beside[:, number] = held, *placement.road(own[0], own[1])
     rates, latencies = np.full((count, count), inf), np.zeros((count, count))
     exchanges = np.zeros((2, count, count))
     for (a, here), (b, there) in product(enumerate(places), repeat=2):
@@ -47,7 +57,7 @@ def chain_roads(
         if tied:  # in proportion to the bytes, but for latencies
             none, some = (tied_exchange_s(placement, source, target, size) for size in (1.0, 1e9))
             exchanges[:, a, b] = none, (some - none) / 1e9
-    return ChainRoads(rates, latencies, exchanges)
+    return ChainRoads(rates, latencies, beside, exchanges)
 
 
 def stages_held(group: NodeGroup, layout: Layout) -> int:
@@ -59,8 +69,13 @@ def stages_held(group: NodeGroup, layout: Layout) -> int:
 
 
 @cache
-def held_ahead(schedule: str, depth: int, passes: int) -> Floats:
-    """Microbatches in flight on a stage with so many behind it, from 0 to `depth` - 1."""
-    return np.array(
-        [in_flight(schedule, behind, behind + 1, 1, passes) for behind in range(depth)], np.float64
-    )
+def held_ahead(schedule: str, depth: int, passes: int, chunks: int = 1) -> Floats:
+    """Microbatches in flight on a stage with so many behind it, from 0 to `depth` - 1.
+
+    Of several chunks those of a pipeline of `depth` stages, each counted by its share of a stage's chunks.
+    """
+    held = [
+        in_flight(schedule, behind, depth if chunks > 1 else behind + 1, chunks, passes) / chunks
+        for behind in range(depth)
+    ]
+    return np.array(held, np.float64)

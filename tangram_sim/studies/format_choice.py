@@ -19,6 +19,7 @@ from tangram_sim.planners.tangram.chunked import chunked
 from tangram_sim.planners.tangram.engine import QUICK, tangram
 from tangram_sim.planners.tangram.findings import KNOWN_IS_BEST, MICROBATCHES_LEFT_OUT
 from tangram_sim.planners.usable import usable_islands
+from tangram_sim.studies.launchable import launchable_plans
 from tangram_sim.studies.margin import kept
 from tangram_sim.studies.number_formats import formats
 from tangram_sim.studies.search_options import named_groups, named_islands, require_possible
@@ -87,7 +88,8 @@ def search_formats(
     2 % longer at most. First the plan found in full is made one of bf16; where neither that nor a glance
     comes so near, but not far off, bf16 is searched in full, too. A format is not searched whose bound lies
     above a plan of another one, and only glanced at where that decides; schedules of several chunks are
-    searched in full at once, since few of the plans that a glance finds can be cut into chunks. Raises what
+    searched in full at once, since few of the plans that a glance finds can be cut into chunks, and so are
+    plans for a framework (`launchable_plans`). Raises what
     the search of the first format raises (fp16 on all GPUs, where old ones force it) if no format has a plan.
     """
     wishes = named_groups(wishes, cluster)
@@ -115,7 +117,7 @@ def search_formats(
         within = cluster, one.job, hwdb, wishes.memory_margin
         glance = None
         try:
-            if best and not has_chunks(one.job.schedule):
+            if best and not (has_chunks(one.job.schedule) or one.wishes.frameworks):
                 glance = _deciding_glance(search, within, best, counts, at_hand)
             found, margin = glance or kept(search, *within)
             if glance is None:
@@ -196,6 +198,9 @@ def _search(
     able = [
         plan for plan in known if replace(plan.job, schedule=one.job.schedule) == one.job and has_units(plan)
     ]
+    if one.wishes.frameworks:
+        asked = model, cluster, one.job, within, one.wishes
+        return launchable_plans(*asked, progress=progress, deadline=deadline, known=able)
     plan = chunked if has_chunks(one.job.schedule) else tangram
     if glance:
         plan = partial(tangram, below_s=below_s, halves=True)

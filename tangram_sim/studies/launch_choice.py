@@ -5,12 +5,11 @@ from functools import partial
 from math import inf
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.uniform.framework_models import model_objections
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
@@ -21,7 +20,6 @@ from tangram_sim.studies.launchable import Launchable, nearest
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.intervals import compare
-from tangram_sim.units import show_seconds
 
 LAUNCHABLE_IS_FASTER = declare(
     "launchable-is-faster",
@@ -33,21 +31,6 @@ LAUNCHABLE_IS_TIED = declare(
     Severity.NOTE,
     "the fastest plan found takes {free_step_s:seconds}, {gain:percent1} less; no framework launches it, and "
     "the interval does not tell the two apart: `simple_within=0`",
-)
-FASTEST_IS_LAUNCHABLE = declare(
-    "fastest-is-launchable",
-    Severity.NOTE,
-    "{framework} can launch the fastest plan found: freedom would gain nothing",
-)
-FREEDOM_GAINS = declare(
-    "freedom-gains",
-    Severity.NOTE,
-    "without the rules of {framework} a plan takes {free_step_s:seconds}, {gain:percent1} less",
-)
-FREEDOM_GAINS_NOTHING = declare(
-    "freedom-gains-nothing",
-    Severity.NOTE,
-    "freedom from the rules of {framework} gains nothing: composed plans take {gain:percent1} longer",
 )
 UNIFORM_IS_FASTER = declare(
     "uniform-is-faster",
@@ -97,24 +80,17 @@ def choose(
 ) -> LaunchChoice:
     """Hold the fastest plan of the search, `free`, against uniform layouts and what frameworks can launch.
 
-    `within` says how far memory may be filled. Where frameworks are asked for, theirs is the plan. Else the
-    fastest is; a launchable plan of the same schedule (on equal nodes also an interleaved one) is shown in
-    place of one that is not, if the interval does not tell them apart and it takes at most
-    `options.simple_within` longer: left to the cluster SIMPLE_WITHIN, where all its nodes are alike
-    SIMPLE_WITHIN_ALIKE.
-    Raises InfeasibleError where no plan that the frameworks asked for can launch fits.
+    `within` says how far memory may be filled. The fastest is shown; a launchable plan of the same schedule
+    (on equal nodes also an interleaved one) is shown in place of one that is not, if the interval does not
+    tell them apart and it takes at most `options.simple_within` longer: left to the cluster SIMPLE_WITHIN,
+    where all its nodes are alike SIMPLE_WITHIN_ALIKE.
+    Plans for frameworks that were asked for are what the search found.
     """
-    if not (options.frameworks or options.beside):
+    if options.frameworks or not options.beside:
         return LaunchChoice(free.plan)
-    asked = options.frameworks or tuple(FRAMEWORKS)
-    knowing = [name for name in asked if not _refused(name, model)]
-    spend = budget(options.effort).launchable
-    most = spend.asked if options.frameworks else spend.estimated
-    look = partial(nearest, model, cluster, job, within, options, most=most, deadline=deadline)
-    near = look(knowing) if knowing else None
-    able = [name for name in launching(free.plan) if name in asked]
-    if options.frameworks:
-        return _for(free, near, able, asked)
+    knowing = [name for name, one in FRAMEWORKS.items() if not model_objections(name, one.version, model)]
+    look = partial(nearest, model, cluster, job, within, options, deadline=deadline)
+    near, able = look(knowing) if knowing else None, launching(free.plan)
     # What another parallelizer proposes, or a search that was told to look at less, is shown as it is.
     told_less = not (options.sub_islands and options.spanning and options.replicate) or options.tolerances
     if told_less or options.parallelizer != "grid":
@@ -138,11 +114,6 @@ def choose(
     return LaunchChoice(free.plan, (), None if able else described(near, free))
 
 
-def _refused(name: str, model: Model) -> tuple[str, ...]:
-    """Why a framework cannot train a model, whatever the plan; () where it can."""
-    return model_objections(name, FRAMEWORKS[name].version, model)
-
-
 def may_be_slower_by(cluster: Cluster, options: SearchOptions) -> float:
     """The share of the step by which a launchable plan may be slower than one that is not, and be shown."""
     usual = SIMPLE_WITHIN_ALIKE if _alike(cluster) else SIMPLE_WITHIN
@@ -152,28 +123,6 @@ def may_be_slower_by(cluster: Cluster, options: SearchOptions) -> float:
 def _alike(cluster: Cluster) -> bool:
     """Whether all nodes of a cluster are the same, and in the same health."""
     return len({group.node for group in cluster.groups}) == 1 and cluster.health.is_full
-
-
-def _for(free: Forecast, near: Launchable | None, able: list[str], asked: tuple[str, ...]) -> LaunchChoice:
-    """The faster of the launchable plans, and what freedom from the frameworks' rules would gain."""
-    titles = FRAMEWORKS[asked[0]].title if len(asked) == 1 else "any framework"
-    if able and (near is None or free.step_s <= near.forecast.step_s):
-        return LaunchChoice(free.plan, (FASTEST_IS_LAUNCHABLE(framework=titles),))
-    if near is None:
-        refused = [reason for name in asked for reason in _refused(name, free.plan.model)]
-        if len(asked) == 1 and refused:
-            raise InfeasibleError(
-                f"{titles} cannot train {free.plan.model.name}: {'; '.join(refused)}; without `frameworks=` "
-                "there is a plan"
-            )
-        raise InfeasibleError(
-            f"no plan that {titles} can launch fits; without `frameworks=` there is one of "
-            f"{show_seconds(free.step_s)}, which `to=rankmap` exports"
-        )
-    gain = 1.0 - free.step_s / near.forecast.step_s
-    kind = FREEDOM_GAINS if gain > 0 else FREEDOM_GAINS_NOTHING
-    finding = kind(framework=titles, free_step_s=free.step_s, gain=abs(gain))
-    return LaunchChoice(near.forecast.plan, (finding,))
 
 
 def described(near: Launchable, best: Forecast) -> LaunchableDocument:

@@ -11,15 +11,18 @@ from itertools import accumulate, islice, takewhile
 from math import inf
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.errors import TangramError
+from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
-from tangram_sim.planners.api import Counts, SearchOptions
+from tangram_sim.planners.api import Counts, Found, Progress, Scored, SearchOptions
 from tangram_sim.planners.budget import LaunchBudget, budget
 from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
+from tangram_sim.planners.uniform.framework_models import model_objections
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, Framework, launching
 from tangram_sim.planners.uniform.layouts import uniform_plan
+from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.batch_estimates import Estimator
 from tangram_sim.studies.forecast import Forecast, forecast
 from tangram_sim.studies.launchable_chains import Chains
@@ -145,6 +148,50 @@ class _Look:
                 yield batch
 
 
+def launchable_plans(
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    hwdb: Hwdb,
+    wishes: SearchOptions,
+    *,
+    progress: Progress | None,
+    deadline: Deadline,
+    known: Sequence[Plan],
+) -> Found:
+    """Plan as `tangram` does, for the frameworks that `wishes` name: one of them launches each plan found.
+
+    Raises InfeasibleError where no framework has the model, or none of its plans fits.
+    """
+    titles = " or ".join(FRAMEWORKS[name].title for name in wishes.frameworks)
+    objections = {name: model_objections(name, FRAMEWORKS[name].version, model) for name in wishes.frameworks}
+    able = [name for name, reasons in objections.items() if not reasons]
+    if not able:
+        reasons = dict.fromkeys(reason for some in objections.values() for reason in some)
+        raise InfeasibleError(
+            f"{titles} cannot train {model.name}: {'; '.join(reasons)}; plan without `frameworks=`"
+        )
+    if progress:
+        progress(0, 0, f"plans that {titles} can launch")
+    most = budget(wishes.effort).launchable.asked
+    found = _found(model, cluster, job, hwdb, wishes, able, most, deadline, with_model=True)
+    forecasts = [one.forecast for one in found]
+    forecasts += [forecast(plan, hwdb) for plan in known if plan.job == job and _names(plan, able)]
+    played = [
+        Scored(one.plan, one.lowered.steps[0], one.step_s)
+        for one in (forecasts if not known else sorted(forecasts, key=lambda one: one.step_s))
+        if one.lowered.fits()
+    ]
+    if not played:
+        raise InfeasibleError(
+            f"no plan that {titles} can launch fits; without `frameworks=` there may be one, which "
+            "`to=rankmap` exports"
+        )
+    islands, _ = usable_islands(cluster, job, hwdb, wishes)
+    bound_s = WorkBound(model, job, islands, hwdb, cluster).step_s()
+    return Found(played[: wishes.most], bound_s, Counts(played=len(played)))
+
+
 def nearest(
     model: Model,
     cluster: Cluster,
@@ -164,9 +211,25 @@ def nearest(
     options fix, order and exclude holds; pieces of a node group have no name in a framework and are left out.
     Among plans as fast to rounding the one on fewer kinds of GPU, then on fewer GPUs.
     """
-    known, deadline = [FRAMEWORKS[name] for name in frameworks], deadline or Deadline()
-    spend = budget(options.effort).launchable
-    most = spend.estimated if most is None else most
+    most = budget(options.effort).launchable.estimated if most is None else most
+    asked = model, cluster, job, hwdb, options, frameworks, most, deadline or Deadline()
+    return next(iter(_found(*asked, with_model=with_model)), None)
+
+
+def _found(
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    hwdb: Hwdb,
+    options: SearchOptions,
+    frameworks: Sequence[str],
+    most: int,
+    deadline: Deadline,
+    *,
+    with_model: bool,
+) -> list[Launchable]:
+    """Plans that one of some frameworks can launch, the best first; see `nearest`."""
+    known, spend = [FRAMEWORKS[name] for name in frameworks], budget(options.effort).launchable
     layouts = LaunchLayouts(model, cluster, job, hwdb, options, known, with_model)
     look = _Look(layouts, Estimator(model, cluster, hwdb), spend, deadline)
     # Bounds know no network between replicas and stages. So a few layouts of a batch say first by how much
@@ -191,7 +254,8 @@ def nearest(
     played = [Launchable(forecast(plan, whole), names) for plan, names in dict(told).items()]
     best_s = min((one.forecast.step_s for one in played), default=inf)
     tied = [one for one in played if one.forecast.step_s <= best_s * (1.0 + _ROUNDING)]
-    return min(tied, key=lambda one: _taken(one.forecast.plan), default=None)
+    first = sorted(tied, key=lambda one: _taken(one.forecast.plan))[:1]
+    return first + sorted((one for one in played if one not in first), key=lambda one: one.forecast.step_s)
 
 
 def _of_meshes(

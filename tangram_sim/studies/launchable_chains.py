@@ -35,7 +35,9 @@ _WAVES = (
     256,
 )  # degrees priced together: the first find a step that others have to beat
 _CHAINS = 3  # of one problem that differ in how many stages each group holds
-_HOPE = 1.03  # chains whose steps are so many times the best one's by the program are estimated, too
+# Chains whose steps are so many times the best one's by the program are estimated, too; of several chunks
+# more, for their steps are up to 5 % longer than that.
+_HOPE = (1.03, 1.08)
 _SUBSETS = 5  # groups of which every set is looked at; of more all, all but one, and the fastest ones
 
 
@@ -48,14 +50,14 @@ class Chains:
         self._known: dict[tuple[tuple[str, ...], int], ChainRoads] = {}
         self._solved: dict[LaunchCandidate, tuple[ChainProblem, Chain]] = {}
         self._depth = min(layouts.budget.stages, layouts.model.layers + 2)
-        job, first = layouts.job, 0
+        first = 0
         self._ranks: dict[str, tuple[int, ...]] = {}
         for group in layouts.cluster.groups:
             gpus = group.count * group.node.gpus
             self._ranks[group.name] = tuple(range(first, first + gpus))
             first += gpus
         uneven = any(framework.uneven_stages for framework in layouts.frameworks)
-        none = chunked(job.schedule) or layouts.options.order or not layouts.takes(staged=True) or not uneven
+        none = layouts.options.order or not layouts.takes(staged=True) or not uneven
         self._waiting = [] if none else sorted(_bounded(layouts), key=lambda one: one[0])
 
     def waves(self, best_s: Callable[[], float]) -> Iterator[list[LaunchCandidate]]:
@@ -82,9 +84,10 @@ class Chains:
 
     def _candidate(self, like: LaunchCandidate, problem: ChainProblem, chain: Chain) -> LaunchCandidate:
         where = tuple(problem.names[group] for group in chain.groups)
-        layers = chain.blocks(self.layouts.model.layers)
-        layout = replace(like.layout, pp=len(where), layers=layers, stage_groups=where)
-        return replace(like, least_s=chain.step_s, layout=layout)
+        layers = chain.blocks(self.layouts.model.layers, problem.chunks)
+        layout = replace(like.layout, pp=len(where), vpp=problem.chunks, layers=layers, stage_groups=where)
+        job = replace(like.job, schedule="interleaved") if problem.chunks > 1 else like.job
+        return replace(like, least_s=chain.step_s, job=job, layout=layout)
 
     def _solve(self, wave: Sequence[Degrees], limit_s: float) -> Iterator[LaunchCandidate]:
         """The chains of some degrees on every set of groups that may be faster than a limit."""
@@ -98,16 +101,34 @@ class Chains:
                 if problem.passes >= limit_s * rates[list(groups)].sum():
                     vain.append(set(groups))
                     continue
-                own = problem.on(groups)
-                chains = own.solve(self._depth, limit_s)
-                if not chains:
+                plain, fruitless = problem.on(groups), True
+                for own, depth in self._schedules(plain):
+                    if own.chunks > 1 and own.interleaved_bound_s(depth) >= limit_s:
+                        continue
+                    chains = own.solve(depth, limit_s)
+                    fruitless = fruitless and not chains
+                    for chain in map(own.improved, chains[:_CHAINS]):
+                        found = self._candidate(wanted, own, chain)
+                        if chain.step_s < limit_s and len(chain.groups) > 1 and self.layouts.permits(found):
+                            limit_s = min(limit_s, _HOPE[own.chunks > 1] * chain.step_s)
+                            self._solved[found] = own, chain
+                            yield found
+                if fruitless:
                     vain.append(set(groups))
-                for chain in map(own.improved, chains[:_CHAINS]):
-                    found = self._candidate(wanted, problem, chain)
-                    if chain.step_s < limit_s and len(chain.groups) > 1 and self.layouts.permits(found):
-                        limit_s = min(limit_s, _HOPE * chain.step_s)
-                        self._solved[found] = own, chain
-                        yield found
+
+    def _schedules(self, plain: ChainProblem) -> Iterator[tuple[ChainProblem, int]]:
+        """The problem with one chunk in a stage, and at most how many stages; with several, and how many.
+
+        Interleaved stages take microbatches in rounds of as many as there are stages.
+        """
+        if not chunked(self.layouts.job.schedule):
+            yield plain, self._depth
+        for chunks in self.layouts.chunks:
+            most = min(self._depth, int(plain.slots.sum()), self.layouts.model.layers // chunks)
+            for depth in divisors(plain.passes):
+                if 2 <= depth <= most:
+                    held = held_ahead("interleaved", depth, plain.passes, chunks)
+                    yield replace(plain, held=held, chunks=chunks), depth
 
     def _problems(
         self, wave: Sequence[Degrees], limit_s: float
@@ -135,14 +156,21 @@ class Chains:
                 sums, fixed = (np.stack(some, axis=1) for some in zip(*known, strict=True))
                 names = tuple(group.name for group in able)
                 roads = self._roads(names, layout.gpus)
-                hop_s = roads.hop_s(size * job.boundary_bytes(layouts.model, 1))
+                handed = size * job.boundary_bytes(layouts.model, 1)
                 copies = layout.gradient_copies if layouts.model.tied else 0
                 tied_s = roads.exchange_s(copies * job.tied_bytes(layouts.model))
-                held, names = (
+                problem = ChainProblem(
+                    names,
+                    passes,
+                    slots,
+                    sums,
+                    fixed,
+                    roads.hop_s(handed),
+                    roads.beside_s(handed),
+                    tied_s,
                     held_ahead(job.schedule, self._depth, passes),
-                    tuple(group.name for group in able),
+                    eager,
                 )
-                problem = ChainProblem(names, passes, slots, sums, fixed, hop_s, tied_s, held, eager)
                 yield _pair(layouts, degrees, layout), problem
 
     def _priced(
@@ -175,6 +203,7 @@ def _pair(layouts: LaunchLayouts, degrees: Degrees, layout: Layout) -> LaunchCan
     own = Uniform(
         tp=layout.tp,
         pp=2,
+        vpp=2 if chunked(layouts.job.schedule) else 1,
         dp=layout.dp,
         cp=layout.cp,
         ep=layout.ep,

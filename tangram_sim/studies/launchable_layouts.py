@@ -160,6 +160,13 @@ class LaunchLayouts:
         any_context = any(framework.context for framework in self.frameworks)
         return [cp for cp in CONTEXT if self.job.seq % cp == 0 and (cp == 1 or any_context)]
 
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """How many chunks a stage may hold, above one; under 1f1b as far as the options leave that open."""
+        asked = self.job.schedule
+        able = asked == "interleaved" or (asked == "1f1b" and self.options.interleave)
+        return self.budget.chunks if able and any(one.chunks for one in self.frameworks) else ()
+
     def _members(self, order: tuple[str, ...]) -> list[NodeGroup]:
         groups = {group.name: group for group in self.cluster.groups}
         return [groups[name] for name in order]
@@ -205,10 +212,7 @@ class LaunchLayouts:
                 takes(framework, job, staged=pp > 1) for framework in self.frameworks
             ):
                 yield job, 1, cut
-            interleaves = job.schedule in ("1f1b", "interleaved") and any(
-                one.chunks for one in self.frameworks
-            )
-            for vpp in self.budget.chunks if pp > 1 and interleaves else ():
+            for vpp in self.chunks if pp > 1 else ():
                 if all(blocks % vpp == 0 for blocks in cut):
                     yield replace(job, schedule="interleaved"), vpp, cut
 

@@ -34,7 +34,6 @@ from tangram_sim.training.step.lowered import Lowering
 _LEAN = 0.6  # of the state of the fastest layout
 _TOGETHER = 400  # choices of a layout for every group, the fastest first; most do not fit
 _CHOICES = 4096  # of these that are put in order
-_CHOICES = 4096  # of these that are put in order
 _PLAYED = 12  # chains that are made plans
 
 
@@ -146,13 +145,15 @@ class MeshChains:
             ]
             roads = chain_roads(self._placement, places, tied=self.layouts.model.tied)
             copies = max(one.layout.gradient_copies for one in some) if self.layouts.model.tied else 0
+            handed = microbatch * job.boundary_bytes(self.layouts.model, 1)
             problem = ChainProblem(
                 tuple(group.name for group in groups),
                 passes,
                 np.array([one.slots for one in some], np.int32),
                 np.stack([one.sums for one in some], axis=1),
                 np.stack([one.fixed for one in some], axis=1),
-                roads.hop_s(microbatch * job.boundary_bytes(self.layouts.model, 1)),
+                roads.hop_s(handed),
+                roads.beside_s(handed),
                 roads.exchange_s(copies * job.tied_bytes(self.layouts.model)),
                 held_ahead(job.schedule, self._depth, passes),
             )
@@ -165,13 +166,13 @@ class MeshChains:
         """(seconds of the step, the plan) of a chain, atoms moved; no plan where it cannot be launched."""
         layouts = self.layouts
         free = [
-            places_in(group, self._first[group.name], layout.gpus)[::-1]
+            places_in(group, self._first[group.name], layout.gpus)
             for group, layout in zip(found.groups, found.layouts, strict=True)
         ]
         seats = tuple(
             StageAssignment(found.groups[kind].name, free[kind].pop(), found.layouts[kind], *cut)
-            for kind, cut in zip(found.chain.groups, found.chain.cuts, strict=True)
-        )
+            for kind, cut in zip(found.chain.groups[::-1], found.chain.cuts[::-1], strict=True)
+        )[::-1]
         lowering = Lowering(self._placement, StagePrices(layouts.model, layouts.job, layouts.hwdb))
         evaluator = PlanEvaluator(layouts.model, layouts.cluster, layouts.job, lowering, Counts())
         try:

@@ -80,7 +80,9 @@ def plan(
     InfeasibleError with the first one's reason where none has a plan.
     """
     schedules: Sequence[str] = SCHEDULES if job.schedule == AUTO else (job.schedule,)
-    parallelizers: Sequence[str] = PARALLELIZERS if wishes.parallelizer == AUTO else (wishes.parallelizer,)
+    # Frameworks have one layout in a stage, whoever proposes strategies of layers.
+    several = PARALLELIZERS[:1] if wishes.frameworks else PARALLELIZERS
+    parallelizers: Sequence[str] = several if wishes.parallelizer == AUTO else (wishes.parallelizer,)
     hwdb, deadline = hwdb or Hwdb.load(), deadline or Deadline(wishes.time_limit_s)
     if len(schedules) == len(parallelizers) == 1:
         ask = partial(api.plan, model, cluster, hwdb=hwdb, progress=progress, deadline=deadline)

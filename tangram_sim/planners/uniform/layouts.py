@@ -64,6 +64,8 @@ def places_in(group: NodeGroup, first: int, width: int) -> list[tuple[int, ...]]
 def stage_ranks(cluster: Cluster, wanted: Uniform, width: int) -> list[tuple[int, ...]]:
     """The ranks of every stage of `width` GPUs, front to back.
 
+    Of groups that stages stand on, nodes are filled from the last stage backwards.
+
     Raises UnknownNameError for groups that are not there, InfeasibleError where they have too few GPUs.
     """
     if not wanted.stage_groups:
@@ -76,17 +78,17 @@ def stage_ranks(cluster: Cluster, wanted: Uniform, width: int) -> list[tuple[int
         )
     places, first = dict[str, list[tuple[int, ...]]](), 0
     for group in cluster.groups:
-        places[group.name] = places_in(group, first, width)[::-1]
+        places[group.name] = places_in(group, first, width)
         first += group.count * group.node.gpus
     found = []
-    for name in wanted.stage_groups:
+    for name in wanted.stage_groups[::-1]:
         if not places[name]:
             raise InfeasibleError(
                 f"stage groups: {name} has no room for {wanted.stage_groups.count(name)} stages of "
                 f"{width} GPUs"
             )
         found.append(places[name].pop())
-    return found
+    return found[::-1]
 
 
 @dataclass(frozen=True, slots=True)
