@@ -3,7 +3,7 @@
 `settings.sh` is the one file with what the user must still give; everything else reads it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from tangram_sim.export.launch import FILE as LAUNCH_FILE
 from tangram_sim.export.launch import agents_of
 from tangram_sim.export.quoting import comment, word, words
 from tangram_sim.export.service.kubernetes import gpu_resource, node_selector
+from tangram_sim.export.torchtitan import RECIPE, RECIPE_FILE
 
 SETTINGS_FILE, SLURM_FILE, KUBERNETES_FILE = "settings.sh", "slurm.sh", "kubernetes.yaml"
 _NAME = "tangram"  # of the jobs, the service and the ConfigMap
@@ -91,6 +92,9 @@ _PROGRAMS: dict[tuple[str, str], tuple[tuple[Given, ...], str]] = {
     ),
 }
 
+# Files of formats that lie in a folder of the folder: a ConfigMap has no folders, its keys stand for them.
+_SUBFOLDERS = {("torchtitan", "0.3.0"): (RECIPE_FILE, f"{RECIPE}/__init__.py")}
+
 
 def files(to: str, version: str, ranks: Sequence[int], cluster: Cluster, what: str) -> dict[str, str]:
     """Settings, Slurm script and Kubernetes manifest of a launch script for the cluster's GPUs `ranks`."""
@@ -98,7 +102,7 @@ def files(to: str, version: str, ranks: Sequence[int], cluster: Cluster, what: s
     return {
         SETTINGS_FILE: _settings(to, version, kinds, what),
         SLURM_FILE: _slurm(kinds, cluster),
-        KUBERNETES_FILE: _kubernetes(kinds, cluster),
+        KUBERNETES_FILE: _kubernetes(kinds, cluster, _SUBFOLDERS.get((to, version), ())),
     }
 
 
@@ -180,12 +184,12 @@ def _slurm(kinds: list[tuple[int, list[int]]], cluster: Cluster) -> str:
 
 
 _APPLY = f"""\
-# kubectl create configmap {_NAME} --from-file=. (of this folder, settings.sh filled in), then
+# kubectl create configmap {_NAME} --from-file=.%s (of this folder, settings.sh filled in), then
 # . ./{SETTINGS_FILE} && envsubst '$IMAGE' < {KUBERNETES_FILE} | kubectl apply -f -
 """
 
 
-def _kubernetes(kinds: list[tuple[int, list[int]]], cluster: Cluster) -> str:
+def _kubernetes(kinds: list[tuple[int, list[int]]], cluster: Cluster, subfolders: Sequence[str]) -> str:
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -193,15 +197,25 @@ def _kubernetes(kinds: list[tuple[int, list[int]]], cluster: Cluster) -> str:
         "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": _NAME}},
     }
     first = f"{_NAME}-g{kinds[0][0]}-0.{_NAME}"
-    jobs = [_job(number, nodes, cluster, first) for number, nodes in kinds]
-    return _APPLY + yaml.safe_dump_all([service, *jobs], sort_keys=False, width=1000)
+    keys = {name.replace("/", "."): name for name in subfolders}
+    jobs = [_job(number, nodes, cluster, first, keys) for number, nodes in kinds]
+    sources = "".join(f" --from-file={key}={name}" for key, name in keys.items())
+    return _APPLY % sources + yaml.safe_dump_all([service, *jobs], sort_keys=False, width=1000)
 
 
-def _job(number: int, nodes: list[int], cluster: Cluster, first: str) -> dict[str, Any]:
-    """An indexed job: one pod per node of a group, which finds its planned node by its index."""
+def _job(
+    number: int, nodes: list[int], cluster: Cluster, first: str, keys: Mapping[str, str]
+) -> dict[str, Any]:
+    """An indexed job: one pod per node of a group, which finds its planned node by its index.
+
+    `keys`: of files in subfolders, the key of the ConfigMap that holds each.
+    """
     node = cluster.groups[number].node
+    placed = "".join(
+        f" && mkdir -p {name.rpartition('/')[0]} && mv {key} {name}" for key, name in keys.items()
+    )
     pick = (
-        f"mkdir -p /work && cp -L /plan/* /work && cd /work && set -- {words(nodes)} && "
+        f"mkdir -p /work && cp -L /plan/* /work && cd /work{placed} && set -- {words(nodes)} && "
         f'shift "$JOB_COMPLETION_INDEX" && exec sh {LAUNCH_FILE} node "$1"'
     )
     container = {

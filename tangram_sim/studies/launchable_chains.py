@@ -135,7 +135,7 @@ class Chains:
     ) -> Iterator[tuple[LaunchCandidate, ChainProblem]]:
         """Problems of some degrees that may be faster than a limit: each way of sharding, each vendor."""
         layouts, job = self.layouts, self.layouts.job
-        rows = [(degrees, one) for degrees in wave for one in layouts.shardings(degrees)]
+        rows = [(degrees, one) for degrees in wave for one in layouts.shardings(degrees, staged=True)]
         rows = [(degrees, one) for degrees, one in rows if layouts.permits(_pair(layouts, degrees, one))]
         usable, eager = usable_groups(layouts.cluster, job, layouts.options), job.schedule == "gpipe"
         priced = {group.name: self._priced(group, rows) for group in usable}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heapify, heapreplace
-from itertools import accumulate
+from itertools import accumulate, product
 from math import gcd, prod
 from typing import overload
 
@@ -234,18 +234,26 @@ class LaunchLayouts:
         for layout in self.shardings(degrees):
             if least_bytes(self.model, one.job, layout, 1) > one.state_bytes:
                 continue
-            saved = replace(one, layout=replace(wanted, ep=layout.ep, zero_stage=layout.zero_stage))
+            sharded = {"ep": layout.ep, "zero_stage": layout.zero_stage}
+            saved = replace(
+                one, layout=replace(wanted, sequence_parallel=layout.sequence_parallel, **sharded)
+            )
             if self.permits(saved):
                 yield saved
 
-    def shardings(self, degrees: Degrees) -> Iterator[Layout]:
-        """Layouts of stages with every expert degree and ZeRO stage, as far as the options allow them."""
+    def shardings(self, degrees: Degrees, *, staged: bool = False) -> Iterator[Layout]:
+        """Layouts with every expert degree and ZeRO stage that the options allow; `staged`: of several stages.
+
+        Sequence parallel under tensor parallelism, and not only where a framework has the latter alone.
+        """
         tp, cp, dp, size, recompute = degrees
-        for ep in expert_degrees(self.model, dp * cp):
-            for zero in (0, 1, 2, 3) if dp * cp > 1 else (0,):
-                layout = Layout(tp, dp, cp, ep, 1, zero, recompute, tp > 1)
-                if self.options.constraints.allows(layout, size * dp):
-                    yield layout
+        zeros = (0, 1, 2, 3) if dp * cp > 1 else (0,)
+        able = [one for one in self.frameworks if one.tensor_with_stages or not staged]
+        has = {True in one.sequence_parallel for one in able} if tp > 1 else {False}
+        for ep, zero, shared in product(expert_degrees(self.model, dp * cp), zeros, sorted(has)):
+            layout = Layout(tp, dp, cp, ep, 1, zero, recompute, shared)
+            if self.options.constraints.allows(layout, size * dp):
+                yield layout
 
     def permits(self, one: LaunchCandidate) -> bool:
         """Whether one of the frameworks can be told a candidate."""

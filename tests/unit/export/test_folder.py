@@ -156,6 +156,33 @@ def test_a_job_of_kubernetes_runs_one_pod_per_planned_node(tmp_path: Path) -> No
     assert all(pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8} for pod in pods)
 
 
+@pytest.mark.parametrize("version", ["0.2.2", "0.3.0"])
+def test_a_pod_has_every_file_where_the_folder_has_it(version: str, tmp_path: Path) -> None:
+    """Also those of a subfolder: the ConfigMap is made as the manifest says, the pod's command run on it."""
+    written(plan_for("torchtitan"), "torchtitan", tmp_path, version)
+    text = (tmp_path / "kubernetes.yaml").read_text()
+    given = [
+        word.partition("=")[2] for word in text.splitlines()[0].split() if word.startswith("--from-file")
+    ]
+    assert given[0] == "."
+    mounted, work = tmp_path / "mounted", tmp_path / "work"
+    mounted.mkdir()
+    for key, _, name in (one.partition("=") for one in given[1:]):
+        assert "/" not in key
+        (mounted / key).write_bytes((tmp_path / name).read_bytes())
+    names = [one for one in tmp_path.rglob("*") if one.is_file() and "bin" not in one.parts]
+    for one in tmp_path.iterdir():
+        if one.is_file():
+            (mounted / one.name).write_bytes(one.read_bytes())
+    _, job, _ = yaml.safe_load_all(text)
+    command = job["spec"]["template"]["spec"]["containers"][0]["command"][2]
+    command = command.partition(" && set --")[0].replace("/plan", str(mounted)).replace("/work", str(work))
+    assert run(tmp_path, "sh", "-c", command).returncode == 0
+    for one in names:
+        if mounted not in one.parents:
+            assert (work / one.relative_to(tmp_path)).read_bytes() == one.read_bytes()
+
+
 def test_the_launch_script_still_reads_back(tmp_path: Path) -> None:
     plan = plan_for("megatron")
     ranks = launch.read(export(plan, "megatron").files["launch.sh"], plan.cluster)
