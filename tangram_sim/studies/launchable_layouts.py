@@ -242,7 +242,7 @@ class LaunchLayouts:
                 yield saved
 
     def shardings(self, degrees: Degrees, *, staged: bool = False) -> Iterator[Layout]:
-        """Layouts with every expert degree and ZeRO stage that the options allow; `staged`: of several stages.
+        """Layouts with every expert degree and ZeRO stage that options allow; `staged`: of several stages.
 
         Sequence parallel under tensor parallelism, and not only where a framework has the latter alone.
         """
