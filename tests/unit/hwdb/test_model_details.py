@@ -71,6 +71,70 @@ def test_shipped_models_say_what_their_publishers_do(name, base, epsilon, detail
     assert {key: getattr(model.details, key) for key in details} == details
 
 
+# Read on 2026-11-27, flag by flag, from scripts that others train these models with, none of which our rows
+# come from: NVIDIA/Megatron-LM, examples/post_training/modelopt/conf, at the commit named.
+READ_ELSEWHERE = {
+    "llama3-8b": ("b3704bfb meta-llama/Llama-3.1-8B-Instruct.sh", 5e5, {"scaling_type": "llama3"}),
+    "qwen2.5-7b": ("e5f71ead Qwen/Qwen2.5-7B-Instruct.sh", 1e6, {"rotary_share": 1.0}),
+    "qwen3-8b": ("550ed524 qwen/Qwen3-8B.sh", 1e6, {"rotary_share": 1.0}),
+    "qwen3-30b-a3b": ("e5f71ead Qwen/Qwen3-30B-A3B.sh", 1e6, {"auxiliary_loss": 1e-3}),
+    "deepseek-v3": (
+        "be37e2c9 deepseek-ai/DeepSeek-R1.sh",
+        1e4,
+        {
+            "router_score": "sigmoid",
+            "router_correction": True,
+            "router_groups": 8,
+            "router_groups_kept": 4,
+            "router_scale": 2.5,
+            "auxiliary_loss_by_sequence": True,
+            "factor": 40.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+        },
+    ),
+    "deepseek-v2-lite": (
+        "d002453c deepseek-ai/DeepSeek-V2-Lite.sh",
+        1e4,
+        {
+            "router_score": "softmax",
+            "router_scale": 1.0,
+            "auxiliary_loss": 1e-3,
+            "auxiliary_loss_by_sequence": True,
+            "factor": 40.0,
+            "mscale": 0.707,
+            "mscale_all_dim": 0.707,
+        },
+    ),
+    # Of Kimi-K2, whose router and rotary base K2.5 keeps; its scaling reaches twice as far.
+    "kimi-k2.5": (
+        "52c2bdfd moonshotai/Kimi-K2-Instruct.sh",
+        5e4,
+        {"router_score": "sigmoid", "router_correction": True, "router_scale": 2.827, "mscale": 1.0},
+    ),
+    "gpt-oss-120b": (
+        "346696ae openai/gpt-oss-120b.sh",
+        1.5e5,
+        {"sinks": True, "activation_limit": 7.0, "router_score": "softmax"},
+    ),
+    "llama4-scout": (
+        "154a7a80 meta-llama/Llama-4-Scout-17B-16E-Instruct.sh",
+        5e5,
+        {"router_score": "sigmoid", "query_key_l2_norm": True, "auxiliary_loss": 1e-3},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READ_ELSEWHERE)
+def test_details_are_those_of_scripts_that_others_train_with(name: str) -> None:
+    _, base, details = READ_ELSEWHERE[name]
+    model = load_model(name)
+    assert model.rotary_base == base
+    for key, value in details.items():
+        known = hasattr(model.details, key)
+        assert (getattr(model.details, key) if known else model.details.scaling(key)) == value, key
+
+
 @pytest.mark.parametrize("name", model_names())
 def test_a_plan_file_keeps_every_detail(name: str) -> None:
     model = load_model(name)
