@@ -46,7 +46,6 @@ from tangram_sim.training.job import RECIPES, Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.stacks import STACKS
 from tangram_sim.training.step.intervals import compare
-from tangram_sim.training.step.lowered import Lowering
 
 REPRICED = declare(
     "repriced",
@@ -150,12 +149,8 @@ def plan(
     # The file names the rows that its own plan rests on, not those of all that were tried.
     reads = ReadSet()
     own = hwdb.read_into(reads)
-    free, lowering = forecast(found.ranked[0].plan, own), Lowering.of(found.ranked[0].plan, hwdb)
-    shown = found.ranked[1 : max(wishes.top, 1)]
-    others = [
-        forecast(one.plan, hwdb, lowering=lowering if one.plan.job == free.plan.job else None)
-        for one in shown
-    ]
+    free = forecast(found.ranked[0].plan, own)
+    others = [forecast(scored.plan, hwdb) for scored in found.ranked[1 : max(wishes.top, 1)]]
     asked = replace(wishes, beside=wishes.beside and not timed.over())
     if progress and not wishes.frameworks:
         progress(0, 0, "plans that a framework can launch")
