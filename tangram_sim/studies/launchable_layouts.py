@@ -234,10 +234,8 @@ class LaunchLayouts:
         for layout in self.shardings(degrees):
             if least_bytes(self.model, one.job, layout, 1) > one.state_bytes:
                 continue
-            sharded = {"ep": layout.ep, "zero_stage": layout.zero_stage}
-            saved = replace(
-                one, layout=replace(wanted, sequence_parallel=layout.sequence_parallel, **sharded)
-            )
+            shared = replace(wanted, sequence_parallel=layout.sequence_parallel)
+            saved = replace(one, layout=replace(shared, ep=layout.ep, zero_stage=layout.zero_stage))
             if self.permits(saved):
                 yield saved
 
