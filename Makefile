@@ -138,7 +138,8 @@ $(VENV)/.installed-calibrate: $(VENV)/.installed
 calibrate: $(VENV)/.installed-calibrate
 	$(BIN)/python -m tangram_validate.calibration hwdb/efficiency
 	$(BIN)/python -m tangram_validate.calibration.memory traces/published/training_runs.csv hwdb/efficiency/memory.csv
-	$(BIN)/python -m tangram_validate.calibration.stacks traces/published/training_runs.csv hwdb/efficiency \
+	$(BIN)/python -m tangram_validate.calibration.stacks traces/published/training_runs.csv \
+	  traces/published/training_runs_2.csv hwdb/efficiency --keep generic \
 	  --table benchmarks/results/accuracy.md --cache build/played
 	$(BIN)/python -m tangram_validate.collectives hwdb/collectives
 

@@ -132,6 +132,11 @@ class Job:
         spelled="--flash-attention/--no-flash-attention",
         group=SOFTWARE,
     )
+    plain_operations: bool = option(
+        False,
+        "Norms, activations and the loss are plain tensor operations, as in Hugging Face's models.",
+        group=SOFTWARE,
+    )
     fused_loss: bool = option(
         True,
         "The loss is computed in place of the logits, where the stack can.",

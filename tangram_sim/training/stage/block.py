@@ -30,10 +30,17 @@ from tangram_sim.training.stage.gemms import Passes, passes
 from tangram_sim.training.stage.launching import add_launch_gaps, host_s
 from tangram_sim.training.stage.reductions import add_reductions
 from tangram_sim.training.stage.setting import Setting
-from tangram_sim.training.stage.state import accumulation_s, sharded_weights_gather_s
+from tangram_sim.training.stage.state import (
+    accumulation_s,
+    plainly_normed,
+    sharded_weights_gather_s,
+)
 
 # Kernels the host launches per block and backward pass.
 KERNELS_BACKWARD = 26
+# Passes of 16-bit numbers in place of `NORM_PASSES` where each operation of a norm is a kernel (an fp32 copy,
+# its square, its mean, two products, a copy back), and over a gated feed-forward's columns in place of 3.
+PLAIN_PASSES, PLAIN_GATED = 21.0, 5.0
 # Bytes per number converted, forward; with the backward's share of memory kernels 3.5 in all: reads are
 # partly fused into the kernels before.
 CAST_BYTES = 1.4
@@ -92,7 +99,10 @@ def block_times(setting: Setting, block: Block) -> Times:
             passes(setting, products.down_projection(setting, part)),
         )
         inner = part.width
-    activated = setting.sharding.width(tokens * inner) * width * (3.0 if part.gated else 2.0)
+    plain = plainly_normed(setting, block)
+    columns = (PLAIN_GATED if plain else 3.0) if part.gated else 2.0
+    activated = setting.sharding.width(tokens * inner) * width * columns
+    residual_passes = PLAIN_PASSES if plain else NORM_PASSES
     # A parallel block reads one norm and reduces attention and feed-forward in one collective.
     halves = 0.5 if block.parallel else 1.0
     exposed = rates.tensor_exposed
@@ -106,7 +116,7 @@ def block_times(setting: Setting, block: Block) -> Times:
         return np.where(sharded, all_gather_s(size, setting.tp_group), whole) * halves
 
     return Times(
-        norm=streaming_s(NORM_PASSES * residual_bytes / setting.sequence_shards, rates),
+        norm=streaming_s(residual_passes * residual_bytes / setting.sequence_shards, rates),
         gather=exposed * gather_s(residual_bytes),
         reduce=exposed * reduce_s(residual_bytes),
         gather_inner=exposed * gather_s(residual_bytes * copies),

@@ -272,6 +272,12 @@ def drops(setting: Setting, block: Block) -> bool:
     return setting.job.dropout and block.usually_drops
 
 
+def plainly_normed(setting: Setting, block: Block) -> bool:
+    """Whether norms and activations are kernels for every operation. LayerNorm is one kernel anywhere."""
+    job = setting.job
+    return (job.plain_operations or job.code.plain_norms) and not block.usually_drops
+
+
 def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     """(bytes kept of one block without recomputation, bytes of its unfused score matrix).
 
@@ -288,7 +294,7 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     # Latent attention also keeps its bottlenecks, before and behind their norms.
     latent = 2 * (attention.query_rank + attention.kv_rank)
     # Inputs of the two norms and of the two column-parallel products, and dropout masks.
-    normed = setting.job.code.plain_norms and not block.usually_drops  # RMSNorm; LayerNorm is one kernel
+    normed = plainly_normed(setting, block)
     norms = 2 * (width + PLAIN_NORM + width if normed else width)
     inputs = hidden * (2 if trained else 1) * read / (1.0 if setting.job.code.keeps_gathered else shards)
     residual = (hidden * (norms + masks) + latent * width) / shards + inputs
@@ -346,7 +352,8 @@ def held(setting: Setting, atom: Atom) -> Held:
         predicted = tokens * (MASKED_FRACTION if setting.model.masked_lm else 1.0)
         logits = setting.sharding.width(predicted * setting.model.vocab)
         # The product behind the loss has the logits' gradient and the weight's.
-        loss = width + LOSS_FUSED if job.fused_loss and job.code.fuses_loss else LOSS_PLAIN
+        fused = job.fused_loss and job.code.fuses_loss and not job.plain_operations
+        loss = width + LOSS_FUSED if fused else LOSS_PLAIN
         product = logits * width + _gradient_scratch(setting, atom)
         # Under sequence parallelism the head's input is gathered, and so is its gradient.
         gathered = np.where(setting.sequence_shards > 1, 2.0 * predicted * hidden * width, 0.0)

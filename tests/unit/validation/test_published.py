@@ -267,6 +267,26 @@ def test_losses_under_fsdp_are_compiled_since_2025():
     assert run(framework="NeMo", date="2024-05").job.fused_loss
 
 
+def test_models_of_hugging_face_are_plain_operations_and_cost_their_passes():
+    cells = {"ffn_kind": "gated", "date": "2024-05", "tp": "1", "dp": "8", "gbs": "32", "recompute": "none"}
+    plain, fused = (
+        predicted(**cells, framework=name, layers="4", sharding="fsdp-zero3")
+        for name in ("axolotl", "axolotl with Liger kernels")
+    )
+    assert plain.run.job.plain_operations and not fused.run.job.plain_operations
+    assert plain.step_s > fused.step_s and plain.allocated_bytes > fused.allocated_bytes
+    assert plain.parts.memory_s > 1.5 * fused.parts.memory_s and plain.parts.gemm_s == fused.parts.gemm_s
+
+
+def test_dated_runs_of_megatron_deepspeed_have_flash_attention():
+    name = "Megatron-DeepSpeed"
+    assert [run(framework=name, date=when).job.flash_attention for when in ("2024-01", "2022-05", "")] == [
+        True,
+        False,
+        False,
+    ]
+
+
 def test_a_blank_sequence_is_no_longer_than_the_named_model_s():
     cells = {"framework": "Megatron-LM", "date": "2026-01", "seq_len": ""}
     assert run(**cells, model="llama2-7b").job.seq == 4096

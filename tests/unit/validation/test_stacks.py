@@ -13,11 +13,8 @@ import pytest
 from tangram_validate.calibration import folds, stackfit, stacks, surfaces, tables_cache
 from tangram_validate.calibration.novelty import novelty
 from tangram_validate.calibration.ranking import kendall, orders, ranking
-from tangram_validate.calibration.stackfit import Fit, MeasuredRuns
+from tangram_validate.calibration.stackfit import Fit
 from tangram_validate.calibration.surfaces import (
-    DISPATCH,
-    EXPOSED,
-    KNOTS,
     Mixtures,
     StackParameters,
     Surface,
@@ -29,9 +26,9 @@ from tangram_validate.published.stacks import LINEAGES, stack_of
 
 from tangram_sim.digests import ChangedFileWarning
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.opgraph import FloatArray
 from tangram_sim.training.stacks import STACKS
 from tests.neutral import neutral_hwdb
+from tests.unit.validation.synthetic_runs import cases, synthetic
 
 HWDB = neutral_hwdb()
 ROW = {
@@ -67,27 +64,6 @@ def run_of(**cells: str) -> Run:
     found = read_run(ROW | cells, HWDB)
     assert isinstance(found, Run), found
     return found
-
-
-def synthetic(n: int, seed: int) -> Surface:
-    """Runs whose step is max(kernels, host) + attention + tensor- + data-parallel seconds, as a surface."""
-    draw = np.random.default_rng(seed)
-    kernels, attention, tensor, data = draw.uniform(0.5, 2.0, (4, n)) * np.array([[1.0], [0.3], [0.3], [0.3]])
-    launches = draw.uniform(2e3, 6e4, n)
-    base = np.maximum(kernels[:, None], launches[:, None] * DISPATCH) + (attention + tensor + data)[:, None]
-
-    def change(of: FloatArray) -> FloatArray:
-        return np.repeat((of[:, None] * (EXPOSED - 1.0))[:, None, :], len(KNOTS), axis=1)
-
-    nothing = np.zeros_like(change(data))
-    return Surface(base, change(attention), change(tensor), change(data), nothing)
-
-
-def cases(surface: Surface, measured: FloatArray, source: list[str], stack: list[str]) -> MeasuredRuns:
-    n = len(measured)
-    generation = np.array(["Ampere"] * n, dtype="U16")
-    mixed = Mixtures.single(surface)
-    return MeasuredRuns(measured, np.array(source), np.array(stack), generation, np.arange(n) % 5, mixed)
 
 
 @pytest.mark.parametrize(

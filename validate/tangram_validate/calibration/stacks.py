@@ -37,7 +37,7 @@ from tangram_validate.published.reading import Run, read_run, read_table
 from tangram_validate.published.stacks import GENERIC, lineage
 
 SOURCE = "fit to published runs, tangram_validate.calibration.stacks"
-FITTED = "2026-11-23"  # the day of the fit; rows must not depend on the day they are written again
+FITTED = "2026-11-27"  # the day of the fit; rows must not depend on the day they are written again
 MOST_ROWS = 48  # of one source that are used
 # Of a stack like many; its errors are left out, those of the fit count.
 TYPICAL = StackParameters(1.2, 1.3, 25e-6, 0.9, 1.5)
@@ -126,6 +126,20 @@ def rows_text(cases: MeasuredRuns, fits: Mapping[str, Fit]) -> str:
     return text.getvalue()
 
 
+def keeping(rows: str, before: Path, stack: str) -> str:
+    """The rows, text of a CSV file, with those of `stack` as the file `before` has them."""
+    if not stack or not before.is_file():
+        return rows
+    column = HEADER.index("stack")
+
+    def of_stack(line: str) -> bool:
+        return line.split(",")[column] == stack
+
+    kept = [line for line in before.read_text(encoding="utf-8").splitlines() if of_stack(line)]
+    head, *others = rows.splitlines()
+    return "\n".join([head, *kept, *(line for line in others if not of_stack(line))]) + "\n"
+
+
 def parameters_table(cases: MeasuredRuns, fits: Mapping[str, Fit]) -> str:
     """Every stack's parameters, its rows and how far it moved from what its lineage says, as Markdown."""
     rows = []
@@ -152,6 +166,35 @@ def parameters_table(cases: MeasuredRuns, fits: Mapping[str, Fit]) -> str:
         rows.append([stack, str(int(mask.sum())), sources, *figures, ", ".join(by_kind), ", ".join(moved)])
     head = ("stack", "rows", "sources", "scale", "attention", "us/kernel", "tp", "dp", "by generation (rows)")
     return judge.markdown((*head, "moved from its lineage"), rows)
+
+
+def worth_table(held: MeasuredRuns, fits: Mapping[str, Mapping[str, Fit]]) -> str:
+    """Errors of sources left out whole, by parameters of the stack's own, of its lineage, of all: Markdown.
+
+    `fits` by the source left out.
+    """
+    rows = []
+    for stack in sorted(set(held.stack.tolist())):
+        sources = sorted(set(held.source[held.stack == stack].tolist()))
+        for source in sources:
+            runs, without = held.take((held.stack == stack) & (held.source == source)), fits[source]
+            ours = [
+                without.get(name, without[GENERIC]) for name in (stack, f"lineage {lineage(stack)}", GENERIC)
+            ]
+            errors = (np.abs(one.seconds(runs) / runs.measured - 1) for one in ours)
+            others = " ".join(name for name in sources if name != source) or "none"
+            cells = [stack, source, str(len(runs.measured)), others]
+            rows.append(cells + [f"{100 * np.median(one):.1f}" for one in errors])
+    head = (
+        "stack",
+        "source left out",
+        "rows",
+        "its other sources",
+        "own, median %",
+        "its lineage's",
+        "generic's",
+    )
+    return judge.markdown(head, rows)
 
 
 def errors_left_out(
@@ -217,6 +260,7 @@ def tables(
     parts = [
         judge.accuracy_table(found, known, splits),
         judge.source_table(found, known, splits),
+        worth_table(found, left.fits),
         judge.order_table(found, known, left),
         judge.class_table(found, known, left, spread),
         fewrows.worth_table(fewrows.worth(found, known, left, errors)),
@@ -248,6 +292,7 @@ def main(arguments: Sequence[str]) -> int:
         default=Path("traces/published/without"),
         help="folder of overlays by source: the database without what the source says of kernels",
     )
+    parser.add_argument("--keep", default="", metavar="STACK", help="whose rows stay as OUT_DIR has them")
     parser.add_argument("--rows", type=int, default=MOST_ROWS, help="most rows of one source")
     parser.add_argument("--table", type=Path, help="page whose tables are to be replaced: accuracy.md")
     parser.add_argument("--cache", type=Path, help="folder of one's own that keeps what was played")
@@ -275,7 +320,7 @@ def main(arguments: Sequence[str]) -> int:
         measured = any(row.get("peak_mem_gb", "").strip() for row in table)
         peaks = memory.cases(table, given.hwdb) if measured else None
         errors, sources_out = errors_left_out(picked, found, known, splits, peaks)
-        write_whole(given.out_dir / "stacks.csv", rows)
+        write_whole(given.out_dir / "stacks.csv", keeping(rows, given.out_dir / "stacks.csv", given.keep))
         text = f"{tables(held, known, splits, errors)}\n{parameters_table(found, fits)}"
         if given.table is not None:
             write_whole(given.table, below_marker(given.table, text))

@@ -37,6 +37,9 @@ _FAMILIES = (
 # Word of a framework's name -> fork whose kernels and communication are not those of what it started from.
 FORKS = {"amp": "amp", "sailor": "sailor", "pax": "pax", "paxml": "pax"}
 
+HUGGING_FACE = ("transformers", "hugging", "accelerate", "axolotl", "llama-factory", "llamafactory", "trl")
+KERNELS = ("liger", "unsloth")
+
 FAMILIES = tuple(dict.fromkeys(name for name, _ in _FAMILIES))
 UNKNOWN = "generic"  # the family of every other name
 
@@ -220,14 +223,22 @@ def gradient_bytes(run_by: Software) -> float:
 def flash_attention(run_by: Software) -> bool:
     """Whether the software calls a fused attention kernel.
 
-    Megatron-DeepSpeed does so only on request; everything older than 2023 has none.
+    Everything older than 2023 has none; nor has Megatron-DeepSpeed, where it is a switch, without a date.
     """
-    return run_by.family != "megatron-deepspeed" and not run_by.before(FLASH_ATTENTION_SINCE)
+    if run_by.family == "megatron-deepspeed":
+        return run_by.year >= FLASH_ATTENTION_SINCE
+    return not run_by.before(FLASH_ATTENTION_SINCE)
 
 
 def fused_loss(run_by: Software) -> bool:
     """Whether recipes under FSDP compute the loss in place of the logits; other stacks do as their code."""
     return run_by.family != "fsdp" or not run_by.before(COMPILED_LOSS_SINCE)
+
+
+def plain_operations(run_by: Software) -> bool:
+    """Whether models are Hugging Face's own and no library of kernels is named (Liger, Unsloth)."""
+    name = run_by.name.lower()
+    return any(word in name for word in HUGGING_FACE) and not any(word in name for word in KERNELS)
 
 
 def launch_blocking(run_by: Software) -> bool:

@@ -153,6 +153,7 @@ def job(cells: Cells, run_by: defaults.Software, cluster: Cluster, gbs: int, seq
         schedule,
         gradient_bytes=0.0 if recipe in ("fp32", "tf32") else defaults.gradient_bytes(run_by),
         flash_attention=defaults.flash_attention(run_by),
+        plain_operations=defaults.plain_operations(run_by),
         fused_loss=defaults.fused_loss(run_by),
         dropout=defaults.dropout(run_by),
         launch_blocking=launch_blocking(cells, run_by),
