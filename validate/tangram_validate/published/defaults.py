@@ -223,10 +223,11 @@ def gradient_bytes(run_by: Software) -> float:
 def flash_attention(run_by: Software) -> bool:
     """Whether the software calls a fused attention kernel.
 
-    Everything older than 2023 has none; nor has Megatron-DeepSpeed, where it is a switch, without a date.
+    Everything older than 2023 has none; nor has Megatron-DeepSpeed, where it is a switch, without a date, nor
+    forks of it.
     """
     if run_by.family == "megatron-deepspeed":
-        return run_by.year >= FLASH_ATTENTION_SINCE
+        return not run_by.fork and run_by.year >= FLASH_ATTENTION_SINCE
     return not run_by.before(FLASH_ATTENTION_SINCE)
 
 
