@@ -49,8 +49,8 @@ def show_amount(count: float) -> str:
     return f"{count:,.0f}"
 
 
-def read_watts(text: str, option: str) -> float:
-    """The watts in `400W`, `400`, `1.2kW` or `0.5 MW`; not `mW`. Raises BadInputError, naming `option`."""
+def read_watts(text: str) -> float:
+    """The watts in `400W`, `400`, `1.2kW` or `0.5 MW`; not `mW`. Raises BadInputError."""
     digits = text.strip().removesuffix("W").removesuffix("w").strip()
     size = {"k": KILO, "K": KILO, "M": MEGA}.get(digits[-1:], 1.0)
     try:
@@ -58,7 +58,7 @@ def read_watts(text: str, option: str) -> float:
     except ValueError:
         watts = 0.0
     if not 0.0 < watts < 1e12:
-        raise BadInputError(f"{option} {shown(text)}: give watts above 0, like 400W or 1.2kW")
+        raise BadInputError(f"{shown(text)} is no power; give watts above 0, like 400W or 1.2kW")
     return watts
 
 
@@ -108,8 +108,11 @@ def usd_of(given: str | float, option: str = "`budget=`") -> float:
     """Dollars in `250k`, `$1.5M` or a plain number. Raises BadInputError."""
     try:
         usd = amount_of(str(given).strip().removeprefix("$").replace(",", ""))
-    except BadInputError as error:
-        raise BadInputError(f"{option}: {error}") from None
+    except BadInputError:
+        usd = math.nan
     if not (math.isfinite(usd) and usd > 0):
-        raise BadInputError(f"{option} {given}: give a finite number above zero, e.g. 250k")
+        raise BadInputError(
+            f"{option} {shown(str(given))}: give US dollars above zero, e.g. 40000, 250k or $1.5M; other "
+            "currencies are not converted"
+        )
     return usd

@@ -10,13 +10,14 @@ _LONG_NAMES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32":
 
 
 def whole(text: str) -> int:
-    """A whole number: 8192, 8,192 or 8k, which is 8,192, so 1.5k is 1,536."""
+    """A whole number: 8192, 8,192, 8k, which is 8,192, so 1.5k is 1,536, or 1M, which is 1,048,576."""
     digits = text.replace(",", "").replace("_", "").strip()
+    size = {"k": 1024, "m": 1024**2}.get(digits[-1:].lower())
     try:
-        if digits[-1:] not in ("k", "K"):
+        if size is None:
             return int(digits)
-        thousands = digits[:-1].strip()
-        number = Fraction(thousands) * 1024 if _DECIMAL.fullmatch(thousands) else Fraction(1, 2)
+        counted = digits[:-1].strip()
+        number = Fraction(counted) * size if _DECIMAL.fullmatch(counted) else Fraction(1, 2)
         if number.denominator == 1:
             return int(number)
     except ValueError:

@@ -1,100 +1,66 @@
 """`tangram compare`: planners side by side on one model and cluster."""
 
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from tangram_sim.cli import begun
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.derived import derived
-from tangram_sim.errors import InfeasibleError, TangramError
-from tangram_sim.questions.common import JobOptions
+from tangram_sim.cli.outputs import Shown
+from tangram_sim.errors import TangramError
+from tangram_sim.fields import OUTPUT, option
+from tangram_sim.questions.compare import CompareQuestion
+from tangram_sim.questions.shared_fields import job_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tangram_sim.studies.comparison import PlannerAnswer
 
-Planners = Annotated[
-    str | None,
-    typer.Option("--planners", help="Names, e.g. tangram,metis,sailor.  [default: all that are installed]"),
-]
-TimeLimit = Annotated[
-    float | None,
-    shared.time_limit(
-        "Seconds for all planners together, from the start of the command: each has an even share of "
-        "what is left, and then takes its best plan so far.  [default: none]"
-    ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", help="Write every planner's plan into this folder, as PLANNER.json."),
-]
-Plot = Annotated[
-    Path | None,
-    typer.Option("--plot", help="Draw steps and planning times into this HTML file (extra `plot`)."),
-]
+
+@dataclass(frozen=True, slots=True)
+class ComparedOutputs(Shown):
+    """What compared plans are written to."""
+
+    output: Path | None = option(
+        None,
+        "Write every planner's plan into this folder, as PLANNER.json.",
+        spelled="-o,--output",
+        group=OUTPUT,
+    )
+    plot: Path | None = option(
+        None, "Draw steps and planning times into this HTML file (extra `plot`).", group=OUTPUT
+    )
 
 
 @derived
-def command(
-    model: shared.ModelArgument,
-    cluster: shared.ClusterArgument,
-    *,
-    planners: Planners = None,
-    trained: JobOptions,
-    stack: shared.Stack = "generic",
-    time_limit: TimeLimit = None,
-    memory_margin: shared.MemoryMargin = "auto",
-    as_json: shared.AsJson = False,
-    output: Output = None,
-    plot: Plot = None,
-    hwdb: shared.HwdbFolders = None,
-) -> None:
-    """Ask several planners for a plan of MODEL on CLUSTER, and play all plans with the same simulator.
+def command(question: CompareQuestion, outputs: ComparedOutputs) -> None:
+    """Write the files asked for, and print the answer."""
+    deadline = begun.deadline(question.search.time_limit_s)
 
-    Leaves with 2 where none of them has a plan.
-    """
-    deadline = begun.deadline(shared.time_limit_s(time_limit))
-    margin = shared.memory_margin(memory_margin)
-
-    from tangram_sim.cli import buying, writing
-    from tangram_sim.cli.console import print_json, print_line
+    from tangram_sim.cli import writing
+    from tangram_sim.cli.console import print_line
     from tangram_sim.datafiles import write_all, write_whole
-    from tangram_sim.hwdb import load_cluster, load_model
-    from tangram_sim.studies import comparison
 
-    writing.require_writable(plot=plot)
-    if output is not None:
-        buying.require_folder(output)
-    if plot is not None:
+    writing.require_writable(plot=outputs.plot)
+    if outputs.output is not None:
+        writing.require_folder(outputs.output)
+    if outputs.plot is not None:
         _require_plotly()
-    database = shared.load_hwdb(hwdb)
-    answers = comparison.compare_planners(
-        load_model(model),
-        load_cluster(cluster, database),
-        replace(trained.job, stack=stack),
-        shared.names("--planners", planners),
-        hwdb=database,
-        deadline=deadline,
-        memory_margin=margin,
-    )
-    if all(one.result is None for one in answers):
-        reasons = "\n".join(f"{one.planner}: {one.status}: {one.reason}" for one in answers)
-        raise InfeasibleError(f"no planner has a plan of {model} on {cluster}\n{reasons}")
-    if plot is not None:
-        write_whole(plot, plot_html(answers, f"{model} on {cluster}"))
-    plans = {} if output is None else _plan_files(output, answers)
+    found = question.answer(deadline=deadline)
+    title = f"{question.model} on {question.cluster}"
+    if outputs.plot is not None:
+        write_whole(outputs.plot, plot_html(found.answers, title))
+    plans = {} if outputs.output is None else _plan_files(outputs.output, found.answers)
     write_all(plans)
-    if as_json:
-        print_json(comparison.comparison(answers).model_dump())
-        return
-    print_line(f"{model} on {cluster}: {trained.words}")
-    print_answers(answers)
-    for path in plans:
-        print_line(f"plan written to {path}")
+
+    def tables(_: object) -> None:
+        print_line(f"{title}: {job_words(question.job)}")
+        print_answers(found.answers)
+        for path in plans:
+            print_line(f"plan written to {path}")
+
+    outputs.show(found, tables)
 
 
 def _plan_files(folder: Path, answers: "Sequence[PlannerAnswer]") -> dict[Path, str]:

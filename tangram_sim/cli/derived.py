@@ -8,6 +8,7 @@ becomes an option of the verb, and the verb is handed the filled dataclass. One 
 import dataclasses
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import UnionType
@@ -17,7 +18,7 @@ import typer
 
 from tangram_sim.cli.wording import as_options
 from tangram_sim.errors import BadInputError
-from tangram_sim.fields import OUTPUT, Leaf, built, leaves, option, sentence
+from tangram_sim.fields import OUTPUT, About, Leaf, built, leaves, option, sentence
 from tangram_sim.questions.question import Question, question_text
 
 Command = Callable[..., None]
@@ -96,6 +97,25 @@ def _implied(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in implied.items() if given[name] == defaults[name]}
 
 
+def asking(command: Command, **kinds: type[Any]) -> Command:
+    """The verb of a command whose parameters have these types: see `derived`."""
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=of) for name, of in kinds.items()]
+    )
+    return derived(command)
+
+
+def renamed(command: Command, old: str, new: str) -> Command:
+    """A verb under its old spelling: it says the new one, on standard error, and does the same."""
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        sys.stderr.write(f"note: `tangram {old}` is now `tangram {new}`\n")
+        command(**options)
+
+    return run
+
+
 def _parameters(given: inspect.Parameter) -> list[inspect.Parameter]:
     """The parameters that stand in place of one: those of the fields of a dataclass."""
     if not dataclasses.is_dataclass(given.annotation):
@@ -131,6 +151,8 @@ def _parameter(leaf: Leaf) -> inspect.Parameter:
     default = _Untyped(default) if said.implies else default
     words = as_options(sentence(said)) + (f"  [default: {said.unset}]" if said.unset else "")
     settings: dict[str, Any] = {"help": words, "show_default": not said.unset}
+    if said.choices or said.suggested is not None:
+        settings["autocompletion"] = _completing(said)
     if said.reads is not None:
         settings["parser"] = functools.partial(_read, leaf)
     if said.positional:
@@ -142,6 +164,16 @@ def _parameter(leaf: Leaf) -> inspect.Parameter:
     return inspect.Parameter(
         leaf.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
     )
+
+
+def _completing(said: About) -> Callable[[str], list[str]]:
+    """What a shell may offer for a value of which the beginning is typed."""
+
+    def completed(incomplete: str) -> list[str]:
+        names = said.choices or (said.suggested() if said.suggested is not None else ())
+        return [name for name in names if name.lower().startswith(incomplete.lower())]
+
+    return completed
 
 
 def _spellings(leaf: Leaf) -> list[str]:
@@ -165,7 +197,9 @@ def _read(leaf: Leaf, text: Any) -> Any:
     try:
         assert leaf.about.reads is not None
         return leaf.about.reads(text)
-    except ValueError as error:
+    except (ValueError, BadInputError) as error:
+        if f"`{leaf.name}=" in str(error):
+            raise
         raise BadInputError(f"`{leaf.name}={text}`: {error}") from None
 
 

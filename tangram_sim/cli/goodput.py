@@ -2,23 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli.console import print_json, print_line, print_table
-from tangram_sim.cli.derived import derived
-from tangram_sim.cli.outputs import Shown
+from tangram_sim.cli.asked import asked
+from tangram_sim.cli.console import print_line, print_table
 from tangram_sim.questions.goodput import GoodputQuestion
 
 if TYPE_CHECKING:
     from tangram_sim.studies.goodput_documents import GoodputDocument
-
-
-@derived
-def command(question: GoodputQuestion, shown: Shown) -> None:
-    """Print the answer."""
-    found = question.answer()
-    if shown.as_json:
-        print_json(found.model_dump(mode="json"))
-        return
-    _show(found)
 
 
 def _show(found: "GoodputDocument") -> None:
@@ -95,3 +84,6 @@ def _show(found: "GoodputDocument") -> None:
         )
     for note in found.notes:
         print_line(note)
+
+
+command = asked(GoodputQuestion, _show)

@@ -1,4 +1,4 @@
-"""`tangram hw` and `tangram islands`: the known hardware, and how a cluster is split into equal GPUs."""
+"""`tangram hw`: the known hardware."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +8,6 @@ from tangram_sim.cli import options as shared
 from tangram_sim.cli.add_gpu import add_gpu
 from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.cli.price_listing import prices
-from tangram_sim.units import show_bytes, show_rate
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
@@ -18,16 +17,6 @@ app.command("add-gpu")(add_gpu)
 app.command("prices")(prices)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A GPU, link, node or cluster.")]
-ComputeTolerance = Annotated[
-    float,
-    typer.Option("--compute-tolerance", help="Largest spread of compute inside an island: max/min - 1."),
-]
-MemoryTolerance = Annotated[
-    float, typer.Option("--memory-tolerance", help="Largest spread of memory inside an island.")
-]
-LinkTolerance = Annotated[
-    float, typer.Option("--link-tolerance", help="Largest spread of intra-node bandwidth inside an island.")
-]
 
 
 @app.command("list")
@@ -96,7 +85,13 @@ def show(name: NameArgument, hwdb: shared.HwdbFolders = None, as_json: shared.As
             print_table(keys, values, right=(2, 3))
         return
     if name in cluster_names(database):
-        islands(name, hwdb=hwdb, as_json=as_json)
+        from tangram_sim.cli.islands import show_islands
+        from tangram_sim.cli.outputs import Shown
+        from tangram_sim.questions.islands import IslandsQuestion
+        from tangram_sim.questions.shared_fields import Hardware
+
+        cut = IslandsQuestion(name, hardware=Hardware(tuple(hwdb or ()))).answer()
+        Shown(as_json).show(cut, show_islands)
         return
     known = [*database.gpu_names(), *database.link_names(), *database.node_names(), *cluster_names(database)]
     raise unknown_name("hardware", name, known, "`tangram hw list` prints all of it.")
@@ -179,89 +174,3 @@ def _efficiencies(database: "Hwdb", gpu: str) -> list[dict[str, str | float]]:
         for row in reads.rows()
         if row.table == "efficiency"
     ]
-
-
-def islands(
-    cluster: shared.ClusterArgument,
-    dtype: shared.Dtype = "auto",
-    hwdb: shared.HwdbFolders = None,
-    as_json: shared.AsJson = False,
-    compute_tolerance: ComputeTolerance = 0.10,
-    memory_tolerance: MemoryTolerance = 0.05,
-    link_tolerance: LinkTolerance = 0.10,
-) -> None:
-    """Cut CLUSTER into islands of equal GPUs and say why each cut is made.
-
-    Memory of a GPU is shown as sold (GB are 1e9 bytes), usable (what the driver hands out; "of" in tables of
-    plans), and planned (what a plan may fill: less the driver's context and what the software stack keeps).
-    """
-    for option, value in (
-        ("compute", compute_tolerance),
-        ("memory", memory_tolerance),
-        ("link", link_tolerance),
-    ):
-        shared.require_fraction(f"--{option}-tolerance", value)
-
-    from tangram_sim.cost.device import capacities
-    from tangram_sim.hwdb import load_cluster
-    from tangram_sim.hwdb.usual_node import ASSUMED
-    from tangram_sim.placement.islands import Tolerances, find_islands
-    from tangram_sim.studies.documents import IslandDocument, IslandsDocument
-    from tangram_sim.studies.number_formats import resolve
-    from tangram_sim.training.job import Job
-
-    database = shared.load_hwdb(hwdb)
-    found = load_cluster(cluster, database)
-    precision = resolve(Job(dtype=dtype), found).precision
-    tolerances = Tolerances(compute_tolerance, memory_tolerance, link_tolerance)
-    cut = find_islands(found, precision.compute, tolerances, hwdb=database)
-    memory = [
-        capacities(island.gpu, database.efficiency(island.gpu, precision.compute, Job().stack))
-        for island in cut
-    ]
-    document = IslandsDocument(
-        cluster=found.name,
-        dtype=precision.name,
-        islands=[
-            IslandDocument(
-                name=island.name,
-                gpu=island.gpu.name,
-                nodes=island.nodes,
-                gpus=island.gpus,
-                reason=island.reason,
-                compute_flop_per_s=island.gpu.peak_flop_per_s(precision.compute),
-                memory_bytes=island.gpu.memory_bytes,
-                usable_memory_bytes=usable,
-                planned_memory_bytes=planned,
-                memory_bytes_per_s=island.gpu.memory_bytes_per_s,
-                intra_link=island.intra.name,
-                intra_bytes_per_s=island.intra.bytes_per_s,
-                nic_bytes_per_s=island.nic_bytes_per_s,
-            )
-            for island, (usable, planned) in zip(cut, memory, strict=True)
-        ],
-    )
-    if as_json:
-        print_json(document.model_dump())
-        return
-    rows = [
-        (
-            one.name,
-            f"{one.nodes} x {one.gpus // one.nodes} {one.gpu}",
-            f"{one.compute_flop_per_s / 1e12:.4g}" if one.compute_flop_per_s else "none",
-            f"{one.memory_bytes / 1e9:.3g} GB",
-            *map(show_bytes, (one.usable_memory_bytes, one.planned_memory_bytes)),
-            f"{one.intra_link} {show_rate(one.intra_bytes_per_s)}",
-            show_rate(one.nic_bytes_per_s),
-        )
-        for one in document.islands
-    ]
-    memories = ("memory sold", "usable", "planned")
-    columns = ("island", "GPUs", f"{document.dtype} TFLOP/s", *memories, "inside a node", "NICs of a node")
-    print_table(columns, rows, right=(2, 3, 4, 5, 7), leaves=(3, 5, 6))
-    for one in document.islands:
-        print_line(f"{one.name}: {one.reason}")
-    for group in found.groups:
-        for label in group.node.labels:
-            if label.startswith(ASSUMED):
-                print_line(f"{group.name}: {label}")

@@ -25,11 +25,12 @@ from tangram_sim.cli import (
     grouped_help,
     hardware,
     interconnect,
+    islands,
     models,
     offered,
     plan,
     purchase,
-    replay_trace,
+    replay,
     run,
     simulate,
     stragglers,
@@ -38,6 +39,7 @@ from tangram_sim.cli import (
     web,
     what_if,
 )
+from tangram_sim.cli.derived import renamed
 from tangram_sim.cli.printable import LONGEST, PrintableStream
 from tangram_sim.cli.progress import Listener, listening
 from tangram_sim.cli.rl import app as rl
@@ -51,7 +53,6 @@ from tangram_sim.studies.collecting import collecting_rarely
 app = typer.Typer(
     name="tangram",
     cls=grouped_help.GroupedVerbs,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -67,7 +68,6 @@ TRAINING: dict[str, Callable[..., None]] = {
     "goodput": goodput.command,
     "export": export.command,
     "stragglers": stragglers.command,
-    "replay-trace": replay_trace.command,
 }
 _TRAIN, _OTHERS, _DATA, _TRUST = (
     *("Train (also: tangram train VERB)", "Serve, post-train, ask again"),
@@ -78,7 +78,9 @@ train = typer.Typer(
 )
 for verb, asked in TRAINING.items():
     app.command(verb, rich_help_panel=_TRAIN)(asked)
-    train.command("replay" if verb == "replay-trace" else verb)(asked)
+    train.command(verb)(asked)
+train.command("replay")(replay.command)
+app.command("replay-trace", hidden=True)(renamed(replay.command, "replay-trace", "train replay"))
 app.add_typer(train, name="train", rich_help_panel=_TRAIN)
 app.add_typer(serving.app, name="serve", rich_help_panel=_OTHERS)
 app.add_typer(rl.app, name="rl", rich_help_panel=_OTHERS)
@@ -87,7 +89,7 @@ app.command("web", rich_help_panel=_OTHERS)(web.command)
 hardware.app.command("topology")(interconnect.topology)
 app.add_typer(hardware.app, name="hw", rich_help_panel=_DATA)
 app.add_typer(cluster.app, name="cluster", rich_help_panel=_DATA)
-app.command("islands", rich_help_panel=_DATA)(hardware.islands)
+app.command("islands", rich_help_panel=_DATA)(islands.command)
 app.add_typer(interconnect.app, name="collectives", rich_help_panel=_DATA)
 app.add_typer(models.app, name="models", rich_help_panel=_DATA)
 app.add_typer(trace.app, name="trace", rich_help_panel=_DATA)

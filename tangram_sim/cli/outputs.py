@@ -1,13 +1,18 @@
 """How an answer is shown and where it is written: options beside the question, which are no part of it."""
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tangram_sim.cli.console import print_json, print_line
+from tangram_sim.errors import BadInputError
 from tangram_sim.fields import OUTPUT, option
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
+    from tangram_sim.studies.documents import Document
     from tangram_sim.studies.results import Result
 
 
@@ -16,6 +21,69 @@ class Shown:
     """An answer is printed as a table or as JSON."""
 
     as_json: bool = option(False, "Print one JSON object instead of a table.", spelled="--json", group=OUTPUT)
+
+    def show(self, found: Any, tables: Callable[[Any], None]) -> None:
+        """Print an answer, a document or what holds one as `document`, with `tables` or as JSON."""
+        if self.as_json:
+            print_json(document_of(found).model_dump(mode="json"))
+        else:
+            tables(found)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOutputs(Shown):
+    """What an answer is written to."""
+
+    output: Path | None = option(
+        None,
+        "Write the answer to this .json file, or report.html to look at.",
+        spelled="-o,--output",
+        group=OUTPUT,
+    )
+
+    def require_writable(self, **more: Path | None) -> None:
+        """Raise BadInputError, before any work is done, for files that cannot be written."""
+        from tangram_sim.cli import writing
+
+        writing.require_writable(output=self.output, **more)
+
+    def require_kind(self) -> None:
+        """Raise BadInputError for an output that is neither a report nor JSON, like a folder."""
+        from tangram_sim.cli import writing
+
+        output = self.output
+        if output is not None and not (writing.is_report(output) or output.suffix.lower() == ".json"):
+            raise BadInputError(f"--output {output}: give report.html to look at, or a .json file")
+        self.require_writable()
+
+    def show(
+        self, found: Any, tables: Callable[[Any], None], page: Callable[[], str] = str, *unwritten: str
+    ) -> None:
+        """Print an answer with `tables` or as JSON, then write it, or the HTML report of `page`.
+
+        Shown before anything is written: a full disk loses nothing that was found. `unwritten`: keys of the
+        document that are no part of a written answer, like planning times.
+        """
+        from tangram_sim.cli import writing
+        from tangram_sim.datafiles import write_whole
+
+        Shown.show(self, found, tables)
+        if self.output is None:
+            return
+        report = writing.is_report(self.output)
+        if report:
+            writing.write_report(self.output, page())
+        else:
+            told = document_of(found).model_dump(mode="json", exclude=set(unwritten))
+            write_whole(self.output, json.dumps(told, indent=1, allow_nan=False) + "\n")
+        if not self.as_json:
+            print_line(f"{'report' if report else 'answer'} written to {self.output}")
+
+
+def document_of(found: Any) -> "Document":
+    """The document of an answer: itself, or what it holds as `document`."""
+    document: Document = getattr(found, "document", found)
+    return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +102,7 @@ class PlanOutputs(Shown):
 
         writing.require_writable(output=self.output, trace=self.trace, memory=self.memory)
 
-    def show(self, result: "Result", hwdb: "Hwdb") -> None:
+    def write(self, result: "Result", hwdb: "Hwdb") -> None:
         """Write the files asked for, then print the table or the JSON object."""
         from tangram_sim.cli import writing
 

@@ -1,20 +1,19 @@
 """`tangram purchase` with a goal: one recommendation, its runner-ups, why, and what would change it."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli import buying
 from tangram_sim.cli.console import print_json, print_line, print_remark, print_table
+from tangram_sim.questions.purchase import PurchaseQuestion, RecommendedAnswer
+from tangram_sim.questions.shared_fields import job_words
 from tangram_sim.units import percent, show_amount
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
     from tangram_sim.purchasing.recommend import Recommendation
-    from tangram_sim.purchasing.recommendation_document import RecommendationDocument
     from tangram_sim.purchasing.rows import WhatIfRow
-    from tangram_sim.purchasing.sensitivity import Sensitivity
 
 _FILE = "recommendation.json"
 
@@ -56,22 +55,15 @@ def terms_of(row: "WhatIfRow", study: "Recommendation", database: "Hwdb") -> str
     return "; ".join(said) or "the fleet as it stands"
 
 
-def show(
-    study: "Recommendation",
-    found: "Sensitivity | None",
-    notes: tuple[str, ...],
-    database: "Hwdb",
-    *,
-    job_words: str,
-    full: bool,
-) -> None:
+def _show(question: PurchaseQuestion, answer: RecommendedAnswer) -> None:
     """Print the recommendation first, then the table of runner-ups, why, and what would change it."""
     from tangram_sim.purchasing.goal import slow_end_days
     from tangram_sim.purchasing.notes import tokens_per_s_means
     from tangram_sim.purchasing.words import money, per_million
 
+    study, found, database = answer.study, answer.sensitivity, question.hardware.load()
     print_line(headline(study, database))
-    print_line(f"{study.work.model.name}   {job_words}")
+    print_line(f"{study.work.model.name}   {job_words(question.job)}")
     rows = [study.best, *study.runner_ups]
     print_table(
         (
@@ -105,19 +97,17 @@ def show(
         for line in lines:
             print_line(f"- {line}")
     print_line(tokens_per_s_means(study.failures))
-    if found is not None and full:
+    if found is not None and question.money.sensitivity:
         buying.print_sensitivity(found)
     searched = study.searched
     unseen = f", {searched.waiting} not looked at" if searched.waiting else ""
     print_remark(f"searched: {searched.planned} mixes planned, {searched.left_out} left out{unseen}")
     from tangram_sim.cli.console import print_notes
 
-    print_notes((*notes, *study.notes))
+    print_notes((*answer.notes, *study.notes))
 
 
-def write(
-    study: "Recommendation", found: "RecommendationDocument", output: Path | None, report: "partial[str]"
-) -> str:
+def _write(question: PurchaseQuestion, answer: RecommendedAnswer, output: Path | None) -> str:
     """Write the report, or the recommendation and the plan of every mix shown. Returns what was written."""
     from tangram_sim.cli import writing
     from tangram_sim.datafiles import write_all
@@ -125,41 +115,31 @@ def write(
 
     if output is None:
         return ""
+    study = answer.study
     if writing.is_report(output):
-        writing.write_report(output, report())
+        from tangram_sim.reports.purchases import recommendation_report
+
+        page = recommendation_report(study, answer.sensitivity, question.hardware.load())
+        writing.write_report(output, page)
         return f"report written to {output}"
     files = {
         plan_path(output / "plans", row.name): writing.plan_text(row.document)
         for row in (study.best, *study.runner_ups)
         if row.document is not None
     }
-    text = json.dumps(found.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(answer.document.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
     write_all(files | {output / _FILE: text})
     return f"recommendation and plans written to {output} (`tangram simulate` replays a plan)"
 
 
 def finish(
-    study: "Recommendation",
-    found: "Sensitivity | None",
-    notes: tuple[str, ...],
-    database: "Hwdb",
-    *,
-    job_words: str,
-    full: bool,
-    as_json: bool,
-    output: Path | None,
+    question: PurchaseQuestion, answer: RecommendedAnswer, *, as_json: bool, output: Path | None
 ) -> None:
     """Print and write a recommendation, as a table or as JSON."""
-    from tangram_sim.purchasing.recommendation_document import recommendation_document
-    from tangram_sim.reports.purchases import recommendation_report
-
-    document = recommendation_document(study, found, notes, database)
-    report = partial(recommendation_report, study, found, database)
     if as_json:
-        print_json(document.model_dump(mode="json"))
-        write(study, document, output, report)
-        return
-    show(study, found, notes, database, job_words=job_words, full=full)
-    written = write(study, document, output, report)
-    if written:
+        print_json(answer.document.model_dump(mode="json"))
+    else:
+        _show(question, answer)
+    written = _write(question, answer, output)
+    if written and not as_json:
         print_line(written)

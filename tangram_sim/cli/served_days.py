@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.questions.served_fleets import millions
 from tangram_sim.units import percent
 
 if TYPE_CHECKING:
@@ -58,11 +59,6 @@ def print_days(days: "Sequence[ServedDayDocument]", hours: float, head: str) -> 
             f"{changed.checkpoint_s:.0f} s to save what is trained, "
             f"{changed.restart_s:.0f} s to go on from it, {changed.load_s:.0f} s until replicas serve"
         )
-
-
-def millions(tokens: float) -> str:
-    """Tokens in millions."""
-    return f"{tokens / 1e6:,.4g} M" if tokens < 1e9 else f"{tokens / 1e6:,.0f} M"
 
 
 def _usd(value: float | None, digits: int = 3) -> str:

@@ -9,4 +9,4 @@ from tangram_sim.questions.simulate import SimulateQuestion
 def command(question: SimulateQuestion, outputs: PlanOutputs) -> None:
     """Write the files asked for, and print the answer."""
     outputs.require_writable()
-    outputs.show(question.answer(), question.hardware.load())
+    outputs.write(question.answer(), question.hardware.load())

@@ -84,7 +84,7 @@ def generate(
 
 @app.command("describe")
 def describe(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file, as for `replay-trace`.")],
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file, as for `train replay`.")],
     trace_name: Annotated[str, typer.Option("--trace-name", help="Which of several in the file.")] = "",
     as_json: shared.AsJson = False,
 ) -> None:

@@ -95,6 +95,23 @@ def is_report(path: Path | None) -> bool:
     return path is not None and path.suffix.lower() in (".html", ".htm")
 
 
+def require_output(path: Path | None) -> None:
+    """Raise BadInputError, before any work is done, if `-o` (a report or a folder) cannot be written."""
+    if is_report(path):
+        require_writable(output=path)
+    elif path is not None:
+        require_folder(path)
+
+
+def require_folder(path: Path) -> None:
+    """Raise BadInputError, before any work is done, if files cannot be written into a folder at `path`."""
+    place = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+    if not place.is_dir():
+        raise BadInputError(f"--output {path}: {place} is a file; name a folder for the plans")
+    if not os.access(place, os.W_OK):
+        raise BadInputError(f"--output {path}: no permission to write in {place}; name another folder")
+
+
 def reported(result: "Result", output: Path | None, hwdb: "Hwdb", *, as_json: bool) -> Path | None:
     """Write the HTML report if `output` names one. Returns None then, `output` otherwise."""
     if output is None or not is_report(output):

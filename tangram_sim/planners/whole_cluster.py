@@ -45,6 +45,7 @@ class Price:
     job: Job
     hwdb: Hwdb
     deadline: Deadline = field(default_factory=Deadline, compare=False)
+    jobs: int = field(default=1, compare=False)  # processes that a search may use; 0: all cores
 
     @cached_property
     def lowering(self) -> Lowering:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from tangram_sim.purchasing.served_day import DayTerms, ServedDay
 from tangram_sim.purchasing.shared_purchase import SharedPurchase
-from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
 
 
 class ChangeOverDocument(Document):
@@ -48,7 +48,7 @@ class ServedDayDocument(Document):
     change: ChangeOverDocument | None = None
 
 
-class SharedPurchaseDocument(Document):
+class SharedPurchaseDocument(AnswerDocument):
     """`purchase --share --json`: days that no other mix beats, by rising USD a month."""
 
     schema_version: str = SCHEMA_VERSION
@@ -64,7 +64,7 @@ class SharedPurchaseDocument(Document):
     notes: list[str]
 
 
-class SharedWhatIfDocument(Document):
+class SharedWhatIfDocument(AnswerDocument):
     """`what-if --share --json`; the fleet as it stands comes first."""
 
     schema_version: str = SCHEMA_VERSION

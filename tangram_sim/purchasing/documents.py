@@ -12,7 +12,7 @@ from tangram_sim.purchasing.purchase import PurchaseStudy
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
 from tangram_sim.purchasing.whatif import WhatIf
-from tangram_sim.studies.documents import Document
+from tangram_sim.studies.documents import AnswerDocument, Document
 
 
 class UseDocument(Document):
@@ -105,7 +105,7 @@ class BreakEvenDocument(Document):
     years: float | None
 
 
-class WhatIfDocument(Document):
+class WhatIfDocument(AnswerDocument):
     """`what-if --json`; the fleet as it stands comes first."""
 
     model: str
@@ -152,7 +152,7 @@ class MixDocument(Document):
     cut_short: bool = Field(False, description="time was over before a search was")
 
 
-class PurchaseDocument(Document):
+class PurchaseDocument(AnswerDocument):
     """`purchase --json` and front.json."""
 
     models: list[WorkDocument]

@@ -13,7 +13,7 @@ from tangram_sim.purchasing.recommend import Recommendation
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
 from tangram_sim.purchasing.whatif import assumed
-from tangram_sim.studies.documents import Document
+from tangram_sim.studies.documents import AnswerDocument
 
 
 class RecommendedDocument(CandidateDocument):
@@ -29,7 +29,7 @@ class RecommendedDocument(CandidateDocument):
     mwh: float | None = Field(None, description="electricity of the run, with PUE where it is stated")
 
 
-class RecommendationDocument(Document):
+class RecommendationDocument(AnswerDocument):
     """`purchase --json` with a goal."""
 
     model: str

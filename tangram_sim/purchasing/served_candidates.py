@@ -15,7 +15,7 @@ from tangram_sim.purchasing.catalogue import Limits
 from tangram_sim.purchasing.fleets import Fleet, Purchase
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.served_fleets import FleetServices, ServiceDemand, has_all
-from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_whatif import (
     ServeWhatIfDocument,
@@ -26,7 +26,7 @@ from tangram_sim.studies.serving_whatif import (
 )
 
 
-class ServedPurchaseDocument(Document):
+class ServedPurchaseDocument(AnswerDocument):
     """`purchase --serve --json`: mixes that no other beats, by rising USD an hour."""
 
     schema_version: str = SCHEMA_VERSION

@@ -5,15 +5,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tangram_sim.fields import described, option, part
 from tangram_sim.planners.uniform.degrees import Uniform
-from tangram_sim.questions.common import (
+from tangram_sim.questions.shared_fields import (
     JOB_AND_SOFTWARE,
-    Hardware,
+    OnCluster,
     Run,
-    cluster_argument,
-    model_argument,
     slow_option,
 )
-from tangram_sim.questions.question import Question
 from tangram_sim.training.job import Job
 
 if TYPE_CHECKING:
@@ -27,13 +24,11 @@ _LAYOUT = part(
 
 @described
 @dataclass(frozen=True, slots=True)
-class EstimateQuestion(Question):
+class EstimateQuestion(OnCluster):
     """Predict one uniform layout of MODEL on CLUSTER; ranks go node by node, tp fastest, then cp, dp, pp."""
 
     VERB: ClassVar[str] = "estimate"
 
-    model: str = model_argument()
-    cluster: str = cluster_argument()
     job: Job = field(default=Job(), metadata=JOB_AND_SOFTWARE)
     layout: Uniform = field(default=Uniform(), metadata=_LAYOUT)
     lora_rank: int | None = option(
@@ -41,7 +36,6 @@ class EstimateQuestion(Question):
     )
     slow: tuple[str, ...] = slow_option()
     run: Run = field(default=Run(), metadata=part())
-    hardware: Hardware = field(default=Hardware(), metadata=part())
 
     def answer(self) -> "Result":
         """What the layout achieves, whether or not it fits.

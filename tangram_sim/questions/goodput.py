@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.fields import described, option, part
-from tangram_sim.questions.common import Hardware
 from tangram_sim.questions.question import Question
+from tangram_sim.questions.shared_fields import Hardware
 
 if TYPE_CHECKING:
     from tangram_sim.reliability.checkpointing import Checkpointing
@@ -77,7 +77,7 @@ class GoodputQuestion(Question):
         "restart",
         "restart, or shrink: go on without the broken replica.",
         choices=POLICIES,
-        hint="`tangram replay-trace` plays the others on a trace.",
+        hint="`tangram train replay` plays the others on a trace.",
         **_BASIC,
     )
     days: float = option(

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.fields import SEARCH, described, option, part
 from tangram_sim.planners.search_options import POLICIES, SearchOptions
-from tangram_sim.questions.common import (
-    Hardware,
+from tangram_sim.questions.question import Question
+from tangram_sim.questions.shared_fields import (
+    OnCluster,
     Run,
-    cluster_argument,
     dask_option,
-    model_argument,
     schedules,
     slow_option,
 )
-from tangram_sim.questions.question import Question
 from tangram_sim.training.job import Job
 from tangram_sim.written import name_list
 
@@ -70,13 +68,11 @@ def _frameworks(text: str) -> tuple[str, ...]:
 
 @described
 @dataclass(frozen=True, slots=True)
-class PlanQuestion(Question):
+class PlanQuestion(OnCluster):
     """Find the fastest plan for MODEL on CLUSTER and predict what it achieves."""
 
     VERB: ClassVar[str] = "plan"
 
-    model: str = model_argument()
-    cluster: str = cluster_argument()
     job: Job = field(default=Job(), metadata=_JOB)
     search: SearchOptions = field(default=SearchOptions(), metadata=part(frameworks={"reads": _frameworks}))
     planner: str = option(
@@ -139,7 +135,6 @@ class PlanQuestion(Question):
     )
     run: Run = field(default=Run(), metadata=part())
     dask: str | None = dask_option()
-    hardware: Hardware = field(default=Hardware(), metadata=part())
 
     def __post_init__(self) -> None:
         """Raise BadInputError or UnknownNameError for fields that cannot be or contradict each other."""

@@ -18,16 +18,34 @@ Answer = TypeVar("Answer", bound="AnswerDocument")
 
 # Verb -> module and class of its question.
 QUESTIONS: Mapping[str, str] = {
+    "compare": "tangram_sim.questions.compare:CompareQuestion",
     "estimate": "tangram_sim.questions.estimate:EstimateQuestion",
+    "explain": "tangram_sim.questions.explain:ExplainQuestion",
+    "export": "tangram_sim.questions.export:ExportQuestion",
     "goodput": "tangram_sim.questions.goodput:GoodputQuestion",
+    "islands": "tangram_sim.questions.islands:IslandsQuestion",
     "plan": "tangram_sim.questions.plan:PlanQuestion",
+    "purchase": "tangram_sim.questions.purchase:PurchaseQuestion",
     "rl compare": "tangram_sim.questions.rl:RlCompareQuestion",
     "rl estimate": "tangram_sim.questions.rl:RlEstimateQuestion",
+    "rl export": "tangram_sim.questions.rl:RlExportQuestion",
     "rl plan": "tangram_sim.questions.rl:RlPlanQuestion",
     "rl purchase": "tangram_sim.questions.rl:RlPurchaseQuestion",
     "rl simulate": "tangram_sim.questions.rl:RlSimulateQuestion",
     "rl what-if": "tangram_sim.questions.rl:RlWhatIfQuestion",
+    "serve compare": "tangram_sim.questions.serve_plan:ServeCompareQuestion",
+    "serve estimate": "tangram_sim.questions.serve_estimate:ServeEstimateQuestion",
+    "serve export": "tangram_sim.questions.serve_export:ServeExportQuestion",
+    "serve plan": "tangram_sim.questions.serve_plan:ServePlanQuestion",
+    "serve purchase": "tangram_sim.questions.serve_what_if:ServePurchaseQuestion",
+    "serve replan": "tangram_sim.questions.serve_replan:ServeReplanQuestion",
+    "serve simulate": "tangram_sim.questions.serve_simulate:ServeSimulateQuestion",
+    "serve what-if": "tangram_sim.questions.serve_what_if:ServeWhatIfQuestion",
+    "serve workload describe": "tangram_sim.questions.serve_workload:ServeWorkloadQuestion",
     "simulate": "tangram_sim.questions.simulate:SimulateQuestion",
+    "stragglers": "tangram_sim.questions.stragglers:StragglersQuestion",
+    "train replay": "tangram_sim.questions.replay:ReplayTraceQuestion",
+    "what-if": "tangram_sim.questions.what_if:WhatIfQuestion",
 }
 
 

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.fields import about, described, option, part
+from tangram_sim.fields import SOFTWARE, about, described, option, part
 from tangram_sim.questions.question import Question, question_of
 from tangram_sim.questions.rl_options import POOLS, RlSetting, StepOptions
 
 if TYPE_CHECKING:
+    from tangram_sim.export.documents import ExportDocument
     from tangram_sim.rl_planners.problem import RlProblem
     from tangram_sim.studies.rl_documents import (
         RlCompareDocument,
@@ -52,7 +53,7 @@ class RlPlanQuestion(_OnFleet):
         from tangram_sim.studies.rl_plan import searched_document
 
         problem = self.problem
-        prices = self.setting.prices(problem.hwdb)
+        prices = self.setting.prices(problem)
         return self.with_answer(searched_document(problem, prices, Deadline(self.setting.limit_s)))
 
 
@@ -94,7 +95,7 @@ class RlWhatIfQuestion(_OnFleet):
         from tangram_sim.studies.rl_beside import what_if
 
         problem = self.problem
-        prices = self.setting.prices(problem.hwdb)
+        prices = self.setting.prices(problem, *self.add)
         return self.with_answer(what_if(problem, self.add, prices, Deadline(self.setting.limit_s)))
 
 
@@ -124,7 +125,7 @@ class RlPurchaseQuestion(_OnFleet):
         problem = self.problem
         numbers = [number for number in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) if number <= self.most]
         added = [f"{node}:{number}" for node in self.offer for number in dict.fromkeys([*numbers, self.most])]
-        prices = self.setting.prices(problem.hwdb)
+        prices = self.setting.prices(problem, *added)
         return self.with_answer(what_if(problem, added, prices, Deadline(self.setting.limit_s)))
 
 
@@ -209,7 +210,7 @@ class RlEstimateQuestion(_OnFleet):
         outcome = play_step(problem.work, plan, hwdb, overheads=problem.overheads)
         if not colocated:
             problem = replace(problem, fleet=self.setting.problem(self.step, self.model, whole, hwdb).fleet)
-        return self.with_answer(plan_document(outcome, problem, self.setting.prices(hwdb), ()))
+        return self.with_answer(plan_document(outcome, problem, self.setting.prices(problem), ()))
 
 
 @described
@@ -248,6 +249,39 @@ class RlSimulateQuestion(Question):
         problem = asked.problem
         plan = plan_from(document.decisions, problem)
         return self.with_answer(simulated(plan, problem, self.seeds, self.player, self.seed))
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class RlExportQuestion(Question):
+    """Write the YAML of verl or NeMo-RL, or AReaL's allocation mode; exit 2 for what cannot be expressed."""
+
+    VERB: ClassVar[str] = "rl export"
+
+    plan: Path = field(metadata=about("A file written by `tangram rl plan -o`.", positional="PLAN"))
+    to: str = option(
+        "verl", "Framework: verl, nemo-rl or areal.", spelled="--to,--for", group=SOFTWARE, basic=True
+    )
+    nearest: bool = option(
+        False, "Write the nearest plan that the framework can express.", group=SOFTWARE, basic=True
+    )
+
+    def answer(self) -> "ExportDocument":
+        """The files by name. Raises BadInputError, UnknownNameError, CannotExportError."""
+        from tangram_sim.export.documents import ExportDocument
+        from tangram_sim.export.post_training import export_post_training
+        from tangram_sim.studies.rl_plan import plan_from
+
+        asked, document = read_plan(self.plan)
+        problem = asked.problem
+        found = export_post_training(
+            plan_from(document.decisions, problem),
+            problem.work,
+            self.to,
+            nearest=self.nearest,
+            fleet=problem.fleet,
+        )
+        return self.with_answer(ExportDocument(to=self.to, files=found.files, notes=[*found.notes]))
 
 
 def read_plan(path: Path) -> tuple[RlPlanQuestion, "RlPlanDocument"]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.fields import LIMITS, SEARCH, described, option, part
-from tangram_sim.questions.common import Hardware
+from tangram_sim.questions.gpu_prices import price_option, usd_by_gpu
+from tangram_sim.questions.shared_fields import Hardware
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
@@ -177,9 +178,7 @@ class RlSetting:
         choices=("auto", "broadcast", "bucketed", "packed", "sharded", "delta", "gather"),
         group=POOLS,
     )
-    price: tuple[str, ...] = option(
-        (), "USD an hour of one GPU, as GPU=USD; may be given several times.", group="Prices"
-    )
+    price: tuple[str, ...] = price_option()
     time_limit: float | None = option(
         None,
         "Seconds until the search ends with the best plan so far.",
@@ -212,8 +211,15 @@ class RlSetting:
             sync_method=self.sync_method,
         )
 
-    def prices(self, hwdb: "Hwdb") -> "RlPrices":
-        """Prices of GPUs. Raises BadInputError and UnknownNameError."""
-        from tangram_sim.studies.rl_plan import prices_of
+    def prices(self, problem: "RlProblem", *more: str) -> "RlPrices":
+        """Prices of the GPUs of a problem, and of fleets that come beside its own.
 
-        return prices_of(hwdb, self.price)
+        Raises BadInputError, UnknownNameError for a GPU that is in none of them.
+        """
+        from tangram_sim.hwdb import load_cluster
+        from tangram_sim.studies.rl_plan import RlPrices, kinds_of
+
+        hwdb = problem.hwdb
+        fleets = [problem.fleet, *(load_cluster(each, hwdb) for each in more if self.price)]
+        kinds = {kind for each in fleets for kind in kinds_of(each)}
+        return RlPrices(hwdb, usd_by_gpu(self.price, kinds, hwdb))

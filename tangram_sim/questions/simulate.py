@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tangram_sim.fields import described, option, part
-from tangram_sim.questions.common import Hardware, plan_argument, slow_option
 from tangram_sim.questions.question import Question
+from tangram_sim.questions.shared_fields import Hardware, plan_argument, slow_option
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb

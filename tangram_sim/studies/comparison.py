@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pydantic import Field
@@ -18,7 +18,7 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
 from tangram_sim.studies.api import lower_bound, quick_bound, require_stack
 from tangram_sim.studies.cautions import cautions
-from tangram_sim.studies.documents import Document, PlanDocument
+from tangram_sim.studies.documents import AnswerDocument, Document, PlanDocument
 from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.studies.margin import auto_margin, require_margin
 from tangram_sim.studies.number_formats import formats
@@ -47,7 +47,7 @@ class PlannerDocument(Document):
     reason: str = Field("", description="why there is no plan")
 
 
-class ComparisonDocument(Document):
+class ComparisonDocument(AnswerDocument):
     """`compare --json`."""
 
     planners: dict[str, PlannerDocument]
@@ -63,6 +63,14 @@ class PlannerAnswer:
     planning_cpu_s: float
     result: Result | None = None
     reason: str = ""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Planners side by side: the document, and their plans."""
+
+    document: ComparisonDocument
+    answers: list[PlannerAnswer]
 
 
 def answer(
@@ -138,7 +146,7 @@ def _planned(planner: WholeClusterPlanner, price: Price, margin: float | None) -
     free = auto_margin(price.cluster, price.job, price.hwdb) if margin is None else margin
 
     def within(share: float) -> Plan:
-        asked = Price(price.model, price.cluster, price.job, price.hwdb.filled_to(share), price.deadline)
+        asked = replace(price, hwdb=price.hwdb.filled_to(share))
         return planner.plan(price.model, price.cluster, price.job, asked)
 
     if margin is not None or not free:
@@ -199,11 +207,13 @@ def compare_planners(
     hwdb: Hwdb | None = None,
     deadline: Deadline | None = None,
     memory_margin: float | None = None,
+    jobs: int = 1,
 ) -> list[PlannerAnswer]:
     """What each planner (all installed ones by default) answers, in the order given, at fresh prices each.
 
     Each plan is in the number format that suits its planner best, as `plan` chooses one. Each planner has
-    an even share of the time that the `deadline` leaves, and keeps `memory_margin` (see `margin.kept`) free.
+    an even share of the time that the `deadline` leaves, keeps `memory_margin` (see `margin.kept`) free, and
+    may search on `jobs` processes (0: all cores).
     Without a limit `tangram` is asked first: whoever stops it by hand has its plan. Under one it has more
     time where others ended early.
     Once time is over, by the clock or by Ctrl-C, the rest are not asked, but for want of any plan: the time
@@ -231,7 +241,7 @@ def compare_planners(
                 continue
             left = len(loaded) - number
             share = whole if late or left == 1 else whole.share(whole.left_s() / left)
-            first, *others = [Price(model, cluster, each.job, each.hwdb, share) for each in asked]
+            first, *others = [replace(each, deadline=share, jobs=jobs) for each in asked]
             answers[place] = answer(one, first, memory_margin, others)
     return [answers[place] for place in range(len(loaded))]
 

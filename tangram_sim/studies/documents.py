@@ -316,12 +316,13 @@ class IslandDocument(Document):
     nic_bytes_per_s: float
 
 
-class IslandsDocument(Document):
+class IslandsDocument(AnswerDocument):
     """`islands --json`."""
 
     cluster: str
     dtype: str
     islands: list[IslandDocument]
+    assumed: list[str] = Field([], description="what is assumed of nodes, by group")
 
 
 class ModelDocument(Document):

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from pydantic import Field
+
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.parallelizers.laws import first_broken
 from tangram_sim.parallelizers.layouts import choices, divisors, expert_degrees
 from tangram_sim.sim.critical import critical_path
+from tangram_sim.studies.documents import AnswerDocument, Document
 from tangram_sim.studies.forecast import Forecast, PathShare, forecast, longest_run
 from tangram_sim.training.plan import LayerLayout, Plan
 from tangram_sim.training.schedules.step import OP_WORDS
@@ -18,16 +21,39 @@ from tangram_sim.training.step.side_by_side import lower_plan
 from tangram_sim.units import show_bytes, show_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class WhyNot:
+class CauseDocument(Document):
+    """A share of the critical path."""
+
+    cause: str
+    seconds: float
+
+
+class KernelDocument(Document):
+    """A share of one microbatch through a stage, forward and backward."""
+
+    kernel: str
+    seconds: float
+
+
+class WhyNot(Document):
     """Another layout of a stage, and what speaks against it."""
 
     stage: int
     layout: str
     verdict: str
-    pipeline: int = 0
-    part: int = 0
-    name: str = ""  # of the stage or part, as the tables show it
+    pipeline: int
+    part: int
+    name: str = Field("", description="of the stage or part, as tables show it")
+
+
+class ExplainDocument(AnswerDocument):
+    """`explain --json`. Seconds."""
+
+    step_s: float
+    critical_path: list[CauseDocument] = Field(description="longest first; sums to the step")
+    stages: list[list[KernelDocument]]
+    stage_names: list[str]
+    why_not: list[WhyNot]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +75,21 @@ def explain(plan: Plan, hwdb: Hwdb) -> Explanation:
         for entry in _Otherwise(played, number, lowering).entries()
     ]
     return Explanation(played, _path(played), tuple(why_not))
+
+
+def explain_document(found: Explanation) -> ExplainDocument:
+    """An explanation as an answer."""
+    played = found.forecast
+    return ExplainDocument(
+        step_s=played.step_s,
+        critical_path=[CauseDocument(cause=one.cause, seconds=one.seconds) for one in found.path],
+        stages=[
+            [KernelDocument(kernel=one.cause, seconds=one.seconds) for one in shares]
+            for shares in played.inside
+        ],
+        stage_names=[played.name(seat) for seat in played.seats],
+        why_not=list(found.why_not),
+    )
 
 
 def _path(played: Forecast) -> tuple[PathShare, ...]:
@@ -98,7 +139,14 @@ class _Otherwise:
 
     def _entry(self, layout: str, verdict: str) -> WhyNot:
         seat = self.seat
-        return WhyNot(seat.stage, layout, verdict, seat.pipeline, seat.part, self.played.name(seat))
+        return WhyNot(
+            stage=seat.stage,
+            layout=layout,
+            verdict=verdict,
+            pipeline=seat.pipeline,
+            part=seat.part,
+            name=self.played.name(seat),
+        )
 
     def entries(self) -> Iterator[WhyNot]:
         """Verdicts: every other tensor-parallel degree at its best, then every single change of the layout.

@@ -22,7 +22,7 @@ from tangram_sim.reliability.state import (
     state_of,
     with_partners,
 )
-from tangram_sim.studies.documents import Document
+from tangram_sim.studies.documents import AnswerDocument, Document
 from tangram_sim.studies.results import Result
 from tangram_sim.training.plan import Plan
 
@@ -61,7 +61,7 @@ class TierLeftDocument(Document):
     period_s: float | None = Field(None, description="null: auto, and its half is not part of costs_s")
 
 
-class LostDocument(Document):
+class LostDocument(AnswerDocument):
     """`explain --lost --json`."""
 
     lost: list[str]

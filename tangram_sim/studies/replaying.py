@@ -22,7 +22,7 @@ from tangram_sim.reliability.spot.policies import (
 )
 from tangram_sim.reliability.spot.speeds import LayoutTable, Speeds
 from tangram_sim.reliability.spot.transitions import Transitions, free_transitions
-from tangram_sim.studies.documents import Document
+from tangram_sim.studies.documents import AnswerDocument, Document
 
 FORECASTS = ("recent", "perfect")
 BATCHES = ("keep", "scale")
@@ -43,8 +43,8 @@ class SpotPolicyDocument(Document):
     interval: list[float] = Field(description="90 %, of tokens, or samples; errors are shared by policies")
 
 
-class ReplayDocument(Document):
-    """`replay-trace --json`."""
+class ReplayDocument(AnswerDocument):
+    """`train replay --json`."""
 
     trace: str
     duration_s: float
@@ -173,7 +173,7 @@ def bound(question: ReplayQuestion, short: bool = False) -> Outcome:
 def replay_document(
     question: ReplayQuestion, names: Sequence[str], others: Mapping[str, ReplayQuestion] | None = None
 ) -> tuple[ReplayDocument, dict[str, Outcome]]:
-    """The answer of `replay-trace`, and the histories behind it.
+    """The answer of `train replay`, and the histories behind it.
 
     `others`: the same question asked with less knowledge of kinds, by name; of them restart and replan are
     played beside the policies, as far as these are asked for. Raises InfeasibleError where nothing runs on

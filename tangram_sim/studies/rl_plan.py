@@ -58,20 +58,6 @@ class RlPrices:
         return [kind for kind in dict.fromkeys(kinds) if self.of(kind) is None]
 
 
-def prices_of(hwdb: Hwdb, given: Sequence[str]) -> RlPrices:
-    """Prices written as GPU=USD, an hour of one GPU. Raises BadInputError and UnknownNameError."""
-    found = {}
-    for text in given:
-        name, _, value = text.partition("=")
-        try:
-            found[hwdb.gpu(name.strip()).name] = float(value)
-        except ValueError:
-            raise BadInputError(f"`price={text}`: give GPU=USD an hour, e.g. H20-96GB=1.5") from None
-        if not 0 < float(value) < float("inf"):
-            raise BadInputError(f"`price={text}`: give USD an hour above zero, e.g. H20-96GB=1.5")
-    return RlPrices(hwdb, found)
-
-
 def kinds_of(cluster: Cluster) -> dict[str, int]:
     """GPUs of a cluster by kind."""
     found: dict[str, int] = {}

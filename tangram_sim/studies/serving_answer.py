@@ -5,12 +5,12 @@ from typing import Any
 
 from pydantic import Field
 
-from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument
 
 INTERVAL = 1.645  # standard deviations either side of 90 %
 
 
-class ServeEstimateDocument(Document):
+class ServeEstimateDocument(AnswerDocument):
     """Output of `tangram serve estimate --json`: one replica under a steady load; times in seconds."""
 
     schema_version: str = SCHEMA_VERSION

@@ -13,7 +13,7 @@ from tangram_sim.serving_planners.flow_problem import FlowProblem
 from tangram_sim.serving_planners.problem import COST, MAKESPAN, WHOLE, RentalProblem
 from tangram_sim.serving_planners.rental import RentalAnswer, rent
 from tangram_sim.serving_planners.rivals import value_of
-from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
 
 _FLOW_S, _LARGE_FLOW_S = 3.0, 12.0  # seconds to place layers unless somebody asks for others
 _MANY_NODES = 9  # that take the longer
@@ -81,7 +81,7 @@ class PlayedScenarioDocument(PlayedPlanDocument):
     replicas: int = Field(description="that are left")
 
 
-class ServePlanDocument(Document):
+class ServePlanDocument(AnswerDocument):
     """Output of `tangram serve plan --json`; figures that do not belong to the objective are null."""
 
     schema_version: str = SCHEMA_VERSION

@@ -15,7 +15,7 @@ from tangram_sim.serving_planners.replanning import (
     myopic,
     unmoved,
 )
-from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
 
 _LIMIT_S = 20.0  # for all policies together, half of it for hindsight
 
@@ -42,7 +42,7 @@ class ReplanPolicyDocument(Document):
     periods: list[ReplanPeriodDocument]
 
 
-class ServeReplanDocument(Document):
+class ServeReplanDocument(AnswerDocument):
     """Output of `tangram serve replan --json`: every policy over one trace of prices and availability."""
 
     schema_version: str = SCHEMA_VERSION

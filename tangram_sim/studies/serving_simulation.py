@@ -14,7 +14,7 @@ from tangram_sim.serving.fleet_file import ServiceFleet
 from tangram_sim.serving.outcome import ServiceOutcome, Slo, spread
 from tangram_sim.serving.router import Router, named_router
 from tangram_sim.serving.workload import Ints, Workload
-from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
 from tangram_sim.studies.serving_requests import asking, beyond_context, nearest_types
 from tangram_sim.units import HOUR_S
 
@@ -79,7 +79,7 @@ class InstanceDocument(Document):
     cost_usd: float
 
 
-class ServeSimulationDocument(Document):
+class ServeSimulationDocument(AnswerDocument):
     """Output of `tangram serve simulate --json`: times in seconds, rates per second."""
 
     schema_version: str = SCHEMA_VERSION

@@ -13,7 +13,7 @@ from tangram_sim.models import Model
 from tangram_sim.serving.workload import Workload
 from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import GpuOffer
-from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
 from tangram_sim.studies.serving_model_plan import plan_service
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_question import GOODPUT, ServiceGoal
@@ -55,7 +55,7 @@ class ServiceCandidateDocument(Document):
     gpus_used: dict[str, int] = Field({})
 
 
-class ServeWhatIfDocument(Document):
+class ServeWhatIfDocument(AnswerDocument):
     """Output of `tangram serve what-if --json`; the first candidate is the fleet as it is."""
 
     schema_version: str = SCHEMA_VERSION

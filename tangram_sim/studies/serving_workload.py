@@ -7,7 +7,7 @@ from pydantic import Field
 
 from tangram_sim.serving.rates_file import RateWindow
 from tangram_sim.serving.workload import Ints, Workload
-from tangram_sim.studies.documents import SCHEMA_VERSION, Document
+from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
 
 _MINUTE_S = 60.0
 
@@ -31,7 +31,7 @@ class RequestTypeDocument(Document):
     share: float
 
 
-class WorkloadDocument(Document):
+class WorkloadDocument(AnswerDocument):
     """Output of `tangram serve workload describe --json`: rate, burstiness, lengths and request types."""
 
     schema_version: str = SCHEMA_VERSION
@@ -60,7 +60,7 @@ class RateStreamDocument(Document):
     share: float = Field(description="of all requests")
 
 
-class RatesDocument(Document):
+class RatesDocument(AnswerDocument):
     """Output of `tangram serve workload describe --json` for a file of rates: what comes when."""
 
     schema_version: str = SCHEMA_VERSION

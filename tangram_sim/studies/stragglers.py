@@ -13,7 +13,7 @@ from tangram_sim.reliability.stragglers.remedies import Advice, Setup, advise
 from tangram_sim.reliability.stragglers.replay import Replay, replay_of
 from tangram_sim.reliability.stragglers.whatif import StragglerCost, analyse
 from tangram_sim.reliability.traces.reading import read_trace
-from tangram_sim.studies.documents import Document
+from tangram_sim.studies.documents import AnswerDocument, Document
 from tangram_sim.studies.forecast import forecast
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.resizing import sharing_stages
@@ -54,7 +54,7 @@ class OmissionDocument(Document):
     steps: list[int]
 
 
-class StragglersDocument(Document):
+class StragglersDocument(AnswerDocument):
     """The answer of `tangram stragglers`. Times are means over steps."""
 
     steps: int

@@ -13,13 +13,6 @@ from tangram_sim.questions.question import QUESTIONS
 from tangram_sim.web.documents import MOST_WORDS, VerbRequest
 from tangram_sim.web.forms import page_leaves
 
-_JOB = ("global-batch", "seq", "dtype", "optimizer", "schedule")
-_SERVED = (
-    *("serve", "share", "serve-model", "rate", "slo", "requests", "engine", "serve-precision"),
-    "utilisation",
-)
-_MONEY = ("tokens", "prices", "acquire", "fleet", "sensitivity", *_JOB, "sub-islands", "effort", "output")
-_LOAD = ("rate", "isl", "osl", "mix", "length-cv", "requests", "burstiness", "seed", "slo")
 # No separators, no drive letters, nothing that reads as an option; a colon stands before a number only.
 _WORD = re.compile(r"(?!-|\.\.)(?:[\w.,+=@ %-]|:(?=[\d.]))*", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}(\.[a-z0-9]{1,8}){1,2}", re.ASCII)
@@ -42,7 +35,14 @@ _FILES = {
     "plan": ("output",),
     "estimate": ("output", "trace", "memory"),
     "simulate": ("output", "trace", "memory"),
+    "stragglers": ("output",),
+    "what-if": ("output",),
+    "purchase": ("output",),
 }
+
+
+# What is always said: nothing outside the run's own folder is kept, and one process answers.
+_ALWAYS = dict.fromkeys(("what-if", "purchase"), ("--json", "--no-cache", "--jobs=1"))
 
 
 def _of_question(verb: str) -> OfferedVerb:
@@ -50,51 +50,12 @@ def _of_question(verb: str) -> OfferedVerb:
     found = page_leaves(verb)
     options = [leaf for leaf in found if not leaf.about.positional]
     named = tuple(spelling.lstrip("-") for leaf in options for spelling in leaf.spellings)
-    return OfferedVerb(len(found) - len(options), (*named, *_FILES.get(verb, ())))
+    return OfferedVerb(
+        len(found) - len(options), (*named, *_FILES.get(verb, ())), _ALWAYS.get(verb, ("--json",))
+    )
 
 
-OFFERED: Mapping[str, OfferedVerb] = {
-    **{verb: _of_question(verb) for verb in QUESTIONS},
-    "explain": OfferedVerb(1, ("lost", "partner-copies")),
-    "export": OfferedVerb(1, ("to",)),
-    "islands": OfferedVerb(1, ("dtype",)),
-    "what-if": OfferedVerb(2, ("add", "remove", *_SERVED, *_MONEY), ("--json", "--no-cache", "--jobs=1")),
-    "purchase": OfferedVerb(
-        2,
-        (
-            *(
-                "catalogue",
-                "cloud",
-                "finish-within",
-                "spot",
-                "budget",
-                "budget-per-hour",
-                "power-kw",
-                "max-nodes",
-                "rack-units",
-                "deadline",
-            ),
-            *("cost", *_SERVED, *_MONEY),
-        ),
-        ("--json", "--no-cache", "--jobs=1"),
-    ),
-    "stragglers": OfferedVerb(1, ("pp", "plan", "layers", "tp", "restart-s", "sequences", "output")),
-    "replay-trace": OfferedVerb(
-        3,
-        (
-            *("policy", "speeds", "costs", "trace-name", "boot-s", "notice-s", "restart-s", "checkpoint-s"),
-            *("checkpoint-every", "price", "kinds", "search", "global-batch", "seq", "dtype", "optimizer"),
-        ),
-    ),
-    "serve estimate": OfferedVerb(
-        1,
-        (
-            *("gpu", "tp", "pp", "ep", "attention-dp", "concurrency", "rate", "isl", "osl", "cached"),
-            *("engine", "precision", "kv-dtype", "max-num-seqs", "price"),
-        ),
-    ),
-    "serve simulate": OfferedVerb(1, (*_LOAD, "trace", "router", "lag", "engine")),
-}
+OFFERED: Mapping[str, OfferedVerb] = {verb: _of_question(verb) for verb in QUESTIONS}
 
 
 def command_words(asked: VerbRequest) -> list[str]:

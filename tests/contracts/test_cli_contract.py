@@ -167,7 +167,7 @@ def test_explain_json(inputs: tuple[Path, Path], tmp_path: Path) -> None:
     assert tangram("plan", *inputs, "--global-batch", 16, "-o", plan).code == 0
     found = tangram("explain", plan, "--json").json
     assert sum(share["seconds"] for share in found["critical_path"]) == pytest.approx(found["step_s"])
-    assert {"stage", "layout", "verdict", "pipeline", "part"} == found["why_not"][0].keys()
+    assert {"stage", "layout", "verdict", "pipeline", "part", "name"} == found["why_not"][0].keys()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -208,7 +208,7 @@ def test_compare_prints_one_table_and_json_and_plans_that_simulate_reads(install
     assert "sailor" in run.output
     assert "lower bound" in run.output
     told = json.loads(CliRunner().invoke(app, [*wanted, "--json"]).output)
-    assert list(told) == ["planners"]
+    assert list(told) == ["question", "planners"]
     assert list(told["planners"]) == ["sailor", "amp"]
     for one in told["planners"].values():
         plan = tmp_path / "plan.json"

@@ -71,7 +71,7 @@ COMMANDS = (
     "goodput plan.json --failures failures.yaml --checkpoint checkpoint.yaml --sample 100 --days 2",
     "goodput --mtbf-s 11000 --checkpoint-s 30 --downtime-s 60 --recovery-s 300 --json",
     "stragglers passes.csv --pp 2 --json",
-    "replay-trace my-model trace.csv --speeds speeds.csv --restart-s 90 --migrate-s 25 --price 0.92",
+    "train replay my-model trace.csv --speeds speeds.csv --restart-s 90 --migrate-s 25 --price 0.92",
     "what-if tiny.yaml one.yaml --global-batch 8 --seq 256 --tokens 1e10 --add T4x4.yaml:1 --prices "
     "prices.yaml --fleet owned --no-cache --jobs 1 --effort quick",
     "purchase tiny.yaml one.yaml --global-batch 8 --seq 256 --tokens 1e10 --catalogue catalogue.yaml "

@@ -2,8 +2,10 @@
 
 import typer
 
+from tangram_sim.cli.export import writer
 from tangram_sim.cli.plugins import VerbGroup
-from tangram_sim.cli.rl import export, verbs
+from tangram_sim.cli.rl import verbs
+from tangram_sim.questions.rl import RlExportQuestion
 
 app = typer.Typer(
     cls=VerbGroup,
@@ -17,4 +19,4 @@ app.command("simulate")(verbs.simulate)
 app.command("compare")(verbs.compare)
 app.command("what-if")(verbs.what_if)
 app.command("purchase")(verbs.purchase)
-app.command("export")(export.command)
+app.command("export")(writer(RlExportQuestion))

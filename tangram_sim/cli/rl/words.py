@@ -1,13 +1,17 @@
 """How answers about post-training are shown in a terminal."""
 
+from typing import TYPE_CHECKING
+
 from tangram_sim.cli.console import print_line, print_table
-from tangram_sim.studies.rl_documents import (
-    RlCompareDocument,
-    RlPlanDocument,
-    RlSimulateDocument,
-    RlWhatIfDocument,
-)
 from tangram_sim.units import show_bytes, show_seconds
+
+if TYPE_CHECKING:
+    from tangram_sim.studies.rl_documents import (
+        RlCompareDocument,
+        RlPlanDocument,
+        RlSimulateDocument,
+        RlWhatIfDocument,
+    )
 
 _SHOWN = 12  # ratios
 
@@ -20,7 +24,7 @@ def _gpus(counts: dict[str, int]) -> str:
     return " + ".join(f"{count} {kind}" for kind, count in counts.items())
 
 
-def show_plan(found: RlPlanDocument) -> None:
+def show_plan(found: "RlPlanDocument") -> None:
     """Print a plan: the step first, then who does what, where the time goes, and what else was looked at."""
     made = found.decisions
     how = f"{made.placement}, {made.mode}" if made.placement != "colocated" else "colocated"
@@ -104,7 +108,7 @@ def show_plan(found: RlPlanDocument) -> None:
         print_line("stopped by the time limit: the best plan so far")
 
 
-def show_compare(found: RlCompareDocument) -> None:
+def show_compare(found: "RlCompareDocument") -> None:
     """Print steps by rule, ours first."""
     print_line(
         f"best step {show_seconds(found.best_step_s)}   lower bound {show_seconds(found.lower_bound_s)}"
@@ -126,7 +130,7 @@ def show_compare(found: RlCompareDocument) -> None:
     print_table(columns, rows, right=(1, 2))
 
 
-def show_what_if(found: RlWhatIfDocument) -> None:
+def show_what_if(found: "RlWhatIfDocument") -> None:
     """Print additions, cheapest trained tokens first."""
     now = found.usd_per_million_trained_tokens
     price = f", {_money(now)} a million trained tokens" if now is not None else ""
@@ -153,7 +157,7 @@ def show_what_if(found: RlWhatIfDocument) -> None:
         print_line(f"no dated price: {', '.join(found.unpriced)}; give --price GPU=USD, an hour of one GPU")
 
 
-def show_simulate(found: RlSimulateDocument) -> None:
+def show_simulate(found: "RlSimulateDocument") -> None:
     """Print the spread of steps over drawn lengths."""
     step = found.step_s
     print_line(

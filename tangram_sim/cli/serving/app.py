@@ -2,18 +2,10 @@
 
 import typer
 
+from tangram_sim.cli.export import writer
 from tangram_sim.cli.plugins import VerbGroup
-from tangram_sim.cli.serving import (
-    compare,
-    estimate,
-    export,
-    plan,
-    purchase,
-    replan,
-    simulate,
-    what_if,
-    workload,
-)
+from tangram_sim.cli.serving import compare, estimate, plan, replan, simulate, what_if, workload
+from tangram_sim.questions.serve_export import ServeExportQuestion
 
 app = typer.Typer(
     cls=VerbGroup,
@@ -22,9 +14,9 @@ app = typer.Typer(
 )
 app.command("plan")(plan.command)
 app.command("replan")(replan.command)
-app.command("what-if")(what_if.command)
-app.command("purchase")(purchase.command)
-app.command("export")(export.command)
+app.command("what-if")(what_if.what_if)
+app.command("purchase")(what_if.purchase)
+app.command("export")(writer(ServeExportQuestion))
 app.command("estimate")(estimate.command)
 app.command("simulate")(simulate.command)
 app.command("compare")(compare.command)

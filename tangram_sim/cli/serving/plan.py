@@ -1,102 +1,30 @@
 """`tangram serve plan`: which GPUs to use, which replicas run on them, and how requests are shared out."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from tangram_sim.cli import begun
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.derived import derived
-from tangram_sim.cli.serving.given_problem import given_problem
-from tangram_sim.cli.serving.goal_options import GoalOptions, PlannedRequests, plan_of_models
+from tangram_sim.cli.outputs import AnswerOutputs
 from tangram_sim.errors import InfeasibleError
+from tangram_sim.questions.serve_plan import ServePlanQuestion
 
 if TYPE_CHECKING:
     from tangram_sim.studies.serving_plan import ServePlanDocument
 
-Question = Annotated[
-    str,
-    typer.Argument(
-        metavar="PROBLEM.json|MODEL[,MODEL]",
-        help="A problem with given throughputs; or models, with --fleet.",
-    ),
-]
-Models = Annotated[
-    str, typer.Argument(metavar="MODEL[,MODEL]", help="Shipped names (`tangram models list`) or files.")
-]
-FleetOffers = Annotated[
-    Path | None,
-    typer.Option(
-        "--fleet",
-        help="YAML with `gpus`: price_per_hour, available, gpus_per_node; or a cluster's name or file.",
-    ),
-]
-Identity = Annotated[
-    str | None, typer.Option("--id", help="Of a file with several problems, the one with this `id`.")
-]
-TimeLimit = Annotated[
-    float | None,
-    shared.time_limit(
-        "Seconds to prove the plan best; then the best so far.  [default: 3.5 CPU-s, large: 18]"
-    ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", help="Write the JSON answer to this file, or report.html to look at."),
-]
-
 
 @derived
-def command(
-    question: Question,
-    requests: PlannedRequests,
-    goal: GoalOptions,
-    identity: Identity = None,
-    fleet: FleetOffers = None,
-    time_limit: TimeLimit = None,
-    output: Output = None,
-    as_json: shared.AsJson = False,
-    hwdb: shared.HwdbFolders = None,
-) -> None:
-    """Choose GPUs, replicas and shares of requests, with a bound and the rivals.
+def command(question: ServePlanQuestion, outputs: AnswerOutputs) -> None:
+    """Write the files asked for, and print the answer."""
+    from tangram_sim.cli.console import print_json
+    from tangram_sim.reports.services import plan_report
 
-    Of PROBLEM.json with the throughputs it gives; of models with those of the cost layer, on the GPUs of
-    --fleet for the requests of --workload, replayed by the simulator.
-    """
-    time_limit_s = shared.given_limit_s(time_limit)
-
-    import json
-
-    from tangram_sim.cli import writing
-    from tangram_sim.cli.console import print_json, print_line
-    from tangram_sim.datafiles import write_whole
-
-    writing.require_writable(output=output)
-    if fleet is None:
-        from tangram_sim.studies.serving_plan import plan_problem
-
-        given, ignored = given_problem(question, identity, requests, goal)
-        found = plan_problem(given, begun.left_s(time_limit_s), ignored)
-    else:
-        database = shared.load_hwdb(hwdb)
-        found = plan_of_models(question, fleet, requests, goal, begun.left_s(time_limit_s), database)
+    outputs.require_writable()
+    found = question.answer(left_s=begun.left_s(question.time_limit_s))
     if found.status == "infeasible":
-        if as_json:  # an answer with its reason: scripts read `status`
+        if outputs.as_json:  # an answer with its reason: scripts read `status`
             print_json(found.model_dump())
-        raise InfeasibleError(f"{question}: {found.reason}")
-    if output is not None and writing.is_report(output):
-        from tangram_sim.reports.services import plan_report
-
-        writing.write_report(output, plan_report(found, question))
-    elif output is not None:
-        write_whole(output, json.dumps(found.model_dump(exclude={"planning_cpu_s"}), indent=1) + "\n")
-    if as_json:
-        print_json(found.model_dump())
-    else:
-        print_plan(found)
-        if output is not None:
-            print_line(f"answer written to {output}")
+        raise InfeasibleError(f"{question.model}: {found.reason}")
+    outputs.show(found, print_plan, lambda: plan_report(found, question.model), "planning_cpu_s")
 
 
 def _type(found: "ServePlanDocument", w: int) -> str:

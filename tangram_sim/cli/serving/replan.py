@@ -1,69 +1,25 @@
 """`tangram serve replan`: a service that follows prices and availability over time."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from tangram_sim.cli import begun
-from tangram_sim.cli import options as shared
-from tangram_sim.errors import BadInputError
+from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
+from tangram_sim.questions.serve_replan import ServeReplanQuestion
 
-Problem = Annotated[
-    Path,
-    typer.Argument(metavar="PROBLEM.json", help="A problem of kind cost, as `serve plan` takes it."),
-]
-Market = Annotated[
-    Path,
-    typer.Option(
-        "--trace", help="CSV time_s, gpu, price_per_hour, available[, rate_factor]: a row for each change."
-    ),
-]
-Until = Annotated[float, typer.Option("--until", help="Seconds at which the trace ends.")]
-Load = Annotated[float, typer.Option("--load", help="Seconds a replica is paid for before it serves.")]
-Drain = Annotated[float, typer.Option("--drain", help="Seconds it is paid for after it stopped.")]
-Lost = Annotated[float, typer.Option("--lost", help="USD that a request which is not served costs.")]
-Identity = Annotated[str | None, typer.Option("--id", help="Of a file with several problems, this one.")]
-TimeLimit = Annotated[
-    float | None,
-    shared.time_limit("Seconds for all policies.  [default: 20]"),
-]
+if TYPE_CHECKING:
+    from tangram_sim.studies.serving_replan import ServeReplanDocument
 
 
-def command(
-    problem: Problem,
-    trace: Market,
-    until: Until,
-    load: Load = 120.0,
-    drain: Drain = 30.0,
-    lost: Lost = 1.0,
-    identity: Identity = None,
-    time_limit: TimeLimit = None,
-    as_json: shared.AsJson = False,
-) -> None:
-    """Plan every period of a trace of prices and availability, switches paid for, against hindsight."""
-    limit_s = shared.given_limit_s(time_limit)
+@derived
+def command(question: ServeReplanQuestion, shown: Shown) -> None:
+    """Print the answer."""
+    shown.show(question.answer(left_s=begun.left_s(question.time_limit_s)), _show)
 
-    from tangram_sim.cli.console import print_json, print_line, print_table
-    from tangram_sim.serving_planners.market_file import read_market
-    from tangram_sim.serving_planners.problem import RentalProblem
-    from tangram_sim.serving_planners.problem_file import load_problem
-    from tangram_sim.serving_planners.replanning import Switching
-    from tangram_sim.studies.serving_replan import follow_market
 
-    for option, value in (("--load", load), ("--drain", drain), ("--lost", lost)):
-        if not 0 <= value < float("inf"):
-            raise BadInputError(f"{option} {value:g}: a number from 0 on is wanted")
-    given, _ = load_problem(problem, identity)
-    if not isinstance(given, RentalProblem):
-        raise BadInputError(
-            f"{problem}: a flow over placements is not replanned; give a problem of kind cost"
-        )
-    market = read_market(trace, given, until)
-    found = follow_market(given, market, Switching(load, drain, lost), begun.left_s(limit_s))
-    if as_json:
-        print_json(found.model_dump())
-        return
+def _show(found: "ServeReplanDocument") -> None:
+    """Print policies beside hindsight, then the periods of the best one."""
     print_line(
         f"{found.periods} periods, {found.requests:,.0f} requests; no policy below {found.bound:.6g} USD"
     )

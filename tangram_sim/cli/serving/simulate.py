@@ -1,125 +1,48 @@
 """`tangram serve simulate`: simulates requests on a fleet of replicas."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.derived import derived
-from tangram_sim.cli.serving import workload_options as asked
-from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.cli.outputs import AnswerOutputs
+from tangram_sim.fields import OUTPUT, option
+from tangram_sim.questions.serve_simulate import ServeSimulateQuestion
 
 if TYPE_CHECKING:
+    from tangram_sim.questions.serve_simulate import Simulated
     from tangram_sim.serving.fleet import PlayedService
     from tangram_sim.studies.serving_simulation import ServeSimulationDocument
 
-FleetFile = Annotated[
-    Path, typer.Argument(metavar="PLAN_OR_FLEET", help="A fleet file (YAML), or a plan of `serve plan -o`.")
-]
-Engine = Annotated[str, typer.Option("--engine", help="fast, or reference: iteration by iteration.")]
-RouterName = Annotated[
-    str | None,
-    typer.Option(
-        "--router",
-        help="round_robin, weighted, least_outstanding, power_of_two or prefix.  "
-        "[default: weighted where the file has shares, else round_robin]",
-    ),
-]
-Lag = Annotated[float, typer.Option("--lag", help="Seconds by which the router's view of loads is late.")]
-OnLoss = Annotated[
-    str, typer.Option("--on-loss", help="Requests on an instance that goes: resume elsewhere, or fail.")
-]
-Spot = Annotated[
-    Path | None, typer.Option("--spot", help="CSV time_s, gpu, count: GPUs available over time by kind.")
-]
-Output = Annotated[
-    Path | None, typer.Option("-o", "--output", help="report.html to look at, or the answer as .json.")
-]
-RequestsOut = Annotated[
-    Path | None, typer.Option("--requests-out", help="Write one row per request to this CSV.")
-]
 
+@dataclass(frozen=True, slots=True)
+class SimulateOutputs(AnswerOutputs):
+    """What a simulated service is written to."""
 
-Clients = Annotated[
-    int | None,
-    typer.Option(
-        "--clients",
-        min=1,
-        help="A closed loop in place of --rate: so many requests in flight, each client waiting for its "
-        "answer (a benchmark's greatest concurrency).",
-    ),
-]
+    requests_out: Path | None = option(None, "Write one row per request to this CSV.", group=OUTPUT)
 
 
 @derived
-def command(
-    fleet: FleetFile,
-    requests: asked.RequestOptions,
-    clients: Clients = None,
-    router: RouterName = None,
-    lag: Lag = 0.0,
-    spot: Spot = None,
-    on_loss: OnLoss = "resume",
-    slo: asked.SloOption = None,
-    engine: Engine = "fast",
-    requests_out: RequestsOut = None,
-    output: Output = None,
-    as_json: shared.AsJson = False,
-    hwdb: shared.HwdbFolders = None,
-) -> None:
-    """Play requests on the replicas of a fleet: latencies, throughput, KV, cost."""
-    from tangram_sim.cli import writing
-    from tangram_sim.cli.console import print_json, print_line
+def command(question: ServeSimulateQuestion, outputs: SimulateOutputs) -> None:
+    """Write the files asked for, and print the answer."""
+    from tangram_sim.cli.console import print_line
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.datafiles import write_whole
-    from tangram_sim.serving.fleet import FAIL, RESUME
-    from tangram_sim.serving.fleet_file import load_fleet
-    from tangram_sim.serving.spot import read_availability
-    from tangram_sim.studies.serving_clients import simulate_clients
-    from tangram_sim.studies.serving_simulation import simulate_service
+    from tangram_sim.reports.services import simulation_report
 
-    if on_loss not in (RESUME, FAIL):
-        raise unknown_name("--on-loss", on_loss, (RESUME, FAIL))
-    if not 0 <= lag < float("inf"):
-        raise BadInputError(f"--lag {lag}: seconds, 0 or more, are wanted")
-    writing.require_writable(**{"requests-out": requests_out, "output": output})
-    objective = asked.slo_of(slo)
-    given = load_fleet(fleet, shared.load_hwdb(hwdb))
-    if clients is not None and (router is not None or spot is not None or lag):
-        raise BadInputError("--clients stay with their replica; leave --router, --lag and --spot out")
-    work = requests.made() if clients is None else requests.without_arrivals("--clients")
-    if spot is not None:
-        given = given.under(read_availability(spot, [kind for mine in given.gpus.values() for kind in mine]))
-    if clients is not None:
-        found, played = simulate_clients(given, work, clients, engine=engine, slo=objective)
-    else:
-        with SlowProgress("simulate") as progress:
-            found, played = simulate_service(
-                given,
-                work,
-                router=router or ("weighted" if given.shares else "round_robin"),
-                engine=engine,
-                on_loss=on_loss,
-                lag_s=lag,
-                slo=objective,
-                seed=requests.seed,
-                progress=progress.report,
-            )
-    if requests_out is not None:
-        write_whole(requests_out, requests_text(played))
-    if output is not None and writing.is_report(output):
-        from tangram_sim.reports.services import simulation_report
+    rows = outputs.requests_out
+    outputs.require_writable(**{"requests-out": rows})
+    with SlowProgress("simulate") as progress:
+        found = question.answer(progress=progress.report)
+    if rows is not None:
+        write_whole(rows, requests_text(found.played))
 
-        write_whole(output, simulation_report(found, played, fleet.name))
-    elif output is not None:
-        write_whole(output, found.model_dump_json(indent=2) + "\n")
-    if as_json:
-        print_json(found.model_dump())
-        return
-    print_run(found)
-    if requests_out is not None:
-        print_line(f"{len(work):,} requests written to {requests_out}")
+    def tables(simulated: "Simulated") -> None:
+        print_run(simulated.document)
+        if rows is not None:
+            print_line(f"{len(simulated.played.workload):,} requests written to {rows}")
+
+    outputs.show(found, tables, lambda: simulation_report(found.document, found.played, question.fleet.name))
 
 
 def requests_text(played: "PlayedService") -> str:

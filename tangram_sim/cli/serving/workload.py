@@ -1,46 +1,31 @@
 """`tangram serve workload describe`: statistics of the requests in a trace."""
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from tangram_sim.cli import options as shared
-from tangram_sim.cli.derived import derived
-from tangram_sim.cli.serving import workload_options as asked
+from tangram_sim.cli.asked import asked
+from tangram_sim.cli.console import print_line, print_notes, print_table
+from tangram_sim.questions.serve_workload import ServeWorkloadQuestion
+
+if TYPE_CHECKING:
+    from tangram_sim.studies.serving_workload import RatesDocument, WorkloadDocument
 
 app = typer.Typer(help="Workloads: what requests ask of a service.", no_args_is_help=True)
 
-File = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE.csv",
-        help="arrival_s, input_tokens, output_tokens[, prefix_id, ...], or rates over time: "
-        "start_s, rate_rps[, cv].",
-    ),
-]
+
+def _show(found: "WorkloadDocument | RatesDocument") -> None:
+    """Print what requests ask for, or what comes when."""
+    from tangram_sim.studies.serving_workload import RatesDocument
+
+    if isinstance(found, RatesDocument):
+        _show_rates(found)
+    else:
+        _show_requests(found)
 
 
-@app.command("describe")
-@derived
-def describe(
-    file: File,
-    requests: asked.TraceRequests,
-    as_json: shared.AsJson = False,
-) -> None:
-    """Show rate, burstiness, lengths and shared prefixes of the requests in FILE.csv."""
-    from tangram_sim.cli.console import print_json, print_line, print_notes, print_table
-    from tangram_sim.serving.rates_file import is_rates_file
-    from tangram_sim.studies.serving_workload import describe_workload
-
-    if is_rates_file(file):
-        _describe_rates(file, requests, as_json)
-        return
-    work = requests.described(file)
-    found = describe_workload(work)
-    if as_json:
-        print_json(found.model_dump())
-        return
+def _show_requests(found: "WorkloadDocument") -> None:
+    """Print rate, burstiness, lengths and shared prefixes."""
     print_line(
         f"{found.requests:,} requests in {found.span_s:,.4g} s   {found.rate_rps:.4g} a second   "
         f"busiest minute {found.busiest_minute_rps:.4g} a second   "
@@ -72,15 +57,8 @@ def describe(
     print_notes(found.notes)
 
 
-def _describe_rates(file: Path, asked_for: asked.TraceRequests, as_json: bool) -> None:
-    """The same of a file of rates: what comes when, by stream."""
-    from tangram_sim.cli.console import print_json, print_line, print_notes, print_table
-    from tangram_sim.studies.serving_workload import describe_rates
-
-    found = describe_rates(asked_for.rates(file))
-    if as_json:
-        print_json(found.model_dump())
-        return
+def _show_rates(found: "RatesDocument") -> None:
+    """Print what comes when, by stream."""
     print_line(
         f"{found.windows:,} windows in {found.span_s:,.4g} s, {found.requests:,.0f} requests expected   "
         f"{found.rate_rps:.4g} a second, {found.quietest_window_rps:.4g} to {found.busiest_window_rps:.4g}   "
@@ -98,3 +76,6 @@ def _describe_rates(file: Path, asked_for: asked.TraceRequests, as_json: bool) -
     ]
     print_table(("stream", "rate", "least", "most", "gaps", "requests"), rows, right=(1, 2, 3, 4, 5))
     print_notes(found.notes)
+
+
+app.command("describe")(asked(ServeWorkloadQuestion, _show))

@@ -2,6 +2,7 @@
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.models import Model
+from tangram_sim.planners.search_options import SearchOptions
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
 from tangram_sim.training.job import Job
@@ -16,6 +17,7 @@ class Tangram(WholeClusterPlanner):
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """The best plan found."""
-        found = tangram(model, cluster, job, price.hwdb, deadline=price.deadline)
+        wishes = SearchOptions(jobs=price.jobs)
+        found = tangram(model, cluster, job, price.hwdb, wishes, deadline=price.deadline)
         price.deadline.over()  # this notes that it ran into it, also where there was no time at all
         return found.ranked[0].plan

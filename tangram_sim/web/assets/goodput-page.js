@@ -31,8 +31,8 @@ export function goodputPage(offered, setup, state) {
     into: content,
     request: () => {
       if (!history) throw new Error("drop a history of nodes first");
-      const request = speeds ? { verb: "replay-trace", arguments: ["model", "trace.csv"], options: { speeds: "speeds.csv" }, files: { "speeds.csv": speeds } }
-        : setup.request("replay-trace");
+      const request = speeds ? { verb: "train replay", arguments: ["model", "trace.csv"], options: { speeds: "speeds.csv" }, files: { "speeds.csv": speeds } }
+        : setup.request("train replay");
       if (!speeds) request.arguments.splice(1, 0, "trace.csv");
       for (const name of ["schedule"]) delete request.options[name];
       return { ...request, options: { ...request.options, ...options(replayed, { "boot-s": 0, "notice-s": 0 }),

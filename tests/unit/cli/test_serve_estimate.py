@@ -58,7 +58,7 @@ def test_an_overloaded_replica_says_so_first_even_when_quiet() -> None:
         (("--precision", "fp5"), "unknown precision"),
         (("--kv-dtype", "fp5"), "unknown type of KV cache"),
         (("--tp", "1", "--precision", "bf16"), "does not fit"),
-        (("--tp", "0"), "a degree is 1 or more"),
+        (("--tp", "0"), "--tp 0: give a whole number, 1 or more"),
         (("--ep", "3"), "divides"),
         (("--isl", "0"), "--isl 0"),
         (("--isl", "nan"), "--isl"),

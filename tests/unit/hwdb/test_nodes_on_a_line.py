@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tangram_sim.cli.serving.what_if import purchases
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb, load_cluster
 from tangram_sim.hwdb.inline_cluster import counted_nodes
 from tangram_sim.purchasing.fleets import parse_purchases
+from tangram_sim.questions.serve_what_if import purchases
 
 HWDB = Hwdb.load()
 NODES = ("H100x8", "DGX-A100-80GB", "L40Sx4")

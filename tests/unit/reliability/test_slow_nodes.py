@@ -110,7 +110,7 @@ def test_the_command_scales_the_batch_and_refuses_what_does_not_say_how(tmp_path
     assert samples[1] < samples[0]
     for more, said in (
         (("--speeds", nodes, "--batch", "scale"), "this table has them by nodes"),
-        (("--speeds", layouts, "--batch", "grow"), "unknown --batch 'grow'"),
+        (("--speeds", layouts, "--batch", "grow"), "unknown batch 'grow'"),
     ):
         found = tangram("replay-trace", "m", trace, *more)
         assert found.code == 2

@@ -64,13 +64,13 @@ def test_a_gpu_without_a_power_limit_is_estimated_without_watts() -> None:
     ("text", "watts"), [("400W", 400.0), ("400", 400.0), ("1.2 kW", 1200.0), ("0.5MW", 5e5)]
 )
 def test_watts_are_read_with_their_unit(text: str, watts: float) -> None:
-    assert read_watts(text, "--power-cap") == pytest.approx(watts)
+    assert read_watts(text) == pytest.approx(watts)
 
 
 @pytest.mark.parametrize("text", ["", "W", "-5", "0", "many", "nan", "400mW", "400m"])
 def test_other_watts_are_refused(text: str) -> None:
-    with pytest.raises(BadInputError, match="--power-cap"):
-        read_watts(text, "--power-cap")
+    with pytest.raises(BadInputError, match="give watts above 0"):
+        read_watts(text)
 
 
 def test_a_cap_that_nothing_reaches_changes_no_time_and_widens_no_interval() -> None:

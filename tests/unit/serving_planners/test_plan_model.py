@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tangram_sim.cli.serving.goal_options import PlannedRequests
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.questions.requests import PlannedRequests
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.units import percent
 from tests.commands import tangram
@@ -123,15 +123,15 @@ def test_two_models_share_the_gpus_and_the_plan_serves_both(offers: Path, tmp_pa
 
 
 def test_a_draw_is_held_against_what_was_asked() -> None:
-    made = PlannedRequests(f"{MIX},300:40:1", rate=5.0, requests=400, seed=3).made("cost")
+    made = PlannedRequests(workload=f"{MIX},300:40:1", rate=5.0, requests=400, seed=3).made("cost")
     long = (made.input_tokens == 800).mean()
     (note,) = made.notes
     assert "asked: 5 requests/s, 800:200 30.0 %, 300:40 70.0 %;" in note
     shares = f"{percent(long, 1)}, {percent(1 - long, 1)}"
     assert f"drawn and planned for: {made.rate_rps:.4g} requests/s, {shares} (400 " in note
-    assert "requests/s" not in PlannedRequests(MIX, rate=5.0, requests=9).made("makespan").notes[0]
-    assert PlannedRequests("800:200", requests=9).made("makespan").notes == ()
-    named = PlannedRequests("a=800:200:3,b=800:200:1", requests=100).made("makespan")
+    assert "requests/s" not in PlannedRequests(workload=MIX, rate=5.0, requests=9).made("makespan").notes[0]
+    assert PlannedRequests(workload="800:200", requests=9).made("makespan").notes == ()
+    named = PlannedRequests(workload="a=800:200:3,b=800:200:1", requests=100).made("makespan")
     mine = float((named.model == 0).mean())
     assert (
         f"b 800:200 25.0 %; drawn and planned for: {percent(mine, 1)}, {percent(1 - mine, 1)}"

@@ -6,12 +6,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tangram_sim.fields import LIMITS, SOFTWARE, about, option, part
+from tangram_sim.questions.question import Question
 from tangram_sim.training.job import Job
 from tangram_sim.units import amount_of, days_of
+from tangram_sim.written import seconds
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
     from tangram_sim.studies.training_run import WantedRun
+
+
+def models() -> Iterable[str]:
+    """Every shipped model."""
+    from tangram_sim.hwdb import model_names
+
+    return model_names()
+
+
+def clusters() -> Iterable[str]:
+    """Every shipped cluster."""
+    from tangram_sim.hwdb import Hwdb, cluster_names
+
+    return cluster_names(Hwdb.load())
 
 
 def model_argument() -> Any:
@@ -20,6 +36,7 @@ def model_argument() -> Any:
         metadata=about(
             "A shipped name (`tangram models list`), a config.json, a model.yaml or a plan.",
             positional="MODEL",
+            suggested=models,
         )
     )
 
@@ -31,6 +48,7 @@ def cluster_argument() -> Any:
             "A shipped name, nodes like H100x8:4+L40Sx4:2 (H100x8:4@400: NICs of 400 Gbit/s), "
             "a YAML file or a plan.",
             positional="CLUSTER",
+            suggested=clusters,
         )
     )
 
@@ -61,6 +79,22 @@ def dask_option() -> Any:
     )
 
 
+def limit_option(help: str, unset: str = "none") -> Any:  # noqa: A002
+    """The time limit of a question; None where none is given."""
+    return option(
+        None,
+        help,
+        label="Seconds at most",
+        unit="seconds",
+        least=0,
+        spelled="--time-limit",
+        reads=seconds,
+        unset=unset,
+        group=LIMITS,
+        basic=True,
+    )
+
+
 def schedules() -> Iterable[str]:
     """Every schedule that a job may name."""
     from tangram_sim.training.schedules.named import schedule_names
@@ -77,24 +111,21 @@ JOB_AND_SOFTWARE = part(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class JobOptions:
-    """The job of a question, without its software."""
-
-    job: Job = field(default=Job(), metadata=JOB)
-
-    @property
-    def words(self) -> str:
-        """The job in words, defaults too: `128 sequences of 2,048 tokens, adamw, 1f1b`."""
-        job = self.job
-        dtype = "" if job.dtype == "auto" else f", {job.dtype}"
-        batch = f"{job.global_batch:,} sequence{'' if job.global_batch == 1 else 's'}"
-        return f"{batch} of {job.seq:,} tokens{dtype}, {job.optimizer}, {job.schedule}"
+def job_words(job: Job) -> str:
+    """A job in words, defaults too: `128 sequences of 2,048 tokens, adamw, 1f1b`."""
+    dtype = "" if job.dtype == "auto" else f", {job.dtype}"
+    batch = f"{job.global_batch:,} sequence{'' if job.global_batch == 1 else 's'}"
+    return f"{batch} of {job.seq:,} tokens{dtype}, {job.optimizer}, {job.schedule}"
 
 
 def _days(text: str) -> float:
     """A time in days. Raises BadInputError."""
     return days_of(text, "`finish_within=`")
+
+
+def finish_within_option(help: str) -> Any:  # noqa: A002
+    """The time that training the tokens may take, in days."""
+    return option(None, help, label="Days it may take", unit="time", reads=_days, group=LIMITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +140,8 @@ class Run:
         reads=amount_of,
         basic=True,
     )
-    finish_within: float | None = option(
-        None,
-        "Time that training them may take, e.g. 14d, 36h, 2w: say whether it does.",
-        label="Days it may take",
-        unit="time",
-        reads=_days,
-        group=LIMITS,
+    finish_within: float | None = finish_within_option(
+        "Time that training them may take, e.g. 14d, 36h, 2w: say whether it does."
     )
 
     @property
@@ -142,3 +168,13 @@ class Hardware:
         from tangram_sim.hwdb import Hwdb
 
         return Hwdb.load(self.hwdb)
+
+
+@dataclass(frozen=True, slots=True)
+class OnCluster(Question):
+    """A question about training a model on a cluster."""
+
+    model: str = model_argument()
+    cluster: str = cluster_argument()
+    job: Job = field(default=Job(), metadata=JOB)
+    hardware: Hardware = field(default=Hardware(), metadata=part())

@@ -1,0 +1,31 @@
+"""Verbs that are made of a question alone: its options, its answer, and how that is shown."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tangram_sim.cli.derived import Command, asking
+from tangram_sim.cli.outputs import AnswerOutputs, Shown
+from tangram_sim.questions.question import Question
+
+
+def asked(
+    of: type[Question],
+    tables: Callable[[Any], None],
+    page: Callable[[Any, Any], str] | None = None,
+) -> Command:
+    """The verb that asks questions of one type, and prints the answer with `tables` or as JSON.
+
+    `page` makes an HTML report of question and answer; with it the verb has --output, for a report or the
+    JSON answer. An answer is a document, or holds it as `document`.
+    """
+
+    def command(question: Any, outputs: Any) -> None:
+        if page is None:
+            outputs.show(question.answer(), tables)
+            return
+        outputs.require_writable()
+        found = question.answer()
+        outputs.show(found, tables, partial(page, question, found))
+
+    return asking(command, question=of, outputs=Shown if page is None else AnswerOutputs)

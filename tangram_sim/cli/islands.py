@@ -1,0 +1,37 @@
+"""`tangram islands`: how a cluster is split into equal GPUs."""
+
+from typing import TYPE_CHECKING
+
+from tangram_sim.cli.asked import asked
+from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.questions.islands import IslandsQuestion
+from tangram_sim.units import show_bytes, show_rate
+
+if TYPE_CHECKING:
+    from tangram_sim.studies.documents import IslandsDocument
+
+
+def show_islands(document: "IslandsDocument") -> None:
+    """Print one row an island, why each is cut, and what is assumed."""
+    rows = [
+        (
+            one.name,
+            f"{one.nodes} x {one.gpus // one.nodes} {one.gpu}",
+            f"{one.compute_flop_per_s / 1e12:.4g}" if one.compute_flop_per_s else "none",
+            f"{one.memory_bytes / 1e9:.3g} GB",
+            *map(show_bytes, (one.usable_memory_bytes, one.planned_memory_bytes)),
+            f"{one.intra_link} {show_rate(one.intra_bytes_per_s)}",
+            show_rate(one.nic_bytes_per_s),
+        )
+        for one in document.islands
+    ]
+    memories = ("memory sold", "usable", "planned")
+    columns = ("island", "GPUs", f"{document.dtype} TFLOP/s", *memories, "inside a node", "NICs of a node")
+    print_table(columns, rows, right=(2, 3, 4, 5, 7), leaves=(3, 5, 6))
+    for one in document.islands:
+        print_line(f"{one.name}: {one.reason}")
+    for assumed in document.assumed:
+        print_line(assumed)
+
+
+command = asked(IslandsQuestion, show_islands)

@@ -1,0 +1,147 @@
+"""What a service is planned for: objective, latency, budget, engine, and what it must bear."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.fields import SOFTWARE, about, described, option, part
+from tangram_sim.questions.question import Question
+from tangram_sim.questions.requests import PlannedRequests, slo_of, slo_option
+from tangram_sim.questions.shared_fields import Hardware, limit_option
+
+if TYPE_CHECKING:
+    from tangram_sim.hwdb import Hwdb
+    from tangram_sim.studies.serving_question import PlanScenario, ServiceGoal
+
+_ABOUT: dict[str, Any] = {"group": "Goal"}
+_BASIC: dict[str, Any] = {**_ABOUT, "basic": True}
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class GoalOptions:
+    """What a service is planned for: objective, latency limits, budget, engine, number format."""
+
+    budget: float | None = option(
+        None,
+        "Of a model: USD an hour at most.",
+        label="USD an hour at most",
+        unit="USD/h",
+        above=0,
+        example="40",
+        **_BASIC,
+    )
+    slo: str | None = slo_option()
+    objective: str = option(
+        "makespan",
+        "Of a model: makespan, cost (of the rate) or goodput.",
+        label="Objective",
+        choices=("makespan", "cost", "goodput"),
+        **_BASIC,
+    )
+    engine: str = option("vllm", "Of a model: vllm, sglang or trtllm.", group=SOFTWARE)
+    precision: str = option("bf16", "Of a model: bf16, fp8, int4, ...", label="Number format", group=SOFTWARE)
+    utilisation: float = option(
+        0.8,
+        "Of a model at least cost: how busy replicas may be.",
+        label="How busy replicas may be",
+        unit="a share",
+        above=0,
+        most=1,
+        **_ABOUT,
+    )
+    scenario: tuple[str, ...] = option(
+        (),
+        "Of a model, what the plan must also bear: lost=L40S (+ between several), coverage=0.8 of the "
+        "requests then, rate=1.5 times the requests, price=H100:2 times the price; commas between. May be "
+        "given several times.",
+        **_ABOUT,
+    )
+    link_gb_per_s: float | None = option(
+        None,
+        "Of a model at a rate: replicas may also prefill or decode alone, with KV caches sent between them "
+        "at so many GB/s in all.",
+        unit="GB/s",
+        above=0,
+        example="25",
+        **_ABOUT,
+    )
+
+    def goal(self, hwdb: "Hwdb") -> "ServiceGoal":
+        """The goal on a hardware database. Raises BadInputError or UnknownNameError for bad values."""
+        from tangram_sim.studies.serving_question import ServiceGoal
+
+        return ServiceGoal(
+            objective=self.objective,
+            budget_usd_per_hour=self.budget,
+            slo=slo_of(self.slo),
+            engine=self.engine,
+            precision=self.precision,
+            utilisation=self.utilisation,
+            scenarios=tuple(each.on(hwdb) for each in scenarios_of(self.scenario)),
+            link_gb_per_s=self.link_gb_per_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OfService(Question):
+    """A question about a service of models for requests that come."""
+
+    model: str = field(
+        metadata=about("Shipped names (`tangram models list`) or files.", positional="MODEL[,MODEL]")
+    )
+    requests: PlannedRequests = field(default=PlannedRequests(), metadata=part())
+    time_limit_s: float | None = limit_option(
+        "Seconds to prove the plan best; then the best so far.", "3.5 CPU-s, large: 18"
+    )
+    hardware: Hardware = field(default=Hardware(), metadata=part())
+
+
+_KEYS = ("lost", "coverage", "rate", "price")
+_EXAMPLE = "give it like lost=L40S,coverage=0.8 or rate=1.5 or price=H100:2"
+
+
+def scenarios_of(texts: Sequence[str]) -> "tuple[PlanScenario, ...]":
+    """`lost=L40S,coverage=0.8` and the like as scenarios. Raises BadInputError, UnknownNameError."""
+    return tuple(_scenario(text) for text in texts)
+
+
+def _scenario(text: str) -> "PlanScenario":
+    from tangram_sim.studies.serving_question import PlanScenario
+
+    lost: list[str] = []
+    numbers = {"coverage": 1.0, "rate": 1.0}
+    prices: list[tuple[str, float]] = []
+    for piece in text.split(","):
+        key, sign, value = (word.strip() for word in piece.partition("="))
+        if key not in _KEYS:
+            raise unknown_name(f"part of `scenario={text}`", key, _KEYS, f"G{_EXAMPLE[1:]}.")
+        if not sign or not value:
+            raise BadInputError(f"`scenario={text}`: {key} has no value; {_EXAMPLE}")
+        if key == "lost":
+            lost += [name.strip() for name in value.split("+")]
+        elif key == "price":
+            kind, _, factor = value.rpartition(":")
+            if not kind:
+                raise BadInputError(f"`scenario={text}`: whose price, and times what? {_EXAMPLE}")
+            prices.append((kind, _above_zero(text, key, factor)))
+        else:
+            numbers[key] = _above_zero(text, key, value)
+    if numbers["coverage"] > 1:
+        raise BadInputError(f"`scenario={text}`: coverage is a share of the requests, at most 1")
+    if not lost and not prices and numbers == {"coverage": 1.0, "rate": 1.0}:
+        raise BadInputError(f"`scenario={text}`: nothing happens in it; {_EXAMPLE}")
+    return PlanScenario(text, tuple(lost), numbers["coverage"], numbers["rate"], tuple(prices))
+
+
+def _above_zero(text: str, key: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 < number <= 1000:
+        raise BadInputError(
+            f"`scenario={text}`: {key} {value!r} given; a number above 0, 1000 at most, is wanted"
+        )
+    return number
