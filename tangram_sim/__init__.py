@@ -25,17 +25,35 @@ if TYPE_CHECKING:
     from tangram_sim.planners.uniform.degrees import Uniform as Uniform
     from tangram_sim.purchasing.recommend import Recommendation as Recommendation
     from tangram_sim.purchasing.recommend import recommend as recommend
+    from tangram_sim.questions.compare import CompareQuestion as CompareQuestion
     from tangram_sim.questions.estimate import EstimateQuestion as EstimateQuestion
+    from tangram_sim.questions.explain import ExplainQuestion as ExplainQuestion
+    from tangram_sim.questions.export import ExportQuestion as ExportQuestion
     from tangram_sim.questions.goodput import GoodputQuestion as GoodputQuestion
+    from tangram_sim.questions.islands import IslandsQuestion as IslandsQuestion
     from tangram_sim.questions.plan import PlanQuestion as PlanQuestion
+    from tangram_sim.questions.purchase import PurchaseQuestion as PurchaseQuestion
     from tangram_sim.questions.question import read_question as read_question
+    from tangram_sim.questions.replay import ReplayTraceQuestion as ReplayTraceQuestion
     from tangram_sim.questions.rl import RlCompareQuestion as RlCompareQuestion
     from tangram_sim.questions.rl import RlEstimateQuestion as RlEstimateQuestion
+    from tangram_sim.questions.rl import RlExportQuestion as RlExportQuestion
     from tangram_sim.questions.rl import RlPlanQuestion as RlPlanQuestion
     from tangram_sim.questions.rl import RlPurchaseQuestion as RlPurchaseQuestion
     from tangram_sim.questions.rl import RlSimulateQuestion as RlSimulateQuestion
     from tangram_sim.questions.rl import RlWhatIfQuestion as RlWhatIfQuestion
+    from tangram_sim.questions.serve_estimate import ServeEstimateQuestion as ServeEstimateQuestion
+    from tangram_sim.questions.serve_export import ServeExportQuestion as ServeExportQuestion
+    from tangram_sim.questions.serve_plan import ServeCompareQuestion as ServeCompareQuestion
+    from tangram_sim.questions.serve_plan import ServePlanQuestion as ServePlanQuestion
+    from tangram_sim.questions.serve_replan import ServeReplanQuestion as ServeReplanQuestion
+    from tangram_sim.questions.serve_simulate import ServeSimulateQuestion as ServeSimulateQuestion
+    from tangram_sim.questions.serve_what_if import ServePurchaseQuestion as ServePurchaseQuestion
+    from tangram_sim.questions.serve_what_if import ServeWhatIfQuestion as ServeWhatIfQuestion
+    from tangram_sim.questions.serve_workload import ServeWorkloadQuestion as ServeWorkloadQuestion
     from tangram_sim.questions.simulate import SimulateQuestion as SimulateQuestion
+    from tangram_sim.questions.stragglers import StragglersQuestion as StragglersQuestion
+    from tangram_sim.questions.what_if import WhatIfQuestion as WhatIfQuestion
     from tangram_sim.studies.api import estimate as estimate
     from tangram_sim.studies.api import estimate_many as estimate_many
     from tangram_sim.studies.api import plan as plan
@@ -61,33 +79,51 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "BadInputError": "tangram_sim.errors",
     "Cluster": "tangram_sim.clusters",
+    "CompareQuestion": "tangram_sim.questions.compare",
     "Constraints": "tangram_sim.parallelizers.constraints",
     "EstimateQuestion": "tangram_sim.questions.estimate",
+    "ExplainQuestion": "tangram_sim.questions.explain",
+    "ExportQuestion": "tangram_sim.questions.export",
     "GoodputQuestion": "tangram_sim.questions.goodput",
     "Hwdb": "tangram_sim.hwdb",
     "InfeasibleError": "tangram_sim.errors",
+    "IslandsQuestion": "tangram_sim.questions.islands",
     "Job": "tangram_sim.training.job",
     "Layout": "tangram_sim.layouts",
     "Model": "tangram_sim.models",
     "Plan": "tangram_sim.training.plan",
     "PlanDocument": "tangram_sim.studies.documents",
     "PlanQuestion": "tangram_sim.questions.plan",
+    "PurchaseQuestion": "tangram_sim.questions.purchase",
     "Recommendation": "tangram_sim.purchasing.recommend",
+    "ReplayTraceQuestion": "tangram_sim.questions.replay",
     "ReplicaQuestion": "tangram_sim.studies.serving_estimate",
     "Result": "tangram_sim.studies.results",
     "RlCompareQuestion": "tangram_sim.questions.rl",
     "RlEstimateQuestion": "tangram_sim.questions.rl",
+    "RlExportQuestion": "tangram_sim.questions.rl",
     "RlPlanQuestion": "tangram_sim.questions.rl",
     "RlPurchaseQuestion": "tangram_sim.questions.rl",
     "RlSimulateQuestion": "tangram_sim.questions.rl",
     "RlWhatIfQuestion": "tangram_sim.questions.rl",
     "SearchOptions": "tangram_sim.planners.search_options",
+    "ServeCompareQuestion": "tangram_sim.questions.serve_plan",
+    "ServeEstimateQuestion": "tangram_sim.questions.serve_estimate",
+    "ServeExportQuestion": "tangram_sim.questions.serve_export",
+    "ServePlanQuestion": "tangram_sim.questions.serve_plan",
+    "ServePurchaseQuestion": "tangram_sim.questions.serve_what_if",
+    "ServeReplanQuestion": "tangram_sim.questions.serve_replan",
+    "ServeSimulateQuestion": "tangram_sim.questions.serve_simulate",
+    "ServeWhatIfQuestion": "tangram_sim.questions.serve_what_if",
+    "ServeWorkloadQuestion": "tangram_sim.questions.serve_workload",
     "ServiceGoal": "tangram_sim.studies.serving_question",
     "ServiceQuestion": "tangram_sim.studies.serving_question",
     "SimulateQuestion": "tangram_sim.questions.simulate",
+    "StragglersQuestion": "tangram_sim.questions.stragglers",
     "TangramError": "tangram_sim.errors",
     "Uniform": "tangram_sim.planners.uniform.degrees",
     "UnknownNameError": "tangram_sim.errors",
+    "WhatIfQuestion": "tangram_sim.questions.what_if",
     "compare_planners": "tangram_sim.studies.comparison",
     "compare_services": "tangram_sim.studies.serving_comparison",
     "estimate": "tangram_sim.studies.api",
