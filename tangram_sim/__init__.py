@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     from tangram_sim.studies.comparison import compare_planners as compare_planners
     from tangram_sim.studies.documents import PlanDocument as PlanDocument
     from tangram_sim.studies.explain import explain as explain
+    from tangram_sim.studies.replica_question import ReplicaQuestion as ReplicaQuestion
     from tangram_sim.studies.results import Result as Result
     from tangram_sim.studies.serving_comparison import compare_services as compare_services
-    from tangram_sim.studies.serving_estimate import ReplicaQuestion as ReplicaQuestion
     from tangram_sim.studies.serving_estimate import estimate_service as estimate_service
     from tangram_sim.studies.serving_model_plan import plan_service as plan_service
     from tangram_sim.studies.serving_purchase import purchase_serving as purchase_serving
@@ -97,7 +97,7 @@ _PUBLIC = {
     "PurchaseQuestion": "tangram_sim.questions.purchase",
     "Recommendation": "tangram_sim.purchasing.recommend",
     "ReplayTraceQuestion": "tangram_sim.questions.replay",
-    "ReplicaQuestion": "tangram_sim.studies.serving_estimate",
+    "ReplicaQuestion": "tangram_sim.studies.replica_question",
     "Result": "tangram_sim.studies.results",
     "RlCompareQuestion": "tangram_sim.questions.rl",
     "RlEstimateQuestion": "tangram_sim.questions.rl",

@@ -11,7 +11,8 @@ from tangram_sim.cli.derived import derived
 from tangram_sim.cli.outputs import Shown
 from tangram_sim.cli.served_fleets import FleetOutputs
 from tangram_sim.fields import OUTPUT, option
-from tangram_sim.questions.purchase import PurchaseAnswer, PurchaseQuestion, RecommendedAnswer
+from tangram_sim.questions.purchase import PurchaseQuestion
+from tangram_sim.questions.purchase_answers import PurchaseAnswer, RecommendedAnswer
 from tangram_sim.questions.served_fleets import ServedAnswer
 from tangram_sim.questions.shared_fields import job_words
 from tangram_sim.units import percent

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from tangram_sim.cli import buying
 from tangram_sim.cli.console import print_json, print_line, print_remark, print_table
-from tangram_sim.questions.purchase import PurchaseQuestion, RecommendedAnswer
+from tangram_sim.questions.purchase import PurchaseQuestion
+from tangram_sim.questions.purchase_answers import RecommendedAnswer
 from tangram_sim.questions.shared_fields import job_words
 from tangram_sim.units import percent, show_amount
 

@@ -32,7 +32,7 @@ _SERVED: dict[str, Any] = {"group": SERVING}
 FrontEntry = tuple[str, float, float]  # what is bought, its cost, tokens/s
 
 
-class Listener(Protocol):
+class SearchListener(Protocol):
     """Whom a search over candidates tells how far it is."""
 
     def report(self, done: int, total: int, what: str) -> None:
@@ -111,7 +111,7 @@ class Money:
 
 @described
 @dataclass(frozen=True, slots=True)
-class Look:
+class CandidateSearch:
     """The search over candidates: effort, time limit, processes, and the cache of answers."""
 
     sub_islands: bool | None = option(
@@ -159,7 +159,7 @@ class Look:
         """Seconds that a search may take."""
         return inf if self.time_limit_s is None else self.time_limit_s
 
-    def sweep(self, listener: Listener) -> "Sweep":
+    def sweep(self, listener: SearchListener) -> "Sweep":
         """The runner that plans all candidates, with its cache and processes.
 
         Raises BadInputError for fields that contradict each other or name something that does not exist.
@@ -258,7 +258,7 @@ class Buying(OnCluster):
     """A question about nodes that are added to a cluster: what they cost, train, and serve."""
 
     money: Money = field(default=Money(), metadata=part())
-    look: Look = field(default=Look(), metadata=part())
+    look: CandidateSearch = field(default=CandidateSearch(), metadata=part())
     served: Served = field(default=Served(), metadata=part())
 
 

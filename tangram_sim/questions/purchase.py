@@ -1,6 +1,6 @@
 """The question of `tangram purchase`: which numbers of which nodes on offer to buy or rent."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import date
 from math import inf, isfinite
@@ -12,11 +12,12 @@ from tangram_sim.fields import about, described, option
 from tangram_sim.questions.buying import (
     MONEY,
     Buying,
-    Listener,
+    SearchListener,
     Unheard,
     before_sensitivity,
     unused_prices,
 )
+from tangram_sim.questions.purchase_answers import Market, PurchaseAnswer, RecommendedAnswer
 from tangram_sim.questions.question import Question
 from tangram_sim.questions.served_fleets import ServedAnswer, ServedSetting
 from tangram_sim.questions.shared_fields import finish_within_option
@@ -26,14 +27,11 @@ from tangram_sim.written import name_list
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
     from tangram_sim.planners.deadline import Deadline
-    from tangram_sim.purchasing.billing import Terms
     from tangram_sim.purchasing.catalogue import Limits
     from tangram_sim.purchasing.documents import PurchaseDocument
-    from tangram_sim.purchasing.fleets import Fleet, Purchase
-    from tangram_sim.purchasing.pricefile import Preemption, Prices
+    from tangram_sim.purchasing.pricefile import Preemption
     from tangram_sim.purchasing.purchase import PurchaseStudy
     from tangram_sim.purchasing.recommend import Recommendation
-    from tangram_sim.purchasing.recommendation_document import RecommendationDocument
     from tangram_sim.purchasing.search import ModelToTrain
     from tangram_sim.purchasing.sensitivity import Sensitivity
     from tangram_sim.studies.sweep import Sweep
@@ -54,39 +52,6 @@ def _weights(text: str) -> tuple[float, ...]:
     if not found or not all(isfinite(each) and each > 0 for each in found):
         raise ValueError("give finite numbers above zero, one per model, e.g. 3,1")
     return found
-
-
-@dataclass(frozen=True)
-class PurchaseAnswer:
-    """The front of throughput against cost: the document, the study behind it, and its runner."""
-
-    document: "PurchaseDocument"
-    study: "PurchaseStudy"
-    sensitivity: "Sensitivity | None"
-    notes: tuple[str, ...]
-    sweep: "Sweep"
-
-
-@dataclass(frozen=True)
-class RecommendedAnswer:
-    """One recommendation for a goal: the document, the study behind it, and notes beside it."""
-
-    document: "RecommendationDocument"
-    study: "Recommendation"
-    sensitivity: "Sensitivity | None"
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Market:
-    """What is owned, what is on offer at which prices, and notes on these."""
-
-    standing: "Fleet"
-    offers: "Sequence[tuple[Purchase, int]]"
-    prices: "Prices"
-    terms: "Terms"
-    notes: tuple[str, ...]
-    unused: tuple[str, ...]
 
 
 @described
@@ -225,7 +190,7 @@ class PurchaseQuestion(Buying):
     def answer(
         self,
         *,
-        listener: Listener | None = None,
+        listener: SearchListener | None = None,
         deadline: "Deadline | None" = None,
         sensitive: bool = False,
         tell: "Tell | None" = None,
@@ -264,7 +229,7 @@ class PurchaseQuestion(Buying):
 
     def _front(
         self,
-        market: _Market,
+        market: Market,
         hwdb: "Hwdb",
         sweep: "Sweep",
         timed: "Deadline",
@@ -308,7 +273,7 @@ class PurchaseQuestion(Buying):
 
     def _recommended(
         self,
-        market: _Market,
+        market: Market,
         hwdb: "Hwdb",
         sweep: "Sweep",
         timed: "Deadline",
@@ -345,7 +310,7 @@ class PurchaseQuestion(Buying):
         document = self.with_answer(recommendation_document(best, moved, notes, hwdb))
         return RecommendedAnswer(document, best, moved, notes)
 
-    def _market(self, hwdb: "Hwdb") -> _Market:
+    def _market(self, hwdb: "Hwdb") -> Market:
         """What is owned and on offer. Raises BadInputError, UnknownNameError."""
         from tangram_sim.purchasing.catalogue import load_catalogue
         from tangram_sim.purchasing.clouds import MOST_NODES, cloud_catalogue, clouds_named
@@ -368,7 +333,7 @@ class PurchaseQuestion(Buying):
         prices = replace(self.money.found_prices(hwdb), preemption=preemption)
         terms = self.money.terms if preemption is None else replace(self.money.terms, acquire="spot")
         unused = unused_prices(prices, known | set(hwdb.node_names()))
-        return _Market(standing, offers, prices, terms, tuple(notes), unused)
+        return Market(standing, offers, prices, terms, tuple(notes), unused)
 
     @property
     def _works(self) -> "list[ModelToTrain]":

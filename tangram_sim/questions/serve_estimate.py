@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tangram_sim.fields import SOFTWARE, described, option, part
 from tangram_sim.questions.question import Question
 from tangram_sim.questions.shared_fields import Hardware
-from tangram_sim.studies.serving_estimate import ReplicaQuestion
+from tangram_sim.studies.replica_question import ReplicaQuestion
 
 if TYPE_CHECKING:
     from tangram_sim.studies.serving_answer import ServeEstimateDocument

@@ -19,7 +19,7 @@ _FLEET: dict[str, Any] = {"group": "Fleet"}
 
 
 @dataclass(frozen=True)
-class Simulated:
+class PlayedFleet:
     """A simulated service: its document, and every request that was played."""
 
     document: "ServeSimulationDocument"
@@ -85,7 +85,7 @@ class ServeSimulateQuestion(Question):
         if self.clients is not None and (self.router is not None or self.spot is not None or self.lag):
             raise BadInputError("`clients=` stay with their replica; leave `router=`, `lag=` and `spot=` out")
 
-    def answer(self, *, progress: "Callable[[int, int, str], None] | None" = None) -> Simulated:
+    def answer(self, *, progress: "Callable[[int, int, str], None] | None" = None) -> PlayedFleet:
         """The fleet under the requests. Raises BadInputError or UnknownNameError for bad files and names."""
         from tangram_sim.serving.fleet_file import load_fleet
         from tangram_sim.serving.spot import read_availability
@@ -113,4 +113,4 @@ class ServeSimulateQuestion(Question):
                 seed=asked.seed,
                 progress=progress,
             )
-        return Simulated(self.with_answer(found), played)
+        return PlayedFleet(self.with_answer(found), played)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tangram_sim.questions.buying import Listener, Look, Served
+from tangram_sim.questions.buying import CandidateSearch, SearchListener, Served
 from tangram_sim.questions.question import Question
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ServedSetting:
     model: str  # as it was asked for
     work: "ModelToTrain"
     served: Served
-    look: Look
+    look: CandidateSearch
     prices: "Prices"
     paid: "Terms"
     hwdb: "Hwdb"
@@ -64,7 +64,7 @@ class ServedSetting:
     notes: tuple[str, ...]
 
     def what_if(
-        self, question: Question, fleets: "Sequence[tuple[str, Fleet]]", listener: Listener
+        self, question: Question, fleets: "Sequence[tuple[str, Fleet]]", listener: SearchListener
     ) -> ServedAnswer:
         """Every candidate as a service, all day or some hours a day."""
         from tangram_sim.purchasing.day_documents import shared_what_if_document
@@ -99,7 +99,7 @@ class ServedSetting:
         catalogue: "Sequence[tuple[Purchase, int]]",
         limits: "Limits",
         ordered: "date",
-        listener: Listener,
+        listener: SearchListener,
     ) -> ServedAnswer:
         """What to buy for a service that runs all day, or some hours a day."""
         from tangram_sim.purchasing.day_documents import shared_purchase_document

@@ -7,7 +7,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.fields import described, option
 from tangram_sim.questions.buying import (
     Buying,
-    Listener,
+    SearchListener,
     Unheard,
     before_sensitivity,
     unused_prices,
@@ -73,7 +73,7 @@ class WhatIfQuestion(Buying):
     def answer(
         self,
         *,
-        listener: Listener | None = None,
+        listener: SearchListener | None = None,
         deadline: "Deadline | None" = None,
         sensitive: bool = False,
     ) -> WhatIfAnswer | ServedAnswer:
@@ -124,7 +124,7 @@ class WhatIfQuestion(Buying):
         bought: "list[tuple[Purchase, ...]]",
         retired: dict[str, int],
         deadline: "Deadline",
-        listener: Listener,
+        listener: SearchListener,
         unused: tuple[str, ...],
     ) -> ServedAnswer:
         """Candidates by what they serve."""

@@ -1,15 +1,14 @@
 """A service in closed form: one replica under a steady load, what limits it, its intervals, its cost."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.errors import BadInputError, InfeasibleError
-from tangram_sim.fields import SOFTWARE, about, described, option
-from tangram_sim.hwdb import Hwdb, load_model, model_names
+from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.hwdb.prices import gpu_rent
 from tangram_sim.serving.build import deployment_of, precision_of
 from tangram_sim.serving.calibration import CalibrationTable
@@ -21,9 +20,10 @@ from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.forward import emulated
 from tangram_sim.serving.kv import kv_capacity, stage_memory
 from tangram_sim.serving.stepcost import KvCapacity
+from tangram_sim.studies.replica_question import ReplicaQuestion
 from tangram_sim.studies.serving_answer import ServeEstimateDocument, interval
 from tangram_sim.studies.serving_power import under_cap, with_power
-from tangram_sim.units import HOUR_S, MEGA, read_watts
+from tangram_sim.units import HOUR_S, MEGA
 
 MOST_TOKENS = 10_000_000  # of a prompt or an output
 MOST_CLIENTS = 1_000_000
@@ -42,80 +42,6 @@ LIMITS = {
     "prompts": "prefill between decodes",
     "memory capacity": "KV memory: requests wait for it",
 }
-
-
-def gpu_names() -> Iterable[str]:
-    """Every GPU kind of the shipped tables."""
-    return Hwdb.load().gpu_names()
-
-
-@described
-@dataclass(frozen=True)
-class ReplicaQuestion:
-    """One replica and its load; lengths in tokens. `rate` 0.0 means a closed loop of `concurrency`."""
-
-    model: str = field(
-        metadata=about(
-            "A shipped name (`tangram models list`), a config.json, a model.yaml or a plan.",
-            positional="MODEL",
-            suggested=model_names,
-        )
-    )
-    gpu: str = field(
-        metadata=about("GPU kind (`tangram hw list`).", label="GPU", suggested=gpu_names, basic=True)
-    )
-    tp: int = option(1, "Tensor-parallel degree.", label="tp", least=1, basic=True)
-    pp: int = option(1, "Pipeline stages.", label="pp", least=1, basic=True)
-    ep: int = option(1, "Ranks over which routed experts are spread.", label="ep", least=1)
-    attention_dp: int = option(1, "Groups of tp ranks with requests of their own.", least=1)
-    engine: str = option("vllm", "vllm, sglang or trtllm.", label="Engine", group=SOFTWARE, basic=True)
-    version: str = option(
-        "",
-        "Version of the engine, like 0.19.0.",
-        spelled="--engine-version",
-        unset="any",
-        group=SOFTWARE,
-    )
-    precision: str = option(
-        "bf16",
-        "bf16, fp16, fp8, int8, fp4 (nvfp4, mxfp4), int4 or fp32.",
-        label="Weights",
-        group=SOFTWARE,
-        basic=True,
-    )
-    kv_dtype: str = option(
-        "auto",
-        "Number format of the KV cache: auto, bf16, fp16, fp8, int8 or fp32.",
-        group=SOFTWARE,
-    )
-    concurrency: float = option(
-        1.0,
-        "Requests in flight, each replaced as it ends.",
-        label="Requests in flight",
-        basic=True,
-        group="Requests",
-    )
-    rate: float = 0.0
-    isl: float = option(
-        1024.0, "Tokens of a prompt.", label="Tokens of a prompt", basic=True, group="Requests"
-    )
-    osl: float = option(
-        256.0, "Tokens of an output.", label="Tokens of an answer", basic=True, group="Requests"
-    )
-    cached: float = option(0.0, "Tokens of a prompt found in the prefix cache.", group="Requests")
-    drafts: int = option(0, "Speculative tokens checked in one iteration.", group=SOFTWARE)
-    acceptance: float = option(0.0, "Chance that a draft is accepted.", group=SOFTWARE)
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of EngineDefaults, as the user set them
-    power_cap_w: float = option(
-        0.0,
-        "Most watts of each GPU, like 400W: lowers its clock until it fits.",
-        spelled="--power-cap",
-        reads=read_watts,
-        unit="watts",
-        unset="the board's own limit",
-        group="Limits",
-    )
-    usd_per_gpu_hour: float = 0.0  # 0: the dearest knowledge of prices.csv, if any
 
 
 def service_cost(question: ReplicaQuestion, hwdb: Hwdb) -> tuple[LayerStepCost, KvCapacity]:

@@ -32,7 +32,7 @@ from tests.places import ROOT
 # What every verb has beside its question: how the answer is shown.
 FACE = {
     *("as_json", "memory_limit", "quiet", "verbose", "output", "trace", "memory", "candidates", "ablation"),
-    *("plot", "timeline"),
+    *("plot", "timeline", "requests_out"),
 }
 KEEPING = {leaf.name for leaf in leaves(Keeping)}
 

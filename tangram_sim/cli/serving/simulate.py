@@ -10,7 +10,7 @@ from tangram_sim.fields import OUTPUT, option
 from tangram_sim.questions.serve_simulate import ServeSimulateQuestion
 
 if TYPE_CHECKING:
-    from tangram_sim.questions.serve_simulate import Simulated
+    from tangram_sim.questions.serve_simulate import PlayedFleet
     from tangram_sim.serving.fleet import PlayedService
     from tangram_sim.studies.serving_simulation import ServeSimulationDocument
 
@@ -37,7 +37,7 @@ def command(question: ServeSimulateQuestion, outputs: SimulateOutputs) -> None:
     if rows is not None:
         write_whole(rows, requests_text(found.played))
 
-    def tables(simulated: "Simulated") -> None:
+    def tables(simulated: "PlayedFleet") -> None:
         print_run(simulated.document)
         if rows is not None:
             print_line(f"{len(simulated.played.workload):,} requests written to {rows}")

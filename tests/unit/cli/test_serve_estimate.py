@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.studies.serving_estimate import ReplicaQuestion, estimate_many
+from tangram_sim.studies.replica_question import ReplicaQuestion
+from tangram_sim.studies.serving_estimate import estimate_many
 from tests.commands import tangram as run
 
 BASE = ("serve", "estimate", "llama3-70b", "--gpu", "H100", "--tp", "4", "--precision", "fp8")

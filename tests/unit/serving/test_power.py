@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.studies.serving_estimate import ReplicaQuestion, ServeEstimateDocument, estimate_service
+from tangram_sim.studies.replica_question import ReplicaQuestion
+from tangram_sim.studies.serving_estimate import ServeEstimateDocument, estimate_service
 from tangram_sim.units import read_watts
 
 HWDB = Hwdb.load()

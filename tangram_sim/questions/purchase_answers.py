@@ -1,0 +1,49 @@
+"""What `purchase` answers, with the studies behind it, and the market that it is asked on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tangram_sim.purchasing.billing import Terms
+    from tangram_sim.purchasing.documents import PurchaseDocument
+    from tangram_sim.purchasing.fleets import Fleet, Purchase
+    from tangram_sim.purchasing.pricefile import Prices
+    from tangram_sim.purchasing.purchase import PurchaseStudy
+    from tangram_sim.purchasing.recommend import Recommendation
+    from tangram_sim.purchasing.recommendation_document import RecommendationDocument
+    from tangram_sim.purchasing.sensitivity import Sensitivity
+    from tangram_sim.studies.sweep import Sweep
+
+
+@dataclass(frozen=True)
+class PurchaseAnswer:
+    """The front of throughput against cost: the document, the study behind it, and its runner."""
+
+    document: "PurchaseDocument"
+    study: "PurchaseStudy"
+    sensitivity: "Sensitivity | None"
+    notes: tuple[str, ...]
+    sweep: "Sweep"
+
+
+@dataclass(frozen=True)
+class RecommendedAnswer:
+    """One recommendation for a goal: the document, the study behind it, and notes beside it."""
+
+    document: "RecommendationDocument"
+    study: "Recommendation"
+    sensitivity: "Sensitivity | None"
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Market:
+    """What is owned, what is on offer at which prices, and notes on these."""
+
+    standing: "Fleet"
+    offers: "Sequence[tuple[Purchase, int]]"
+    prices: "Prices"
+    terms: "Terms"
+    notes: tuple[str, ...]
+    unused: tuple[str, ...]
