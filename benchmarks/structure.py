@@ -113,7 +113,9 @@ def fields_by_class(files: Sequence[Module]) -> dict[str, frozenset[str]]:
                 names = frozenset(
                     f"{part.target.id}: {ast.unparse(part.annotation)}"
                     for part in node.body
-                    if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+                    if isinstance(part, ast.AnnAssign)
+                    and isinstance(part.target, ast.Name)
+                    and not ast.unparse(part.annotation).startswith("ClassVar")
                 )
                 if len(names) >= MIRRORED_FIELDS:
                     found[f"{file.path}:{node.name}"] = names

@@ -13,13 +13,14 @@ import anyio.to_thread
 
 from tangram_sim.datafiles import parse_json
 from tangram_sim.errors import BadInputError, TangramError
+from tangram_sim.fields import leaves
+from tangram_sim.questions.question import question_type
 from tangram_sim.web.documents import VerbAnswer, VerbRequest
 from tangram_sim.web.processes import StartedProcess, Starter
 from tangram_sim.web.quick import QuickAnswers
 from tangram_sim.web.verbs import command_words
 from tangram_sim.web.work import HowFar, RunEnd, RunVerb, own_folder, work
 
-_WITHOUT_HARDWARE = ("stragglers",)  # verbs that take no --hwdb
 _MOST_WAITING = 16  # runs that may stand in line
 _QUICK = ("estimate",)  # verbs that answer in milliseconds
 
@@ -48,8 +49,9 @@ class Runs:
 
     def words(self, asked: VerbRequest) -> list[str]:
         """The arguments of the request's command line, after `tangram`."""
-        hardware = [] if asked.verb in _WITHOUT_HARDWARE else [f"--hwdb={folder}" for folder in self.folders]
-        return [*command_words(asked), *hardware]
+        words = command_words(asked)
+        takes_rows = any(leaf.name == "hwdb" for leaf in leaves(question_type(asked.verb)))
+        return [*words, *(f"--hwdb={folder}" for folder in self.folders if takes_rows)]
 
     def require_possible(self, asked: VerbRequest) -> list[str]:
         """The arguments of the command line, if the request may run now.

@@ -3,8 +3,9 @@
 import { asking } from "./asking.js";
 import { draw, seconds, short } from "./charts.js";
 import { command, count, facts, h, noted, percent, section, table } from "./dom.js";
-import { choice, drop, figure, options } from "./fields.js";
+import { choice, drop } from "./fields.js";
 import { questionForm } from "./question-form.js";
+import { SETUP } from "./setup.js";
 
 export function goodputPage(offered, setup, state) {
   const content = h("div", { id: "content", tabindex: -1 });
@@ -21,12 +22,7 @@ export function goodputPage(offered, setup, state) {
     show: (answer, asked) => showGoodput(content, answer, asked),
   });
   let history = null, speeds = null, costs = null;
-  const replayed = { "boot-s": figure("Seconds until a node can be used", 0, { min: 0, name: "boot-s" }),
-    "notice-s": figure("Seconds that losses are announced", 0, { min: 0, name: "notice-s" }),
-    "restart-s": figure("Seconds of a restart, replayed", "", { min: 0, placeholder: "as known", name: "replay-restart-s" }),
-    "checkpoint-s": figure("Seconds a checkpoint blocks, replayed", "", { min: 0, placeholder: "as known", name: "replay-checkpoint-s" }),
-    "checkpoint-every": figure("Steps between checkpoints, replayed", "", { min: 1, step: 1, placeholder: "as known",
-      name: "replay-checkpoint-every" }) };
+  const replayed = questionForm(offered.questions["train replay"], { prefix: "replay-", without: [...SETUP, "speeds", "costs"] });
   const replay = asking("Replay", {
     into: content,
     request: () => {
@@ -35,7 +31,7 @@ export function goodputPage(offered, setup, state) {
         : setup.request("train replay");
       if (!speeds) request.arguments.splice(1, 0, "trace.csv");
       for (const name of ["schedule"]) delete request.options[name];
-      return { ...request, options: { ...request.options, ...options(replayed, { "boot-s": 0, "notice-s": 0 }),
+      return { ...request, options: { ...request.options, ...replayed.options(),
         ...(costs ? { costs: "costs.csv" } : {}) },
         files: { ...request.files, "trace.csv": history, ...(costs ? { "costs.csv": costs } : {}) } };
     },
@@ -50,7 +46,7 @@ export function goodputPage(offered, setup, state) {
       speeds = text;
     }).element, drop("Seconds of changing over (CSV): ", ".csv", (_, text) => {
       costs = text;
-    }).element, h("div", { class: "fields" }, Object.values(replayed).map((one) => one.element))), replay.element));
+    }).element, replayed.element), replay.element));
   content.append(h("h1", {}, "Months"), h("p", {}, "What failures and checkpoints leave of a plan, how often to save, and which way of "
     + "living with nodes that come and go pays."));
   return [forms, content];

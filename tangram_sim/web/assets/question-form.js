@@ -3,8 +3,8 @@
 import { h } from "./dom.js";
 import { choice, figure, named, options, toggle, wanted, words } from "./fields.js";
 
-function made(one, value) {
-  const given = { name: one.name, placeholder: one.unset, title: one.help };
+function made(one, value, prefix) {
+  const given = { name: prefix + one.name, placeholder: one.unset, title: one.help };
   const start = value ?? one.default ?? "";
   if (one.kind === "switch") return toggle(one.label, Boolean(start));
   if (one.kind === "choice") return choice(one.label, one.choices, start, given);
@@ -14,10 +14,11 @@ function made(one, value) {
 }
 
 /** The fields of a question in groups, those that few need folded away. `values`: what stands in some at first;
- * `without`: options that the page asks for elsewhere. `options()` says what differs from the defaults. */
-export function questionForm(fields, { values = {}, without = [] } = {}) {
+ * `without`: options that the page asks for elsewhere; `prefix`: of the names of its inputs, where a page has several
+ * forms. `options()` says what differs from the defaults. */
+export function questionForm(fields, { values = {}, without = [], prefix = "" } = {}) {
   const shown = fields.filter((one) => !without.includes(one.name));
-  const held = Object.fromEntries(shown.map((one) => [one.name, made(one, values[one.name])]));
+  const held = Object.fromEntries(shown.map((one) => [one.name, made(one, values[one.name], prefix)]));
   const elements = (some) => h("div", { class: "fields" }, some.map((one) => held[one.name].element));
   const more = shown.filter((one) => !one.basic), groups = [...new Set(more.map((one) => one.group))];
   const switches = shown.filter((one) => one.kind === "switch"), others = shown.filter((one) => one.kind !== "switch");

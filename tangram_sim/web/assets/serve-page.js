@@ -3,41 +3,30 @@
 import { asking } from "./asking.js";
 import { draw, seconds, short } from "./charts.js";
 import { command, count, facts, h, noted, percent, section, table } from "./dom.js";
-import { choice, drop, figure, named, options, words } from "./fields.js";
+import { drop } from "./fields.js";
+import { questionForm } from "./question-form.js";
 import { modelPicker } from "./setup.js";
 
 export function servePage(offered) {
   const content = h("div", { id: "content", tabindex: -1 });
   const model = modelPicker(offered, "What to serve");
-  const gpu = named("GPU", offered.gpus.map((one) => [one.name, `${one.memory_gb} GB`]), "H100-SXM5-80GB", { name: "gpu" });
-  const fields = {
-    tp: figure("tp", 1, { min: 1, step: 1, name: "serve-tp" }), pp: figure("pp", 1, { min: 1, step: 1 }),
-    ep: figure("ep", 1, { min: 1, step: 1 }), concurrency: figure("Requests in flight", 32, { min: 0 }),
-    rate: figure("or requests a second", "", { min: 0 }), isl: figure("Tokens of a prompt", 1024, { min: 1 }),
-    osl: figure("Tokens of an answer", 256, { min: 1 }), engine: choice("Engine", ["vllm", "sglang", "trtllm"], "vllm"),
-    precision: choice("Weights", ["bf16", "fp16", "fp8", "int8", "fp4", "int4"], "bf16"),
-    price: figure("USD of a GPU an hour", "", { min: 0 }),
-  };
+  const replica = questionForm(offered.questions["serve estimate"], { values: { gpu: "H100-SXM5-80GB", concurrency: 32 }, prefix: "replica-" });
   const estimate = asking("Estimate", {
     into: content,
     request: () => {
-      const given = options(fields);
+      const given = replica.options();
       if (given.rate) delete given.concurrency;
-      return { verb: "serve estimate", arguments: [model.argument()], options: { gpu: gpu.value(), ...given }, files: model.files() };
+      return { verb: "serve estimate", arguments: [model.argument()], options: given, files: model.files() };
     },
     show: (answer) => showEstimate(content, answer),
   });
   let fleet = null, requests = null;
-  const load = {
-    rate: figure("Requests a second", 2, { min: 0 }), requests: figure("Requests", 500, { min: 1, step: 1 }),
-    isl: figure("Tokens of a prompt", 1024, { min: 1 }), osl: figure("Tokens of an answer", 256, { min: 1 }),
-    slo: words("What a good request keeps", "", { placeholder: "ttft=1,tpot=0.05" }),
-  };
+  const load = questionForm(offered.questions["serve simulate"], { values: { rate: 2, requests: 500 }, without: ["trace"], prefix: "play-" });
   const play = asking("Play", {
     into: content,
     request: () => {
       if (!fleet) throw new Error("drop a fleet file first: docs/how-to/size-a-service.md says what stands in one");
-      const given = options(load);
+      const given = load.options();
       if (requests) for (const name of ["rate", "isl", "osl", "requests"]) delete given[name];
       return { verb: "serve simulate", arguments: ["fleet.yaml"], options: { ...given, ...(requests ? { trace: "requests.csv" } : {}) },
         files: { "fleet.yaml": fleet, ...(requests ? { "requests.csv": requests } : {}) } };
@@ -45,13 +34,13 @@ export function servePage(offered) {
     show: (answer, asked) => showPlayed(content, answer, asked),
   });
   const forms = h("div", {}, h("form", { onsubmit: estimate.ask }, model.element, h("fieldset", {}, h("legend", {}, "One replica"),
-    h("div", { class: "fields" }, gpu.element, Object.values(fields).map((one) => one.element))), estimate.element),
+    replica.element), estimate.element),
   h("form", { onsubmit: play.ask }, h("fieldset", {}, h("legend", {}, "A whole fleet"),
     drop("Fleet file, or a plan of `serve plan -o`: ", ".yaml,.yml,.json", (_, text) => {
       fleet = text;
     }).element, drop("Trace of requests (CSV): ", ".csv", (_, text) => {
       requests = text;
-    }).element, h("div", { class: "fields" }, Object.values(load).map((one) => one.element))), play.element));
+    }).element, load.element), play.element));
   content.append(h("h1", {}, "Serve a model"), h("p", {}, "Latencies, throughput, memory and cost of one replica, or of a fleet "
     + "under a load."));
   return [forms, content];

@@ -3,14 +3,14 @@
 import { asking } from "./asking.js";
 import { draw, seconds } from "./charts.js";
 import { command, facts, h, notes, percent, section, table } from "./dom.js";
-import { drop, figure, options, words } from "./fields.js";
+import { drop, words } from "./fields.js";
 import { headline, pipelines } from "./plan-view.js";
+import { questionForm } from "./question-form.js";
 
 export function slowPage(offered, setup, state) {
   const content = h("div", { id: "content", tabindex: -1 });
   let trace = null;
-  const fields = { tp: figure("tp", 1, { min: 1, step: 1 }), pp: figure("Stages, of torch.profiler's files", 1, { min: 1, step: 1 }),
-    layers: words("Layers of each stage", "", { placeholder: "9,9,9,9" }), "restart-s": figure("Seconds of a restart", "", { min: 0 }) };
+  const form = questionForm(offered.questions.stragglers, { without: ["plan", "sequences"], prefix: "slow-" });
   const dropped = drop("Trace: a table of operations (CSV) or a timeline (JSON): ", ".csv,.json", (name, text) => {
     trace = name && [name.endsWith(".json") ? "trace.json" : "trace.csv", text];
   });
@@ -18,7 +18,7 @@ export function slowPage(offered, setup, state) {
     into: content,
     request: () => {
       if (!trace) throw new Error("drop a trace first");
-      return { verb: "stragglers", arguments: [trace[0]], options: options(fields, { tp: 1, pp: 1 }), files: { [trace[0]]: trace[1] } };
+      return { verb: "stragglers", arguments: [trace[0]], options: form.options(), files: { [trace[0]]: trace[1] } };
     },
     show: (answer, asked) => showSlow(content, answer, asked),
   });
@@ -33,7 +33,7 @@ export function slowPage(offered, setup, state) {
       `Without anything slow it takes ${seconds(state.plan.document.step_s)}.`), ...pipelines(answer.document), command(answer.command, ["plan.json"])),
   });
   const forms = h("div", {}, h("form", { onsubmit: replay.ask }, h("fieldset", {}, h("legend", {}, "A run that was measured"), dropped.element,
-    h("div", { class: "fields" }, Object.values(fields).map((one) => one.element))), replay.element),
+    form.element), replay.element),
   h("form", { onsubmit: again.ask }, h("fieldset", {}, h("legend", {}, "The last plan, with something slow"), slow.element), again.element));
   content.append(h("h1", {}, "Slow ranks"), h("p", {}, "What they cost in a run you measured, which they are, what helps."));
   return [forms, content];
