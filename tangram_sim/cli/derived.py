@@ -197,10 +197,12 @@ def _read(leaf: Leaf, text: Any) -> Any:
     try:
         assert leaf.about.reads is not None
         return leaf.about.reads(text)
-    except (ValueError, BadInputError) as error:
+    except ValueError as error:
+        raise BadInputError(f"`{leaf.name}={text}`: {error}") from None
+    except BadInputError as error:
         if f"`{leaf.name}=" in str(error):
             raise
-        raise BadInputError(f"`{leaf.name}={text}`: {error}") from None
+        raise BadInputError(f"`{leaf.name}=`: {error}") from None
 
 
 def _value(leaf: Leaf, given: Any) -> Any:

@@ -30,7 +30,7 @@ def test_the_command_reads_amounts_of_tokens() -> None:
         wrong = tangram(verb, "gpt3-1.3b", "T4x4:1", "--tokens", "200Q")
         assert wrong.code == 2 and "--tokens: '200Q' is no amount" in wrong.err
     negative = tangram("what-if", "gpt3-1.3b", "T4x4:1", "--tokens=-200B")
-    assert negative.code == 2 and "--tokens -2e+11: give a finite number above zero" in negative.err
+    assert negative.code == 2 and "--tokens -2e+11: give tokens, above zero" in negative.err
 
 
 @pytest.mark.parametrize(

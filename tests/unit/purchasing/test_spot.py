@@ -61,9 +61,9 @@ def test_more_losses_leave_less_and_are_paid_at_the_spot_price(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--spot", 0), "above 0"),
+        (("--spot", 0), "above zero"),
         (("--spot", 0.1, "--acquire", "buy"), "drop one of the two"),
-        (("--spot", 0.1, "--spot-policy", "hope"), "unknown --spot-policy"),
+        (("--spot", 0.1, "--spot-policy", "hope"), "unknown spot policy"),
     ],
 )
 def test_what_is_no_preemption_is_named(more: tuple[object, ...], said: str, tmp_path: Path) -> None:

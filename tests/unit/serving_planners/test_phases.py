@@ -114,7 +114,7 @@ def test_decoding_replicas_get_the_shares_of_the_plan() -> None:
     ("more", "words"),
     [
         (("--objective", "makespan"), "objective cost or goodput"),
-        (("--objective", "cost", "--link-gb-per-s", "0"), "GB/s above 0"),
+        (("--objective", "cost", "--link-gb-per-s", "0"), "give GB/s, above zero"),
     ],
 )
 def test_what_a_link_cannot_mean_is_refused(more: tuple[str, ...], words: str, offers: Path) -> None:
