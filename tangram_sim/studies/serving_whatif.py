@@ -118,12 +118,12 @@ def with_purchase(offers: Offers, bought: Sequence[GpuPurchase]) -> Offers:
         there = gpus.get(one.gpu, GpuOffer(one.gpu, one.usd_per_hour, 0))
         if not there.priced:
             raise BadInputError(
-                f"what do the {one.gpu} that are there cost? No price is known; give it in the fleet's file"
+                f"what do the {one.gpu} that are there cost? No price is known; give `price={one.gpu}=2.5`"
             )
         usd = one.usd_per_hour or there.usd_per_hour
         if not usd > 0:
             raise BadInputError(
-                f"{one.gpu} is not in the fleet: say what it costs, like {one.gpu}:{one.count}@2.5 an hour"
+                f"{one.gpu} is not in the fleet: say what it costs, `price={one.gpu}=2.5` an hour"
             )
         # What is there already keeps its price: a purchase at another one is their mean.
         total = there.available + one.count

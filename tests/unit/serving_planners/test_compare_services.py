@@ -80,7 +80,7 @@ def test_files_options_and_keys_that_mean_nothing_are_named(tmp_path: Path) -> N
     file.write_text(json.dumps(PAPER | {"colour": "red"}))
     for verb in ("plan", "compare"):
         missing = tangram("serve", verb, "llama3-8b")
-        assert (missing.code, "needs --fleet FILE.yaml and --workload" in missing.err) == (2, True)
+        assert (missing.code, "needs --fleet and --workload" in missing.err) == (2, True)
         for option, words in ((("--budget", 4), "`budget_per_hour`"), (("--engine", "sglang"), "are given")):
             refused = tangram("serve", verb, file, *option)
             assert (refused.code, words in refused.err) == (2, True), refused.err

@@ -118,11 +118,11 @@ def test_a_price_is_asked_for_only_where_the_objective_needs_it(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--add", "L40S"), "give it like"),
-        (("--add", "L40S:0"), "give it like"),
+        (("--add", "L40S"), "write NODE:COUNT"),
+        (("--add", "L40S:0"), "write NODE:COUNT"),
         (("--add", "L41S:2"), "unknown GPU"),
         (("--add", "H200:2"), "say what it costs"),
-        (("--budget", 3), "leave it out"),
+        (("--budget", 3), "No such option"),
     ],
 )
 def test_bad_purchases_are_named(asked: tuple[object, ...], options: tuple[object, ...], words: str) -> None:
