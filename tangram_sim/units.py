@@ -112,7 +112,7 @@ def usd_of(given: str | float, option: str = "`budget=`") -> float:
         usd = math.nan
     if not (math.isfinite(usd) and usd > 0):
         raise BadInputError(
-            f"{option} {shown(str(given))}: give US dollars above zero, e.g. 40000, 250k or $1.5M; other "
+            f"{option} {str(given)[:40]}: give US dollars above zero, e.g. 40000, 250k or $1.5M; other "
             "currencies are not converted"
         )
     return usd
