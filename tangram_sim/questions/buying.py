@@ -188,7 +188,7 @@ class Served(CountedRequests):
         "Hours a day that serve; MODEL is trained by what is free, and then.",
         label="Hours a day that serve",
         unit="hours",
-        above=0,
+        least=0,
         most=24,
         example="12",
         **_SERVED,
