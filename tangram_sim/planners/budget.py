@@ -115,20 +115,11 @@ class BoundBudget:
 class LaunchBudget:
     """The nearest plan that a framework can launch: which uniform layouts are estimated."""
 
-    estimated: int = 6000  # layouts, beside a plan
-    asked: int = 20_000  # where a framework is asked for
+    chains: int = 8000  # layouts over any sequence of groups that are estimated
+    wave: int = 48  # of these at a time
     stages: int = 64  # the deepest pipeline
     microbatch: int = 16  # sequences per rank of the largest
     chunks: tuple[int, ...] = (2, 4)  # per stage that holds several
-    chains: int = 8000  # layouts over any sequence of groups that are estimated
-    wave: int = 48  # of these at a time
-    used: float = 0.6  # of the GPUs of a set of groups, at least: smaller shares are sets of their own
-    together: int = 64  # batches estimated at once, at most: they share what is priced, not what is found
-    passed_over: int = 4  # one in so many estimated may be a layout that others like it speak against
-    # Of the layouts estimated, one in so many in a row that are no better end a look: on generated worlds the
-    # best one came after at most 400 in a row that were not.
-    vain: int = 10
-    unfit: float = 2.0  # over its bound: what is taken for layouts of which none was seen to fit
     refined: int = 12  # best layouts on a set of node groups whose layers are moved over boundaries
     near: float = 1.05  # of these, how much slower than the best one they are estimated to be, at most
     alike: int = 6  # of these, of the same degrees on the same groups
@@ -312,7 +303,7 @@ EFFORTS = {
         joint_played=8,
         joint_refined=1,
         fleets=FleetBudget(patience=2, finer=1, tolerances=(0.01,), work=10_000_000, rounds=2, alike=6),
-        launchable=LaunchBudget(1000, 4000),
+        launchable=LaunchBudget(4000),
     ),
     "normal": SearchBudget(),
     "exhaustive": SearchBudget(
@@ -351,7 +342,7 @@ EFFORTS = {
             rounds=8,
             alike=24,
         ),
-        launchable=LaunchBudget(20_000, 60_000),
+        launchable=LaunchBudget(60_000),
         bound=BoundBudget().asked,
     ),
 }

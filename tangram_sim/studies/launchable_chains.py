@@ -1,71 +1,93 @@
 """Chains: uniform layouts whose stages stand on any sequence of node groups, found by an exact program.
 
-For given degrees all stages have one width in GPUs, and a node group holds so many stages of that width.
-Degrees wait in the order of a bound on their steps (`StepBounds`). Those that may be faster than the best
-step known are priced on every group with every expert degree and ZeRO stage (`chain_prices`), and solved on
-every set of groups (`chain_problem`): a question about fewer groups asks a part of what this one asks.
+For given degrees all stages have one width in GPUs, and a node group holds so many stages of that width;
+where groups together hold more than one by one, they are a ground together, too, at the pace of the slowest.
+Degrees wait in the order of a bound on their steps (`PassBounds`). Those that may be faster than the best
+step known are priced on every ground with every expert degree and ZeRO stage (`chain_prices`), and solved on
+every set of grounds (`chain_problem`): a question about fewer groups asks a part of what this one asks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import combinations, product
-from math import gcd, inf
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
 from tangram_sim.clusters import NodeGroup
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.layouts import Layout
-from tangram_sim.parallelizers.layouts import divisors, head_counts
+from tangram_sim.models import has_experts
+from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.uniform.layouts import Uniform, places_in
-from tangram_sim.studies.chain_prices import group_prices
+from tangram_sim.planners.uniform.layouts import places_together, rank_order
+from tangram_sim.studies.chain_prices import GroupPrices, group_prices
 from tangram_sim.studies.chain_problem import Chain, ChainProblem
 from tangram_sim.studies.chain_roads import ChainRoads, chain_roads, held_ahead, stages_held
-from tangram_sim.studies.launchable_bounds import Degrees
-from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayouts, usable_groups
+from tangram_sim.studies.launchable_bounds import PassBounds
+from tangram_sim.studies.launchable_layouts import Degrees, LaunchCandidate, LaunchLayouts, usable_groups
 from tangram_sim.training.schedules import chunked
 
 # Set by hand on the cases of `python -m benchmarks anywhere --narrower`.
-_STATES = 6000  # counts of stages per group that are told apart, at most
-_WAVES = (
-    32,
-    64,
-    128,
-    256,
-)  # degrees priced together: the first find a step that others have to beat
-_CHAINS = 3  # of one problem that differ in how many stages each group holds
+_STATES = 6000  # counts of stages per ground that are told apart, at most
+_WAVES = (32, 64, 128, 256)  # degrees priced together: the first find a step that others have to beat
+_CHAINS = 3  # of one problem that differ in how many stages each ground holds
 # Chains whose steps are so many times the best one's by the program are estimated, too; of several chunks
 # more, for their steps are up to 5 % longer than that.
 _HOPE = (1.03, 1.08)
-_SUBSETS = 5  # groups of which every set is looked at; of more all, all but one, and the fastest ones
+_SUBSETS = 5  # grounds of which every set is looked at; of more all, all but one, and the fastest ones
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """Node groups, one or several as if they were one, that stages of one width stand on."""
+
+    groups: tuple[NodeGroup, ...]
+
+    @property
+    def name(self) -> str:
+        """The names of its groups."""
+        return "+".join(group.name for group in self.groups)
+
+    def slots(self, tp: int, width: int) -> int:
+        """Stages of so many GPUs that it holds."""
+        if len(self.groups) == 1:
+            return stages_held(self.groups[0], Layout(tp, width // tp))
+        return sum(group.count * group.node.gpus for group in self.groups) // width
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrangement:
+    """Grounds that have no group in common, and how many stages of a width each holds."""
+
+    grounds: tuple[_Ground, ...]
+    slots: tuple[int, ...]
 
 
 class Chains:
     """Chains of a model on a cluster with all ways of sharding, found as far as their bounds leave hope."""
 
     def __init__(self, layouts: LaunchLayouts) -> None:
-        self.layouts = layouts
+        self.layouts, self._bounds = layouts, PassBounds(layouts)
         self._placement = Placement(layouts.cluster, layouts.hwdb)
-        self._known: dict[tuple[tuple[str, ...], int], ChainRoads] = {}
-        self._solved: dict[LaunchCandidate, tuple[ChainProblem, Chain]] = {}
+        self._roads_of: dict[tuple[tuple[str, ...], int], ChainRoads] = {}
+        self._arranged: dict[tuple[str, int, int], list[_Arrangement]] = {}
+        self._solved: dict[LaunchCandidate, tuple[ChainProblem, Chain, bool]] = {}
         self._depth = min(layouts.budget.stages, layouts.model.layers + 2)
-        first = 0
-        self._ranks: dict[str, tuple[int, ...]] = {}
-        for group in layouts.cluster.groups:
-            gpus = group.count * group.node.gpus
-            self._ranks[group.name] = tuple(range(first, first + gpus))
-            first += gpus
-        uneven = any(framework.uneven_stages for framework in layouts.frameworks)
-        none = layouts.options.order or not layouts.takes(staged=True) or not uneven
-        self._waiting = [] if none else sorted(_bounded(layouts), key=lambda one: one[0])
+        self._even = not all(framework.uneven_stages for framework in layouts.frameworks)
+        usable = usable_groups(layouts.cluster, layouts.job, layouts.options) if layouts.takes() else []
+        self._vendors: dict[str, list[NodeGroup]] = {}
+        for group in usable:
+            self._vendors.setdefault(group.node.gpu.vendor, []).append(group)
+        if layouts.options.order and len(self._vendors) > 1:
+            self._vendors = {}  # no collective library spans them
+        self._waiting = sorted(self._bounded(), key=lambda one: one[0])
 
     def waves(self, best_s: Callable[[], float]) -> Iterator[list[LaunchCandidate]]:
         """Chains that may be faster than the best step known, wave by wave, the least steps first."""
         sizes, start = iter(_WAVES), 0
         while start < len(self._waiting) and self._waiting[start][0] < best_s():
             stop = start + next(sizes, _WAVES[-1])
-            some = [degrees for bound_s, degrees in self._waiting[start:stop] if bound_s < best_s()]
+            some = [(one, where) for bound_s, one, where in self._waiting[start:stop] if bound_s < best_s()]
             found = dict.fromkeys(self._solve(some, best_s()))
             yield sorted(found, key=lambda one: one.least_s)
             start = stop
@@ -74,8 +96,8 @@ class Chains:
         """Other orders and cuts of chains found, the least steps first."""
         found = dict[LaunchCandidate, None]()
         for one in best:
-            problem, chain = self._solved[one]
-            for other in problem.variants(chain):
+            problem, chain, even = self._solved[one]
+            for other in () if even else problem.variants(chain):
                 found[self._candidate(one, problem, problem.improved(other))] = None
         return sorted(found, key=lambda one: one.least_s)
 
@@ -83,183 +105,202 @@ class Chains:
         return one in self._solved
 
     def _candidate(self, like: LaunchCandidate, problem: ChainProblem, chain: Chain) -> LaunchCandidate:
-        where = tuple(problem.names[group] for group in chain.groups)
+        where = tuple(problem.names[ground] for ground in chain.groups)
         layers = chain.blocks(self.layouts.model.layers, problem.chunks)
         layout = replace(like.layout, pp=len(where), vpp=problem.chunks, layers=layers, stage_groups=where)
         job = replace(like.job, schedule="interleaved") if problem.chunks > 1 else like.job
-        return replace(like, least_s=chain.step_s, job=job, layout=layout)
+        return LaunchCandidate(chain.step_s, job, layout)
 
-    def _solve(self, wave: Sequence[Degrees], limit_s: float) -> Iterator[LaunchCandidate]:
-        """The chains of some degrees on every set of groups that may be faster than a limit."""
+    def _solve(
+        self, wave: Sequence[tuple[Degrees, _Arrangement]], limit_s: float
+    ) -> Iterator[LaunchCandidate]:
+        """The chains of some degrees on every set of grounds that may be faster than a limit."""
         # The likeliest first: what they come to spares most of the others.
-        for wanted, problem in sorted(self._problems(wave, limit_s), key=lambda pair: pair[1].bound_s):
+        # Transfers of interleaved stages share links that the program does not: they spare nobody else.
+        several_s, found = limit_s, self._problems(wave, limit_s)
+        for wanted, problem, depth in sorted(found, key=lambda one: one[1].bound_s):
             rates, vain = problem.slots / problem.sums[0, :, -1], list[set[int]]()
-            for groups in _subsets(rates):
-                # What is too slow, or does not fit, on some groups is no better on a part of them.
-                if any(set(groups) <= one for one in vain):
+            for grounds in _subsets(rates, together="+" in problem.names[0]):
+                # What is too slow, or does not fit, on some grounds is no better on a part of them.
+                if any(set(grounds) <= one for one in vain):
                     continue
-                if problem.passes >= limit_s * rates[list(groups)].sum():
-                    vain.append(set(groups))
+                if problem.passes >= limit_s * rates[list(grounds)].sum():
+                    vain.append(set(grounds))
                     continue
-                plain, fruitless = problem.on(groups), True
-                for own, depth in self._schedules(plain):
-                    if own.chunks > 1 and own.interleaved_bound_s(depth) >= limit_s:
+                own, fruitless = problem.on(grounds), True
+                for one, chain, even in self._chains(own, depth, limit_s):
+                    fruitless = False
+                    candidate = self._candidate(wanted, one, chain)
+                    below_s = min(limit_s, several_s) if one.chunks > 1 else limit_s
+                    if chain.step_s >= below_s or not self.layouts.permits(candidate):
                         continue
-                    chains = own.solve(depth, limit_s)
-                    fruitless = fruitless and not chains
-                    for chain in map(own.improved, chains[:_CHAINS]):
-                        found = self._candidate(wanted, own, chain)
-                        if chain.step_s < limit_s and len(chain.groups) > 1 and self.layouts.permits(found):
-                            limit_s = min(limit_s, _HOPE[own.chunks > 1] * chain.step_s)
-                            self._solved[found] = own, chain
-                            yield found
+                    if one.chunks > 1 and not chunked(self.layouts.job.schedule):
+                        several_s = min(several_s, _HOPE[1] * chain.step_s)
+                    else:
+                        limit_s = min(limit_s, _HOPE[one.chunks > 1] * chain.step_s)
+                    self._solved[candidate] = one, chain, even
+                    yield candidate
                 if fruitless:
-                    vain.append(set(groups))
+                    vain.append(set(grounds))
 
-    def _schedules(self, plain: ChainProblem) -> Iterator[tuple[ChainProblem, int]]:
-        """The problem with one chunk in a stage, and at most how many stages; with several, and how many.
+    def _chains(
+        self, plain: ChainProblem, depth: int, limit_s: float
+    ) -> Iterator[tuple[ChainProblem, Chain, bool]]:
+        """(problem, chain, whether all stages are of equal depth) of at most so many stages.
 
         Interleaved stages take microbatches in rounds of as many as there are stages.
         """
+        layers, many = self.layouts.model.layers, np.prod(plain.slots + 1.0) > _STATES
         if not chunked(self.layouts.job.schedule):
-            yield plain, self._depth
+            chains = plain.side_by_side(depth) if many else plain.solve(depth, limit_s)
+            for chain in map(plain.improved, chains[:_CHAINS]):
+                yield plain, chain, False
+            for stages in divisors(layers) if self._even else ():
+                if stages <= min(depth, int(plain.slots.sum())):
+                    for chain in plain.even(stages):
+                        yield plain, chain, True
         for chunks in self.layouts.chunks:
-            most = min(self._depth, int(plain.slots.sum()), self.layouts.model.layers // chunks)
-            for depth in divisors(plain.passes):
-                if 2 <= depth <= most:
-                    held = held_ahead("interleaved", depth, plain.passes, chunks)
-                    yield replace(plain, held=held, chunks=chunks), depth
+            most = min(depth, int(plain.slots.sum()), layers // chunks)
+            for stages in divisors(plain.passes):
+                if 2 <= stages <= most:
+                    held = held_ahead("interleaved", stages, plain.passes, chunks)
+                    own = replace(plain, held=held, chunks=chunks)
+                    if own.interleaved_bound_s(stages) < limit_s:
+                        chains = own.side_by_side(stages) if many else own.solve(stages, limit_s)
+                        for chain in map(own.improved, chains[:_CHAINS]):
+                            yield own, chain, False
 
     def _problems(
-        self, wave: Sequence[Degrees], limit_s: float
-    ) -> Iterator[tuple[LaunchCandidate, ChainProblem]]:
-        """Problems of some degrees that may be faster than a limit: each way of sharding, each vendor."""
+        self, wave: Sequence[tuple[Degrees, _Arrangement]], limit_s: float
+    ) -> Iterator[tuple[LaunchCandidate, ChainProblem, int]]:
+        """(layout, problem, most stages) of degrees that may be faster than a limit, each way of sharding."""
         layouts, job = self.layouts, self.layouts.job
-        rows = [(degrees, one) for degrees in wave for one in layouts.shardings(degrees, staged=True)]
-        rows = [(degrees, one) for degrees, one in rows if layouts.permits(_pair(layouts, degrees, one))]
-        usable, eager = usable_groups(layouts.cluster, job, layouts.options), job.schedule == "gpipe"
-        priced = {group.name: self._priced(group, rows) for group in usable}
-        for vendor in dict.fromkeys(group.node.gpu.vendor for group in usable):
-            groups = [group for group in usable if group.node.gpu.vendor == vendor]
-            for number, (degrees, layout) in enumerate(rows):
-                able = [group for group in groups if stages_held(group, layout)]
-                if not able:
+        rows: list[tuple[Degrees, Layout, int, _Arrangement, LaunchCandidate]] = []
+        asked: dict[_Ground, dict[tuple[Degrees, Layout], int]] = {}
+        for degrees, arrangement in wave:
+            for layout in layouts.shardings(degrees):
+                alone, staged = (layouts.candidate(layout, degrees.size, pp) for pp in (1, 2))
+                # Without sequence parallelism only where nothing else launches: stages alone.
+                several = layouts.permits(staged) and layout.sequence_parallel == (layout.tp > 1)
+                depth = self._depth if several else 1
+                if not several and (chunked(job.schedule) or not layouts.permits(alone)):
                     continue
-                slots = np.array([stages_held(group, layout) for group in able], np.int32)
-                if slots.sum() < 2 or np.prod(slots + 1.0) > _STATES:
-                    continue
-                known = [priced[group.name][number] for group in able]
-                passes, size = job.global_batch // (degrees.size * degrees.dp), degrees.size * degrees.dp
-                rate = sum(slots[place] / own[0, -1] for place, (own, _) in enumerate(known))
-                if passes >= limit_s * rate:
-                    continue
-                sums, fixed = (np.stack(some, axis=1) for some in zip(*known, strict=True))
-                names = tuple(group.name for group in able)
-                roads = self._roads(names, layout.gpus)
-                handed = size * job.boundary_bytes(layouts.model, 1)
-                copies = layout.gradient_copies if layouts.model.tied else 0
-                tied_s = roads.exchange_s(copies * job.tied_bytes(layouts.model))
-                problem = ChainProblem(
-                    names,
-                    passes,
-                    slots,
-                    sums,
-                    fixed,
-                    roads.hop_s(handed),
-                    roads.beside_s(handed),
-                    tied_s,
-                    held_ahead(job.schedule, self._depth, passes),
-                    eager,
+                rows.append((degrees, layout, depth, arrangement, staged if several else alone))
+                for ground in arrangement.grounds:
+                    numbers = asked.setdefault(ground, {})
+                    numbers.setdefault((degrees, layout), len(numbers))
+        priced = {ground: self._priced(ground, list(of)) for ground, of in asked.items()}
+        for degrees, layout, depth, arrangement, candidate in rows:
+            passes, size = job.global_batch // (degrees.size * degrees.dp), degrees.size * degrees.dp
+            slots = np.minimum(np.array(arrangement.slots, np.int32), depth)
+            known = [
+                (
+                    priced[one][0][:, asked[one][degrees, layout]],
+                    priced[one][1][:, asked[one][degrees, layout]],
                 )
-                yield _pair(layouts, degrees, layout), problem
-
-    def _priced(
-        self, group: NodeGroup, rows: Sequence[tuple[Degrees, Layout]]
-    ) -> dict[int, tuple[Floats, Floats]]:
-        """(sums, fixed) on a group, by the number of the row, of layouts that it has stages for."""
-        able = [number for number, (_, layout) in enumerate(rows) if stages_held(group, layout)]
-        if not able:
-            return {}
-        island = self._placement.island(self._ranks[group.name]).anonymous()
-        some, layouts = [rows[number] for number in able], self.layouts
-        sequences = [degrees.size * degrees.dp for degrees, _ in some]
-        job = replace(layouts.job, schedule="1f1b")  # stages alone know of no schedule
-        of = [layout for _, layout in some]
-        sums, fixed = group_prices(layouts.model, island, job, layouts.hwdb, of, sequences)
-        return {number: (sums[:, place], fixed[:, place]) for place, number in enumerate(able)}
-
-    def _roads(self, names: tuple[str, ...], width: int) -> ChainRoads:
-        """Roads between stages of one width on these groups."""
-        if (names, width) not in self._known:
-            groups = {group.name: group for group in self.layouts.cluster.groups}
-            places = [places_in(groups[name], self._ranks[name][0], width) for name in names]
-            tied = self.layouts.model.tied
-            self._known[names, width] = chain_roads(self._placement, places, tied=tied)
-        return self._known[names, width]
-
-
-def _pair(layouts: LaunchLayouts, degrees: Degrees, layout: Layout) -> LaunchCandidate:
-    """Two stages under a layout: what a framework says of the layout alone."""
-    own = Uniform(
-        tp=layout.tp,
-        pp=2,
-        vpp=2 if chunked(layouts.job.schedule) else 1,
-        dp=layout.dp,
-        cp=layout.cp,
-        ep=layout.ep,
-        zero_stage=layout.zero_stage,
-        micro_batch=degrees.size,
-        recompute=layout.recompute,
-        sequence_parallel=layout.sequence_parallel,
-    )
-    return LaunchCandidate(0.0, inf, layouts.job, own)
-
-
-def _subsets(rates: Floats) -> Iterator[tuple[int, ...]]:
-    """Sets of groups to look at, all first: every one, or of many all but one and the fastest ones."""
-    groups = range(len(rates))
-    if len(rates) <= _SUBSETS:
-        for size in range(len(rates), 0, -1):
-            yield from combinations(groups, size)
-        return
-    yield tuple(groups)
-    yield from combinations(groups, len(rates) - 1)
-    fastest = np.argsort(-rates, kind="stable").tolist()
-    yield from (tuple(sorted(fastest[:size])) for size in range(1, len(rates) - 1))
-
-
-def _bounded(layouts: LaunchLayouts) -> Iterator[tuple[float, Degrees]]:
-    """All degrees with seconds that no chain under them is faster than, of one vendor's groups."""
-    job, bounds = layouts.job, layouts.bounds
-    usable = usable_groups(layouts.cluster, job, layouts.options)
-    for vendor in dict.fromkeys(group.node.gpu.vendor for group in usable):
-        groups = [group for group in usable if group.node.gpu.vendor == vendor]
-        alike: dict[tuple[int, int], list[Degrees]] = {}
-        for degrees in _degrees(layouts, groups):
-            alike.setdefault((degrees.tp * degrees.cp * degrees.dp, degrees.tp), []).append(degrees)
-        for (width, tp), rows in alike.items():
-            layout = Layout(tp, width // tp)
-            able = [(group, slots) for group in groups if (slots := stages_held(group, layout))]
-            if sum(slots for _, slots in able) < 2:
+                for one in arrangement.grounds
+            ]
+            sums, fixed = (np.stack(some, axis=1) for some in zip(*known, strict=True))
+            if passes >= limit_s * (slots / sums[0, :, -1]).sum():
                 continue
-            rates = np.zeros(len(rows))
-            for group, slots in able:
-                known, where, scale = bounds.rows(group, rows)
-                blocks = known.blocks
-                whole = blocks.embedding_s[where] + blocks.seconds[where, -1] + blocks.head_s[where]
-                rates += slots / (scale * whole)
-            for degrees, rate in zip(rows, rates.tolist(), strict=True):
-                yield job.global_batch // (degrees.size * degrees.dp) / rate, degrees
+            roads = self._roads(arrangement, degrees)
+            handed = size * job.boundary_bytes(layouts.model, 1)
+            copies = layout.gradient_copies if layouts.model.tied else 0
+            problem = ChainProblem(
+                tuple(one.name for one in arrangement.grounds),
+                passes,
+                slots,
+                sums,
+                fixed,
+                roads.hop_s(handed),
+                roads.beside_s(handed),
+                roads.exchange_s(copies * job.tied_bytes(layouts.model)),
+                held_ahead(job.schedule if not chunked(job.schedule) else "1f1b", self._depth, passes),
+                job.schedule == "gpipe",
+                ordered=bool(layouts.options.order),
+            )
+            yield candidate, problem, depth
+
+    def _priced(self, ground: _Ground, rows: Sequence[tuple[Degrees, Layout]]) -> GroupPrices:
+        """Prices of layouts on a ground."""
+        ranks = rank_order(self.layouts.cluster, ground.name.split("+"))
+        island = self._placement.island(tuple(ranks)).anonymous()
+        job = replace(self.layouts.job, schedule="1f1b")  # stages alone know of no schedule
+        sequences, of = [one.size * one.dp for one, _ in rows], [layout for _, layout in rows]
+        return group_prices(self.layouts.model, island, job, self.layouts.hwdb, of, sequences)
+
+    def _roads(self, arrangement: _Arrangement, degrees: Degrees) -> ChainRoads:
+        """Roads between stages of one width on these grounds."""
+        key = tuple(one.name for one in arrangement.grounds), degrees.width
+        if key not in self._roads_of:
+            places = [places_together(self.layouts.cluster, name, degrees.width) for name in key[0]]
+            self._roads_of[key] = chain_roads(self._placement, places, tied=self.layouts.model.tied)
+        return self._roads_of[key]
+
+    def _bounded(self) -> Iterator[tuple[float, Degrees, _Arrangement]]:
+        """All degrees and arrangements, with seconds that no chain there is faster than."""
+        spread = has_experts(self.layouts.model)
+        for vendor, groups in self._vendors.items():
+            alike: dict[tuple[int, int], list[Degrees]] = {}
+            for degrees in self.layouts.degrees(groups):
+                alike.setdefault((degrees.tp, degrees.width), []).append(degrees)
+            for (tp, width), rows in alike.items():
+                passes = np.array([self.layouts.job.global_batch // (one.size * one.dp) for one in rows])
+                whole_s = {
+                    group.name: self._bounds.whole_s(group, rows)
+                    * (min(group.count * group.node.gpus / width, 1.0) if spread else 1.0)
+                    for group in groups
+                    if group.node.gpus % tp == 0
+                }
+                for one in self._arrangements(vendor, tp, width):
+                    rates = np.zeros(len(rows))
+                    for ground, slots in zip(one.grounds, one.slots, strict=True):
+                        rates += slots / np.max([whole_s[group.name] for group in ground.groups], axis=0)
+                    for degrees, bound_s in zip(rows, (passes / rates).tolist(), strict=True):
+                        yield bound_s, degrees, one
+
+    def _arrangements(self, vendor: str, tp: int, width: int) -> list[_Arrangement]:
+        """Every group by itself; and several as one where they hold more stages so."""
+        groups = [group for group in self._vendors[vendor] if group.node.gpus % tp == 0]
+        alone = [(_Ground((group,)), _Ground((group,)).slots(tp, width)) for group in groups]
+        found = [[(one, slots) for one, slots in alone if slots]]
+        for some in _joined(groups, adjacent=bool(self.layouts.options.order)):
+            together = _Ground(some).slots(tp, width)
+            if together > sum(slots for one, slots in alone if one.groups[0] in some):
+                others = [(one, slots) for one, slots in alone if slots and one.groups[0] not in some]
+                found.append([(_Ground(some), together), *others])
+        return [
+            _Arrangement(tuple(one for one, _ in held), tuple(slots for _, slots in held))
+            for held in found
+            if held
+        ]
 
 
-def _degrees(layouts: LaunchLayouts, groups: Sequence[NodeGroup]) -> Iterator[Degrees]:
-    """Degrees whose stages are no wider than the largest group."""
-    job, bounds = layouts.job, layouts.bounds
-    widest = max(group.count * group.node.gpus for group in groups)
-    largest = gcd(*head_counts(layouts.model))
-    tensor = [tp for tp in divisors(largest) if tp <= max(group.node.gpus for group in groups)]
-    for tp, cp, dp in product(tensor, layouts.context_degrees(), divisors(job.global_batch)):
-        if tp * cp * dp <= widest and layouts.allowed(tp, dp, cp):
-            for recompute in bounds.recompute:
-                for size in layouts.sizes(dp, 1, 1, bounds.sizes):
-                    yield Degrees(tp, cp, dp, size, recompute)
+def _joined(groups: Sequence[NodeGroup], *, adjacent: bool) -> Iterator[tuple[NodeGroup, ...]]:
+    """Two groups and more that may be one ground: every set of few, all of many; of an order neighbours."""
+    count = len(groups)
+    if adjacent:
+        yield from (tuple(groups[a:b]) for a in range(count) for b in range(a + 2, count + 1))
+    elif count <= _SUBSETS:
+        for size in range(2, count + 1):
+            yield from combinations(groups, size)
+    else:
+        yield tuple(groups)
+        yield from combinations(groups, 2)
+
+
+def _subsets(rates: Floats, *, together: bool) -> Iterator[tuple[int, ...]]:
+    """Sets of grounds to look at, all first: every one, or of many all but one and the fastest ones.
+
+    `together`: the first ground is several groups as one, and in every set.
+    """
+    grounds = range(len(rates))
+    if len(rates) <= _SUBSETS:
+        every: Iterable[tuple[int, ...]] = (
+            some for size in range(len(rates), 0, -1) for some in combinations(grounds, size)
+        )
+    else:
+        fastest = np.argsort(-rates, kind="stable").tolist()
+        few = (tuple(sorted(fastest[:size])) for size in range(1, len(rates) - 1))
+        every = (tuple(grounds), *combinations(grounds, len(rates) - 1), *few)
+    yield from (some for some in every if not together or 0 in some)

@@ -107,7 +107,7 @@ class MeshChains:
                 continue
             for ep, recompute in product(expert_degrees(layouts.model, dp), self.framework.recompute):
                 layout = Layout(tp, dp, 1, ep, 1, int(dp > 1), recompute, tp > 1)
-                for size in layouts.sizes(dp, 1, 1, layouts.bounds.sizes):
+                for size in (one for one in layouts.microbatches if job.global_batch // dp % one == 0):
                     allowed = layouts.options.constraints.allows(layout, size * dp)
                     if allowed and stages_held(group, layout):
                         rows.append((size * dp, layout))

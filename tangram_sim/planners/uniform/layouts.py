@@ -61,25 +61,31 @@ def places_in(group: NodeGroup, first: int, width: int) -> list[tuple[int, ...]]
     return [tuple(range(start, start + width)) for start in starts]
 
 
+def places_together(cluster: Cluster, names: str, width: int) -> list[tuple[int, ...]]:
+    """Ranks of every stage of `width` GPUs on a node group, or on several as one (`g0+g1`), side by side."""
+    parts = names.split("+")
+    ranks = rank_order(cluster, parts)  # raises for unknown names
+    if len(parts) == 1:
+        return places_in(next(one for one in cluster.groups if one.name == names), ranks[0], width)
+    return [tuple(ranks[start : start + width]) for start in range(0, len(ranks) - width + 1, width)]
+
+
 def stage_ranks(cluster: Cluster, wanted: Uniform, width: int) -> list[tuple[int, ...]]:
     """The ranks of every stage of `width` GPUs, front to back.
 
-    Of groups that stages stand on, nodes are filled from the last stage backwards.
-
-    Raises UnknownNameError for groups that are not there, InfeasibleError where they have too few GPUs.
+    Of groups that stages stand on, nodes are filled from the last stage backwards. Raises UnknownNameError
+    for groups that are not there, InfeasibleError where they have too few GPUs.
     """
     if not wanted.stage_groups:
         ranks = rank_order(cluster, wanted.order)
         return [tuple(ranks[stage * width : (stage + 1) * width]) for stage in range(wanted.pp)]
-    rank_order(cluster, tuple(dict.fromkeys(wanted.stage_groups)))  # raises for unknown names
     if len(wanted.stage_groups) != wanted.pp:
         raise BadInputError(
             f"{len(wanted.stage_groups)} stage groups are named for {wanted.pp} stages; name one each"
         )
-    places, first = dict[str, list[tuple[int, ...]]](), 0
-    for group in cluster.groups:
-        places[group.name] = places_in(group, first, width)
-        first += group.count * group.node.gpus
+    names = dict.fromkeys(wanted.stage_groups)
+    rank_order(cluster, [part for name in names for part in name.split("+")])  # raises for one named twice
+    places = {name: places_together(cluster, name, width) for name in names}
     found = []
     for name in wanted.stage_groups[::-1]:
         if not places[name]:

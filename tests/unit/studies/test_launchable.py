@@ -1,14 +1,13 @@
 """Plans that frameworks can launch: they can be exported, are no faster than free ones, are balanced."""
 
-import itertools
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
-from typing import Any
+import random
+from dataclasses import replace
+from itertools import product
+from math import inf
 
-import numpy as np
 import pytest
 
-from tangram_sim.clusters import NodeGroup
+from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
 from tangram_sim.export.formats import export
 from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_cluster, load_model
@@ -17,21 +16,17 @@ from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.budget import LaunchBudget
-from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
-from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.planners.uniform.trivial import least_bytes
 from tangram_sim.studies import api
 from tangram_sim.studies.batch_estimates import Estimator
 from tangram_sim.studies.launch_choice import frameworks_named
-from tangram_sim.studies.launchable import _Look, nearest
-from tangram_sim.studies.launchable_bounds import Degrees, StepBounds
-from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayouts, layers_by_speed, orders
+from tangram_sim.studies.launchable import nearest
+from tangram_sim.studies.launchable_chains import Chains
+from tangram_sim.studies.launchable_layouts import LaunchLayouts, usable_groups
 from tangram_sim.training.job import Job
 from tangram_sim.training.stage import state
 from tangram_sim.training.stage.setting import Setting
-from tangram_sim.training.step.ideal import ideal_seconds
 
 HWDB = Hwdb.load()
 CLUSTER = load_cluster("azure-c1-t4x4-v100x4", HWDB)
@@ -170,85 +165,25 @@ def test_no_launchable_plan_is_an_answer() -> None:
         api.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(simple_within=-1.0), hwdb=HWDB)
 
 
-@pytest.mark.parametrize(("pp", "width"), [(1, 8), (2, 4), (3, 2), (4, 2)])
-def test_layers_go_where_gpus_are_fast(pp: int, width: int) -> None:
-    """No other cut has a shorter slowest stage: every composition of the layers is looked at."""
-    groups: list[NodeGroup] = list(CLUSTER.groups)
-    cut = layers_by_speed(MODEL, groups, JOB, HWDB, pp, width)
-    assert sum(cut) == MODEL.layers
-    assert min(cut) >= 1
-    each = [ideal_seconds(MODEL, group.node.gpu, JOB, HWDB) for group in groups]
-    ranks = [kind for kind, group in enumerate(groups) for _ in range(group.count * group.node.gpus)]
-    kinds = [{ranks[rank] for rank in range(s * width, (s + 1) * width)} for s in range(pp)]
-
-    def slowest(counts: tuple[int, ...]) -> float:
-        taken = [
-            count * max(sum(each[kind][1:-1]) / MODEL.layers for kind in some)
-            for count, some in zip(counts, kinds, strict=True)
-        ]
-        taken[0] += max(each[kind][0] for kind in kinds[0])
-        taken[-1] += max(each[kind][-1] for kind in kinds[-1])
-        return max(taken)
-
-    ends = itertools.combinations(range(1, MODEL.layers), pp - 1)
-    every = (tuple(b - a for a, b in itertools.pairwise((0, *inner, MODEL.layers))) for inner in ends)
-    assert slowest(cut) == pytest.approx(min(map(slowest, every)))
-
-
-def test_no_layout_ends_below_its_bound_or_fits_where_the_bound_says_it_does_not() -> None:
-    """All layouts of azure-c1 under 12 T4 and 4 V100, estimated one by one, against the bounds that prune."""
-    layouts = LaunchLayouts(MODEL, CLUSTER, JOB, HWDB, SearchOptions(), list(FRAMEWORKS.values()))
-    able = [saved for batch in layouts.batches()[::7] for one in batch[::3] for saved in layouts.savers(one)]
-    steps = Estimator(MODEL, CLUSTER, HWDB).steps([one.job for one in able], [one.layout for one in able])
-    fit = [(one.least_s, step_s) for one, step_s in zip(able, steps, strict=True) if step_s < float("inf")]
-    assert len(fit) > 20
-    assert all(least_s <= step_s for least_s, step_s in fit)
-    # A bound that says a layout does not fit is asked for every size and recomputation, fitting or not.
-    bounds = StepBounds(MODEL, CLUSTER, JOB, HWDB, (1, 2, 4), ("none", "selective", "full"))
-    for pp, tp in ((4, 2), (8, 1), (2, 1)):
-        wanted = Uniform(tp, pp, 16 // (tp * pp), order=("g0", "g1"), sequence_parallel=tp > 1)
-        rows = [
-            Degrees(tp, 1, wanted.dp, size, recompute) for recompute in bounds.recompute for size in (1, 2)
-        ]
-        found = bounds.of(JOB, wanted, rows)
-        for (*_, size, recompute), least_s, room in zip(
-            rows, found.least_s.tolist(), found.state_bytes.tolist(), strict=True
-        ):
-            sized = replace(wanted, micro_batch=size, recompute=recompute, zero_stage=min(3, wanted.dp - 1))
-            (step_s,) = Estimator(MODEL, CLUSTER, HWDB).steps([JOB], [sized])
-            state = least_bytes(MODEL, JOB, Layout(tp, wanted.dp, zero_stage=sized.zero_stage), 1)
-            assert step_s >= least_s
-            assert step_s == float("inf") or state <= room
-
-
 @pytest.mark.parametrize("stack", ["generic", "deepspeed"])
-def test_the_bounds_hold_for_experts_over_context_ranks_and_for_gradients_that_are_cut(
-    stack: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Experts spread over dp x cp ranks; ZeRO-2 cuts gradients, and nothing adds them up."""
-    mixed, cluster = load_model("gshard-moe-2.4b"), load_cluster("A100-SXM4-40GBx4:2+T4x4:1", HWDB)
-    biased = [replace(one, feed_forward=replace(one.feed_forward, bias=True)) for one in mixed.blocks]
-    model = replace(mixed, blocks=tuple(biased))  # Megatron-LM has biases in all linear layers or in none
+@pytest.mark.parametrize("name", ["gpt3-1.3b", "gshard-moe-2.4b"])
+def test_no_chain_is_faster_than_the_bound_on_its_degrees(name: str, stack: str) -> None:
+    """Chains found for random degrees, and their exact estimates, on grounds of one group and of several."""
+    cluster, model = load_cluster("A100-SXM4-40GBx4:3+T4x4:1", HWDB), load_model(name)
+    biased = [replace(one, feed_forward=replace(one.feed_forward, bias=True)) for one in model.blocks]
+    model = replace(model, blocks=tuple(biased))  # Megatron-LM has biases in all linear layers or in none
     job = Job(32, 1024, "fp16", stack=stack)
     layouts = LaunchLayouts(model, cluster, job, HWDB, SearchOptions(), list(FRAMEWORKS.values()))
-
-    def found(every: int) -> list[LaunchCandidate]:
-        some = [one for batch in layouts.batches() for one in batch][::every]
-        return [saved for one in some for saved in layouts.savers(one)]
-
-    told = {(one.job, one.layout) for one in found(1)}
-    bounds = StepBounds.of
-    monkeypatch.setattr(
-        StepBounds,
-        "of",
-        lambda *of: bounds(*of)._replace(state_bytes=np.full(len(of[-1]), 1e30)),
-    )
-    some = found(20)
-    steps = Estimator(model, cluster, HWDB).steps([one.job for one in some], [one.layout for one in some])
-    able = [(one, step_s) for one, step_s in zip(some, steps, strict=True) if step_s < float("inf")]
-    assert any(one.layout.cp > 1 and one.layout.ep > one.layout.dp for one, _ in able)
-    assert any(one.layout.zero_stage == 2 for one, _ in able)
-    assert all(one.least_s <= step_s and (one.job, one.layout) in told for one, step_s in able)
+    chains, estimator = Chains(layouts), Estimator(model, cluster, HWDB)
+    waiting, joined = chains._waiting, 0
+    for bound_s, degrees, where in random.Random(3).sample(waiting, min(40, len(waiting))):
+        found = list(chains._solve([(degrees, where)], inf))
+        steps = estimator.steps([one.job for one in found], [one.layout for one in found])
+        joined += any("+" in name for one in found for name in one.layout.stage_groups)
+        for one, step_s in zip(found, steps, strict=True):
+            assert bound_s <= one.least_s * (1 + 1e-9)
+            assert bound_s <= step_s * (1 + 1e-9)
+    assert joined
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
@@ -284,60 +219,54 @@ def test_groups_that_look_fast_do_not_hide_better_ones() -> None:
 
 @pytest.mark.parametrize("filled", [0.6, 0.8, 1.0])
 def test_on_small_clusters_no_faster_layout_is_passed_over(filled: float) -> None:
-    """Where many layouts do not fit, those looked at first say little of the others."""
-    cluster, model, job = (
-        load_cluster("V100-PCIe-16GBx4:1", HWDB),
-        load_model("gpt3-350m"),
-        Job(16, dtype="fp16"),
-    )
-    within, options = HWDB.filled_to(filled), SearchOptions()
+    """Of all layouts of equal stages of one node, estimated one by one, none is faster than what is found."""
+    cluster, model = load_cluster("V100-PCIe-16GBx4:1", HWDB), load_model("gpt3-350m")
+    job, within, options = Job(16, dtype="fp16"), HWDB.filled_to(filled), SearchOptions()
     layouts = LaunchLayouts(model, cluster, job, within, options, [FRAMEWORKS["deepspeed"]])
-    every = [saved for batch in layouts.batches() for one in batch for saved in layouts.savers(one)]
+    every = []
+    for degrees in layouts.degrees(cluster.groups):
+        for layout, pp in product(layouts.shardings(degrees), (1, 2, 4)):
+            one = layouts.candidate(layout, degrees.size, pp)
+            if pp * layout.gpus <= 4 and layouts.permits(one):
+                every.append(one)
+    assert len(every) > 50
     steps = Estimator(model, cluster, within).steps([one.job for one in every], [one.layout for one in every])
     found = nearest(model, cluster, job, within, options, ["deepspeed"])
     assert found is not None
     assert found.forecast.step_s <= min(steps) * (1 + 1e-9)
 
 
-def test_orders_leave_out_what_is_excluded_or_slow() -> None:
-    """All groups in several orders, without the slowest kind, every group alone; --order alone if given."""
-    found = orders(CLUSTER, JOB, SearchOptions())
-    assert {("g0", "g1"), ("g1", "g0"), ("g0",), ("g1",)} == set(found)
-    assert orders(CLUSTER, JOB, SearchOptions(exclude=("g0",))) == [("g1",)]
-    assert orders(CLUSTER, JOB, SearchOptions(order=("g0", "g1"))) == [("g0", "g1")]
-    assert orders(CLUSTER, JOB, SearchOptions(order=("g0.1",))) == []
+def test_groups_that_cannot_be_used_are_left_out() -> None:
+    """Excluded ones, and what an order does not name; no order of two vendors' GPUs has a chain."""
 
+    def names(options: SearchOptions, cluster: Cluster = CLUSTER) -> list[str]:
+        return [group.name for group in usable_groups(cluster, JOB, options)]
 
-def test_orders_are_of_one_vendor() -> None:
-    """No framework has a collective library that spans two."""
+    assert names(SearchOptions()) == ["g0", "g1"]
+    assert names(SearchOptions(exclude=("g0",))) == ["g1"]
+    assert names(SearchOptions(order=("g1", "g0"))) == ["g1", "g0"]
+    assert names(SearchOptions(order=("g0.1",))) == []
     mixed = load_cluster("DGX-H100:1+MI300X-platform:1+DGX-A100-80GB:1", HWDB)
-    found = orders(mixed, JOB, SearchOptions())
-    assert ("g0", "g2") in found and ("g1",) in found
-    assert not any("g1" in order and len(order) > 1 for order in found)
-    assert orders(mixed, JOB, SearchOptions(order=("g0", "g1"))) == []
+    layouts = [
+        LaunchLayouts(MODEL, mixed, JOB, HWDB, SearchOptions(order=order), list(FRAMEWORKS.values()))
+        for order in ((), ("g0", "g1"), ("g2", "g0"))
+    ]
+    free, two_vendors, one = (Chains(each)._waiting for each in layouts)
+    assert free and one and not two_vendors
+    for _, _, where in free:
+        held = {group.name for ground in where.grounds for group in ground.groups}
+        assert not {"g1"} < held  # no framework has a collective library that spans two vendors
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two layouts of one batch, by number."""
-
-    number: int
-    kind: int = 0
-
-    def both(self) -> list[LaunchCandidate]:
-        layouts: Any = (2 * self.number, 2 * self.number + 1)
-        return [LaunchCandidate(0.1, 0.0, JOB, one) for one in layouts]
-
-
-@pytest.mark.parametrize(("best_at", "estimated"), [(0, 14), (5, 30), (12, 30), (20, 14)])
-def test_a_look_ends_where_many_in_a_row_are_no_better(best_at: int, estimated: int) -> None:
-    """A tenth of the hundred that it may estimate; of pairs it takes 1, 2, 4, 8, ... at a time."""
-    estimator: Any = SimpleNamespace(
-        steps=lambda jobs, layouts: [0.5 if number == best_at else 1.0 for number in layouts]
-    )
-    nothing: Any = None
-    look = _Look(nothing, estimator, LaunchBudget(vain=10), Deadline())
-    pairs: Any = [Pair(number) for number in range(60)]
-    able_of: Any = Pair.both
-    look.over_bounds(pairs, able_of, 100)
-    assert len(look.tried) == estimated
+def test_an_order_that_is_asked_for_is_kept() -> None:
+    """Every stage stands on the group of the one in front of it or on a later one; slower at most."""
+    job = Job(32, 1024, "fp16")
+    steps = []
+    for order in ((), ("g0", "g1"), ("g1", "g0")):
+        found = nearest(MODEL, CLUSTER, job, HWDB, SearchOptions(order=order), ["megatron"])
+        assert found is not None
+        steps.append(found.forecast.step_s)
+        used = [stage.parts[0].island for stage in found.forecast.plan.pipelines[0].stages]
+        wanted = [name for name in (*order, "+".join(order), *order) if name in used]
+        assert not order or list(dict.fromkeys(used)) == list(dict.fromkeys(wanted))
+    assert steps[0] <= min(steps[1:]) * 1.002

@@ -268,15 +268,23 @@ def test_interleaved_chains_are_near_the_best_of_all() -> None:
     assert sum(ratio < 1.001 for ratio in ratios) > 30
 
 
-def test_no_chain_is_looked_for_where_groups_are_to_have_an_order() -> None:
-    cluster, model = load_cluster("A100-80GBx8:1+L40Sx4:2", HWDB), load_model("gpt3-1.3b")
+def test_groups_are_one_ground_where_they_hold_more_stages_so() -> None:
+    """Three nodes and five hold one and two stages of two nodes, together four; of one node no more."""
+    cluster, model = load_cluster("A100-80GBx8:3+A100-SXM4-40GBx8:5", HWDB), load_model("gpt3-1.3b")
     job, megatron = Job(32, 2048, "bf16"), [FRAMEWORKS["megatron"]]
+    chains = Chains(LaunchLayouts(model, cluster, job, HWDB, SearchOptions(), megatron))
+    vendor = cluster.groups[0].node.gpu.vendor
 
-    def first(options: SearchOptions) -> list[object]:
-        return [*Chains(LaunchLayouts(model, cluster, job, HWDB, options, megatron)).waves(lambda: inf)]
+    def held(width: int) -> list[dict[str, int]]:
+        found = chains._arrangements(vendor, 1, width)
+        return [dict(zip((one.name for one in each.grounds), each.slots, strict=True)) for each in found]
 
-    assert first(SearchOptions())
-    assert not first(SearchOptions(order=("g1", "g0")))
+    assert held(16) == [{"g0": 1, "g1": 2}, {"g0+g1": 4}]
+    assert held(8) == [{"g0": 3, "g1": 5}]
+    assert held(64) == [{"g0+g1": 1}]
+    assert stage_ranks(cluster, Uniform(pp=1, dp=64, stage_groups=("g0+g1",)), 64) == [tuple(range(64))]
+    with pytest.raises(BadInputError, match="twice"):
+        stage_ranks(cluster, Uniform(pp=2, dp=8, stage_groups=("g0+g1", "g1")), 8)
 
 
 @pytest.mark.slow
