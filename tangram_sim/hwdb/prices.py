@@ -65,16 +65,21 @@ def node_prices(hwdb: Hwdb) -> dict[str, dict[str, Figure]]:
     return prices
 
 
+def gpu_rents(hwdb: Hwdb) -> dict[str, tuple[float, str, Figure]]:
+    """By kind of GPU (USD an hour of one, the node it is of, that node's rent): the lowest dated rent."""
+    found: dict[str, tuple[float, str, Figure]] = {}
+    for name, prices in node_prices(hwdb).items():
+        if "rent_usd_per_hour" in prices:
+            row, figure = hwdb.row("nodes", name), prices["rent_usd_per_hour"]
+            offer = figure.value / row.number("gpus"), name, figure
+            found[row["gpu"]] = min(found.get(row["gpu"], offer), offer, key=lambda rent: rent[:2])
+    return found
+
+
 def gpu_rent(hwdb: Hwdb, gpu: str) -> tuple[float, str]:
     """(USD an hour of one GPU of a kind, its node and source): the lowest dated rent; 0: none is known."""
-    kind = hwdb.gpu(gpu).name
-    offers = []
-    for name, prices in node_prices(hwdb).items():
-        row = hwdb.row("nodes", name)
-        if row["gpu"] == kind and "rent_usd_per_hour" in prices:
-            figure = prices["rent_usd_per_hour"]
-            offers.append((figure.value / row.number("gpus"), name, figure))
-    if not offers:
+    known = gpu_rents(hwdb).get(hwdb.gpu(gpu).name)
+    if known is None:
         return 0.0, "no dated price of the kind is known"
-    value, name, figure = min(offers, key=lambda offer: (offer[0], offer[1]))
-    return value, f"{name}, {figure}"
+    usd, node, figure = known
+    return usd, f"{node}, {figure}"

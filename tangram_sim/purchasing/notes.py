@@ -75,11 +75,19 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
         notes.append(f"watts of {', '.join(bare)} are those of the GPUs alone: the node's draw is not stated")
     return [
         *notes,
+        *_rents_of_kinds(rows, prices),
         *_failures(planned, prices),
         *_left_open(rows),
         *map(str, break_evens(rows, prices)),
         *doubts_of(planned, "inherited"),
     ]
+
+
+def _rents_of_kinds(rows: Sequence["WhatIfRow"], prices: Prices) -> list[str]:
+    """Rents of nodes that no row prices, taken from the lowest rent of their kind of GPU."""
+    names = dict.fromkeys(member.name for row in rows for member in row.fleet.members if member.bought)
+    rents = {name: prices.of(name).rent_usd_per_hour for name in names if name not in prices.nodes}
+    return [f"rent of {name}: {rent}" for name, rent in rents.items() if rent is not None]
 
 
 def _left_open(rows: Sequence["WhatIfRow"]) -> list[str]:

@@ -16,7 +16,7 @@ from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.hwdb.prices import Figure, node_prices
+from tangram_sim.hwdb.prices import Figure, gpu_rents, node_prices
 from tangram_sim.studies.usual_failures import usual_mtbf_hours
 
 Positive = Annotated[float, Field(gt=0, le=1e12)]
@@ -83,10 +83,21 @@ class Prices:
     economics: Economics = ECONOMICS
     named: tuple[str, ...] = ()  # nodes that the buyer's file speaks of
     preemption: Preemption | None = None  # of what is bought, where that is rented on spot
+    gpu_rents: Mapping[str, tuple[float, str, Figure]] = field(default_factory=dict)  # by kind, of one GPU
 
     def of(self, name: str) -> NodeFacts:
-        """The figures of one node, by hwdb row or by the name that the price file uses."""
-        return self.nodes.get(name, NodeFacts())
+        """The figures of one node, by hwdb row or by the name that the price file uses.
+
+        A node written as its GPUs (`H100-SXM5-80GBx8`) costs as many times the lowest rent of the kind.
+        """
+        if name in self.nodes:
+            return self.nodes[name]
+        gpu, _, gpus = name.rpartition("x")
+        if gpu not in self.gpu_rents or not gpus.isdecimal():
+            return NodeFacts()
+        usd, node, figure = self.gpu_rents[gpu]
+        source = f"{gpus} times the lowest rent of the kind: {node}, {figure.source}"
+        return NodeFacts(rent_usd_per_hour=Figure(int(gpus) * usd, source, figure.date))
 
 
 class _NodePriceIn(FilePart):
@@ -129,8 +140,9 @@ def load_prices(path: Path | None, hwdb: Hwdb) -> Prices:
     and key; a figure without `date` and `source` is one.
     """
     known = {name: NodeFacts(**prices) for name, prices in node_prices(hwdb).items()}
+    rents = gpu_rents(hwdb)
     if path is None:
-        return Prices(known, with_failures(ECONOMICS))
+        return Prices(known, with_failures(ECONOMICS), gpu_rents=rents)
     data = read_json(path) if path.suffix == ".json" else read_yaml(path)
     if not isinstance(data, Mapping):
         raise BadInputError(f"{path}: a price file is a mapping with the keys nodes and economics")
@@ -150,7 +162,7 @@ def load_prices(path: Path | None, hwdb: Hwdb) -> Prices:
     economics = Economics()
     if parsed.economics is not None:
         economics = Economics(**{**_fields(economics), **_figures(parsed.economics)})
-    return Prices(known, with_failures(economics), tuple(named))
+    return Prices(known, with_failures(economics), tuple(named), gpu_rents=rents)
 
 
 def with_failures(economics: Economics) -> Economics:

@@ -45,6 +45,7 @@ class GoodputQuestion(Question):
         None,
         "A preset (llama3, rsc-1, rsc-2, ft-hsdp-32k) or a YAML file of classes.",
         suggested=_presets,
+        unset="llama3, with a plan",
         **_BASIC,
     )
     checkpoint: Path | None = option(
@@ -59,7 +60,13 @@ class GoodputQuestion(Question):
         **_SECONDS,
     )
     checkpoint_s: float | None = option(
-        None, "Seconds a checkpoint blocks.", least=0, example="60", **_BASIC, **_SECONDS
+        None,
+        "Seconds a checkpoint blocks.",
+        least=0,
+        example="60",
+        unset="from the plan's bytes at 1 GB/s a node",
+        **_BASIC,
+        **_SECONDS,
     )
     save_s: float = option(
         0.0, "Seconds until a checkpoint can be restored from.", least=0, example="60", **_MORE, **_SECONDS
@@ -99,12 +106,16 @@ class GoodputQuestion(Question):
     def __post_init__(self) -> None:
         """Raise BadInputError or UnknownNameError for fields that cannot be or contradict each other."""
         Question.__post_init__(self)
-        if (self.checkpoint is None) == (self.checkpoint_s is None):
+        if self.checkpoint is not None and self.checkpoint_s is not None:
             raise BadInputError("give one of `checkpoint=FILE` and `checkpoint_s=SECONDS`")
-        if (self.failures is None) == (self.mtbf_s is None):
+        if self.failures is not None and self.mtbf_s is not None:
             raise BadInputError(
                 "give one of `failures=NAME` (with a plan, whose nodes fail) and `mtbf_s=SECONDS`"
             )
+        if self.plan is None and self.mtbf_s is None and self.failures is None:
+            raise BadInputError("give PLAN, or `mtbf_s=SECONDS` and `checkpoint_s=SECONDS`")
+        if self.plan is None and self.checkpoint_s is None and self.checkpoint is None:
+            raise BadInputError("give `checkpoint_s=SECONDS` beside `mtbf_s=`, or PLAN, whose bytes count")
         if self.plan is None and (self.failures is not None or self.checkpoint is not None):
             raise BadInputError(
                 "`failures=` and `checkpoint=` need a plan: its nodes fail, its bytes are saved; give PLAN, "
@@ -119,11 +130,15 @@ class GoodputQuestion(Question):
         """
         from tangram_sim.studies.goodput import goodput_document
         from tangram_sim.studies.goodput_settings import FailureFreeRate, setting_of_scalars
+        from tangram_sim.studies.usual_failures import ASSUMED_SECONDS
 
+        assumed: list[str] = []
         if self.plan is None:
             setting, throughput = setting_of_scalars(self.mtbf_s or 0.0, *self._seconds), FailureFreeRate()
         else:
             setting, throughput = self._of_plan(self.plan)
+            if self.checkpoint is None and self.checkpoint_s is None:
+                assumed = [f"checkpoints and restarts are {ASSUMED_SECONDS}"]
         found = goodput_document(
             setting,
             throughput,
@@ -133,7 +148,7 @@ class GoodputQuestion(Question):
             sample=self.sample,
             seed=self.seed,
         )
-        return self.with_answer(found)
+        return self.with_answer(found.with_fields(notes=[*found.notes, *assumed]) if assumed else found)
 
     @property
     def _seconds(self) -> tuple[float, float, float, float, float]:
@@ -163,6 +178,7 @@ class GoodputQuestion(Question):
             RecoveryTimes,
             load_checkpointing,
         )
+        from tangram_sim.studies.usual_failures import checkpoint_s, restart_s
 
         if self.checkpoint is not None:
             count = sum(found.nodes_by_gpu.values())
@@ -170,15 +186,19 @@ class GoodputQuestion(Question):
             step_s = found.document.step_s
             return load_checkpointing(self.checkpoint, count, mean_bytes, found.most_held_bytes, step_s)
         block, down, recovery, save, period = self._seconds
+        if self.checkpoint_s is None:
+            nodes = sum(found.nodes_by_gpu.values())
+            block, recovery = checkpoint_s(found.document, nodes), restart_s(found.document, nodes)
         tier = CheckpointTier("checkpoint", block, save, 0.0, "all", period)
         return Checkpointing((tier,), RecoveryTimes(down, 0.0, recovery, 0.0))
 
     @property
     def _failures(self) -> "FailureModel":
         from tangram_sim.reliability.failures import FailureClass, FailureModel, load_failures
+        from tangram_sim.studies.usual_failures import PRESET
 
-        if self.failures is not None:
-            return load_failures(self.failures)
-        mtbf_s = self.mtbf_s or 0.0
+        if self.mtbf_s is None:
+            return load_failures(self.failures or PRESET)
+        mtbf_s = self.mtbf_s
         failure = FailureClass("failure", "node", 0.0, 1.0 / mtbf_s)
         return FailureModel("given", (failure,), f"given: one failure in {mtbf_s:g} s")

@@ -167,7 +167,7 @@ def test_a_question_is_read_from_its_file_and_from_an_answer(tmp_path: Any) -> N
         ({"verb": "goodput", "mtbf_s": "soon", "checkpoint_s": 3}, "mtbf_s: "),
         ({"verb": "goodput", "mtbf_s": -1, "checkpoint_s": 3}, "give seconds, above zero"),
         ({"verb": "goodput", "mtbf_s": 9, "checkpoint_s": 3, "policy": "wait"}, "unknown policy 'wait'"),
-        ({"verb": "goodput", "mtbf_s": 9}, "give one of `checkpoint=FILE`"),
+        ({"verb": "goodput", "mtbf_s": 9}, "give `checkpoint_s=SECONDS` beside `mtbf_s=`"),
     ],
 )
 def test_a_file_that_is_no_question_is_refused_in_words(said: dict[str, Any], fault: str) -> None:

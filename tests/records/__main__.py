@@ -2,6 +2,7 @@
 
 from tests.records import FOLDER, rounded, text_of
 from tests.unit.cost.test_recorded_collectives import recorded as collectives
+from tests.unit.nouns.test_recorded_nouns import recorded as nouns
 from tests.unit.planners.test_recorded_fleets import fleets
 from tests.unit.planners.test_recorded_searches import searches
 from tests.unit.serving.test_recorded_services import services
@@ -11,6 +12,7 @@ from tests.unit.training.test_recorded_prices import prices
 RECORDS = {
     "collectives": collectives,
     "fleets": fleets,
+    "nouns": nouns,
     "paths": paths,
     "prices": prices,
     "searches": searches,

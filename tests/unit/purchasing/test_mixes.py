@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tangram_sim.errors import BadInputError, InfeasibleError, TangramError, UnknownNameError
 from tangram_sim.hwdb import load_cluster, load_model
+from tangram_sim.hwdb.prices import gpu_rent
 from tangram_sim.purchasing.billing import Terms
 from tangram_sim.purchasing.catalogue import Limits, Offer, load_catalogue, mixes, priced_offers
 from tangram_sim.purchasing.fleets import Fleet, parse_purchases, parse_retired
@@ -124,8 +125,9 @@ class TestMixes:
 
     def test_missing_figures_are_named_together(self, shop):
         catalogue = load_catalogue(shop / "catalogue.yaml", HWDB)
+        unpriced = replace(load_prices(None, HWDB), gpu_rents={})
         with pytest.raises(BadInputError) as caught:
-            priced_offers(catalogue, load_prices(None, HWDB), Terms(), Limits(), TODAY)
+            priced_offers(catalogue, unpriced, Terms(), Limits(), TODAY)
         for name in ("nodes.V100x4.rent_usd_per_hour or nodes.V100x4.capital_usd", "nodes.T4x4.capital_usd"):
             assert name in str(caught.value)
         with pytest.raises(BadInputError, match=r"economics\.amortisation_years"):
@@ -134,7 +136,8 @@ class TestMixes:
     def test_an_offer_without_a_price_is_named_and_the_others_stay(self, shop):
         catalogue = load_catalogue(shop / "catalogue.yaml", HWDB)
         prices = load_prices(shop / "prices.yaml", HWDB)
-        lacking = replace(prices, nodes={name: one for name, one in prices.nodes.items() if name != "T4x4"})
+        without = {name: one for name, one in prices.nodes.items() if name != "T4x4"}
+        lacking = replace(prices, nodes=without, gpu_rents={})
         offers, notes = priced_offers(catalogue, lacking, Terms(), Limits(), TODAY)
         whole, nothing = priced_offers(catalogue, prices, Terms(), Limits(), TODAY)
         assert offers == [one for one in whole if one.name != "T4x4"] and not nothing
@@ -143,14 +146,23 @@ class TestMixes:
     @pytest.mark.parametrize("acquire", ["auto", "buy", "rent"])
     def test_the_file_an_error_asks_for_is_enough_once_completed(self, shop, acquire):
         catalogue, terms = load_catalogue(shop / "catalogue.yaml", HWDB), Terms(acquire=acquire)
+        unpriced = replace(load_prices(None, HWDB), gpu_rents={})
         with pytest.raises(BadInputError) as caught:
-            priced_offers(catalogue, load_prices(None, HWDB), terms, Limits(), TODAY)
+            priced_offers(catalogue, unpriced, terms, Limits(), TODAY)
         text = str(caught.value).partition(":\n")[2]
         for word, value in (("NUMBER", "2"), ("YYYY-MM-DD", "2026-11-01"), ("WHO SAYS SO", "me")):
             text = text.replace(word, value)
         (shop / "mine.yaml").write_text(text)
         offers, _ = priced_offers(catalogue, load_prices(shop / "mine.yaml", HWDB), terms, Limits(), TODAY)
         assert len(offers) == len(catalogue)
+
+    def test_a_node_written_as_its_gpus_is_rented_at_the_lowest_rent_of_the_kind(self):
+        prices = load_prices(None, HWDB)
+        usd, source = gpu_rent(HWDB, "A100-SXM4-80GB")
+        rent = prices.of("A100-SXM4-80GBx8").rent_usd_per_hour
+        assert rent.value == pytest.approx(8 * usd) and source.partition(",")[0] in rent.source and rent.date
+        assert prices.of("A100-SXM4-80GBx").rent_usd_per_hour is None
+        assert prices.of("nobodyx8").rent_usd_per_hour is None
 
     def test_shares_of_tokens_mean_a_harmonic_mean(self):
         # 3 of 4 tokens at 100/s and 1 of 4 at 50/s: 4 tokens take 0.03 + 0.02 s.

@@ -228,7 +228,7 @@ class TestCommands:
             (["purchase", "--catalogue", "catalogue.yaml", "--deadline", "soon"], "2027-03-01"),
             (["purchase", "--catalogue", "catalogue.yaml", "--weights", "1,2"], "--weights 1,2"),
             (["purchase", "--catalogue", "catalogue.yaml", "--cost", "blood"], "blood"),
-            (["purchase", "--catalogue", "catalogue.yaml"], "cannot be priced without"),
+            (["purchase", "--catalogue", "catalogue.yaml", "--acquire", "buy"], "cannot be priced without"),
             (["purchase", "--catalogue", "odd.yaml"], "unknown node"),
             (["purchase", "--catalogue", "twice.yaml"], "offered twice"),
             (["purchase", "--catalogue", "empty.yaml"], "offers"),

@@ -383,6 +383,14 @@ def test_a_plan_under_a_failure_file(tmp_path: Path) -> None:
     shrunk = answer(f"goodput {plan} --failures rsc-1 --checkpoint {checkpoint} --policy shrink")
     assert shrunk["accounts"]["degraded"] > 0
     assert shrunk["goodput"] > 0.9
+    alone = answer(f"goodput {plan}")  # the usual failures, seconds from the plan's own bytes
+    same = answer(f"goodput {plan} --failures llama3")
+    assert alone["goodput"] == same["goodput"] and alone["per_1000_node_days"] == same["per_1000_node_days"]
+    (tier,) = alone["tiers"]
+    assert tier["block_s"] > 0 and any("assumed" in note for note in alone["notes"])
+    stated = answer(f"goodput {plan} --checkpoint-s {tier['block_s']}")
+    assert stated["tiers"][0]["block_s"] == pytest.approx(tier["block_s"])
+    assert not any("assumed: every node writes" in note for note in stated["notes"])
 
 
 @pytest.mark.parametrize(
