@@ -9,7 +9,16 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.errors import unknown_name
 from tangram_sim.export.formats import Exported
 from tangram_sim.export.uniform import CannotExportError
-from tangram_sim.post_training.plan import ASYNC, COLOCATED, ONE_STEP_OFF, SYNC, RlPlan, RolloutReplicas
+from tangram_sim.post_training.plan import (
+    ASYNC,
+    COLOCATED,
+    HYBRID,
+    ONE_STEP_OFF,
+    SPLIT,
+    SYNC,
+    RlPlan,
+    RolloutReplicas,
+)
 from tangram_sim.post_training.workload import PostTraining
 
 Settings = dict[str, Any]  # keys with dots, in the order of the file
@@ -25,7 +34,12 @@ def merged(plan: RlPlan) -> RlPlan:
 
 
 def launchable(plan: RlPlan) -> RlPlan:
-    """The plan, or the nearest one with equal replicas on one kind: the largest group of them."""
+    """The plan, or the nearest one with equal replicas on one kind: the largest group of them.
+
+    Training GPUs that generate beside others are left to training.
+    """
+    if plan.placement == HYBRID:
+        plan = replace(plan, placement=SPLIT, lent=(), training=replace(plan.training, offload=False))
     largest = max(merged(plan).rollout, key=lambda one: one.gpus)
     return replace(plan, rollout=(largest,), dispatch="even")
 
@@ -64,6 +78,8 @@ def export_post_training(
 
 def _objection(plan: RlPlan, to: str) -> str:
     """What the framework cannot express of a plan; empty where it can."""
+    if plan.placement == HYBRID:
+        return f"training GPUs that generate beside rollout nodes in every step, {to} keeps pools apart"
     if len(plan.rollout) > 1:
         kinds = ", ".join(f"{one.count} replicas of tp {one.tp} on {one.gpu}" for one in plan.rollout)
         return f"unequal rollout replicas ({kinds}), {to} starts equal ones"

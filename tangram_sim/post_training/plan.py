@@ -6,7 +6,7 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.planners.uniform.layouts import Uniform
 
-COLOCATED, SPLIT = "colocated", "split"
+COLOCATED, SPLIT, HYBRID = "colocated", "split", "hybrid"
 SYNC, ONE_STEP_OFF, ASYNC = "sync", "one-step-off", "async"
 MODES = (SYNC, ONE_STEP_OFF, ASYNC)
 # What becomes of running requests at a weight sync: waited for, kept with their KV, or prefilled again.
@@ -106,7 +106,9 @@ class Mode:
 class RlPlan:
     """A placement of roles: who trains, who generates, and in which mode.
 
-    Colocated pools are the same GPUs by turns. `sync_method` is a name in `sync.METHODS`.
+    Colocated pools are the same GPUs by turns. In a hybrid plan the training GPUs generate, too, with the
+    replicas `lent`, whenever they do not train; `rollout` is on GPUs of its own. `sync_method` is a name in
+    `sync.METHODS`.
     """
 
     training: TrainingPool
@@ -115,11 +117,18 @@ class RlPlan:
     mode: Mode = Mode()
     sync_method: str = "auto"
     dispatch: str = "even"
+    lent: tuple[RolloutReplicas, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise BadInputError for pools that contradict each other."""
-        if self.placement not in (COLOCATED, SPLIT):
-            raise unknown_name("placement", self.placement, (COLOCATED, SPLIT))
+        if self.placement not in (COLOCATED, SPLIT, HYBRID):
+            raise unknown_name("placement", self.placement, (COLOCATED, SPLIT, HYBRID))
+        if bool(self.lent) != (self.placement == HYBRID):
+            raise BadInputError(
+                "replicas on training GPUs beside replicas of their own (`lent`) are what makes a plan hybrid"
+            )
+        if self.lent and self.mode.kind == ASYNC:
+            raise BadInputError("training GPUs are lent step by step: give a mode of sync or one-step-off")
         if not self.rollout or any(one.count < 1 for one in self.rollout):
             raise BadInputError("a plan needs at least one rollout replica")
         if self.placement == COLOCATED and self.mode.kind != SYNC:
@@ -130,8 +139,13 @@ class RlPlan:
 
     @property
     def rollout_gpus(self) -> int:
-        """GPUs that generate."""
+        """GPUs that generate and do not train; of colocated plans those that do both."""
         return sum(one.gpus for one in self.rollout)
+
+    @property
+    def switches(self) -> bool:
+        """Whether GPUs change hands between training and rollout."""
+        return self.placement in (COLOCATED, HYBRID)
 
     @property
     def gpus(self) -> int:

@@ -153,19 +153,32 @@ def speed(replica: FleetReplica, requests: float, context: float) -> float:
     return running / max(replica.table.decode_step_s(running, running * context), 1e-12)
 
 
-def assign(fleet: Sequence[FleetReplica], prompts: int, dispatch: str, requests: int, context: float) -> Ints:
-    """The replica of each group: equal counts, or counts in proportion to speed. Raises BadInputError."""
+def assign(
+    fleet: Sequence[FleetReplica],
+    prompts: int,
+    dispatch: str,
+    requests: int,
+    context: float,
+    behind: Floats | None = None,
+) -> Ints:
+    """The replica of each group: equal counts, or counts in proportion to speed. Raises BadInputError.
+
+    `behind`: groups that each replica would have generated before it is there.
+    """
     if dispatch not in DISPATCH:
         raise BadInputError(f"dispatch of groups {dispatch!r}: give {' or '.join(DISPATCH)}")
     if dispatch == EVEN:
         return np.arange(prompts, dtype=np.int64) % len(fleet)
     rates = np.array([speed(one, requests / len(fleet), context) for one in fleet])
-    return spread_over(rates, prompts)
+    return spread_over(rates, prompts, behind)
 
 
-def spread_over(rates: Floats, prompts: int) -> Ints:
-    """Replicas of groups, so that each replica is given the next group where it would be through soonest."""
-    given = np.zeros(len(rates))
+def spread_over(rates: Floats, prompts: int, behind: Floats | None = None) -> Ints:
+    """Replicas of groups, so that each replica is given the next group where it would be through soonest.
+
+    `behind`: groups that each replica would have generated before it is there.
+    """
+    given = np.zeros(len(rates)) if behind is None else behind.copy()
     found = np.empty(prompts, dtype=np.int64)
     for group in range(prompts):
         place = int(np.argmin((given + 1.0) / rates))
@@ -181,21 +194,28 @@ def play_rollout(
     *,
     dispatch: str = EVEN,
     engine: str = FAST,
+    starts_s: Floats | None = None,
 ) -> Rollout:
     """Generate the responses `lengths` [prompts, samples] on the fleet, all requests there at time 0.
 
-    `engine` is the player, `fast` or `reference`. Raises BadInputError and UnknownNameError.
+    `engine` is the player, `fast` or `reference`; `starts_s`: when each replica is there (lent GPUs train
+    first). Raises BadInputError and UnknownNameError.
     """
     prompts, samples = lengths.shape
     work = requests_of(prompt_tokens, lengths)
     context = prompt_tokens + float(lengths.mean()) / 2.0
-    group = assign(fleet, prompts, dispatch, prompts * samples, context)
+    starts = np.zeros(len(fleet)) if starts_s is None else starts_s
+    behind = None
+    if starts_s is not None:
+        rates = np.array([speed(one, prompts * samples / len(fleet), context) for one in fleet])
+        behind = starts * rates / (samples * float(lengths.mean()))
+    group = assign(fleet, prompts, dispatch, prompts * samples, context, behind)
     ledger = RequestLedger.empty(len(work))
     players, write = players_of(engine, work, ledger)
     instances = [players(one) for one in fleet]
     for place, one in enumerate(instances):
         mine = np.flatnonzero(np.repeat(group == place, samples))
-        one.push_all(mine, np.zeros(len(mine)))
+        one.push_all(mine, np.full(len(mine), starts[place]))
         one.advance(inf)
     write()
     finish = ledger.finish_s.reshape(prompts, samples)

@@ -15,6 +15,7 @@ from tangram_sim.post_training.overheads import Overheads, load_overheads
 from tangram_sim.post_training.plan import (
     ASYNC,
     COLOCATED,
+    HYBRID,
     ONE_STEP_OFF,
     RlPlan,
     RolloutReplicas,
@@ -88,24 +89,22 @@ def play_step(
     """
     extra = overheads or load_overheads(hwdb)
     training = priced_training(work, plan.training, hwdb)
-    rollout = rolled_out(work, plan.rollout, plan.dispatch, extra, hwdb, seed=seed, engine=engine)
-    ranks = min(one.tp * one.pp for one in plan.rollout)
     colocated = plan.placement == COLOCATED
-    method = plan.sync_method if plan.sync_method != "auto" else GATHER if colocated else BROADCAST
-    sync = sync_of(
-        work.model,
-        work.rollout_precision,
-        ranks,
-        plan.training.cluster,
-        method,
-        overheads=extra,
-        hwdb=hwdb,
-        rollout=() if colocated else [one.gpu for one in plan.rollout],
+    sync = synced(work, plan, extra, hwdb)
+    phases = phases_before_rollout(work, plan, training, extra)
+    phases[SYNC] = sync.seconds + extra.sync_s
+    rollout = rolled_out(
+        work,
+        plan.rollout,
+        plan.dispatch,
+        extra,
+        hwdb,
+        seed=seed,
+        engine=engine,
+        lent=plan.lent,
+        lent_from_s=lent_from_s(phases) if plan.mode.kind == ONE_STEP_OFF and plan.lent else 0.0,
     )
-    phases = _phases(work, training, extra)
-    phases[GENERATE], phases[SYNC] = rollout.seconds, sync.seconds + extra.sync_s
-    if colocated:
-        phases[SWITCH] = extra.switch_s + 2.0 * training.static_bytes / extra.host_bytes_per_s
+    phases[GENERATE] = rollout.seconds
     memory = _memory(plan, training, hwdb, must_fit)
     loop = None
     if colocated or plan.mode.kind != ASYNC:
@@ -134,6 +133,31 @@ def play_step(
     )
 
 
+def synced(work: PostTraining, plan: RlPlan, extra: Overheads, hwdb: Hwdb) -> Sync:
+    """The weight sync of a plan: to engines of their own and to those on training GPUs at the same time."""
+
+    def to(replicas: tuple[RolloutReplicas, ...], *, beside: bool) -> Sync:
+        auto = BROADCAST if beside else GATHER
+        return sync_of(
+            work.model,
+            work.rollout_precision,
+            min(one.tp * one.pp for one in replicas),
+            plan.training.cluster,
+            plan.sync_method if plan.sync_method != "auto" else auto,
+            overheads=extra,
+            hwdb=hwdb,
+            rollout=[one.gpu for one in replicas] if beside else (),
+        )
+
+    own = to(plan.rollout, beside=plan.placement != COLOCATED)
+    return max((own, to(plan.lent, beside=False)), key=lambda one: one.seconds) if plan.lent else own
+
+
+def lent_from_s(phases: dict[str, float]) -> float:
+    """When lent GPUs begin to generate where steps overlap: after the step that they train, and a switch."""
+    return sum(phases[name] for name in (*SCORING, *TRAINING, OTHER, SWITCH))
+
+
 def rolled_out(
     work: PostTraining,
     replicas: tuple[RolloutReplicas, ...],
@@ -143,10 +167,17 @@ def rolled_out(
     *,
     seed: int = 0,
     engine: str = FAST,
+    lent: tuple[RolloutReplicas, ...] = (),
+    lent_from_s: float = 0.0,
 ) -> Rollout:
-    """The rollout of one step on these replicas, played; equal ones once. Raises TangramError."""
+    """The rollout of one step on these replicas, played; equal ones once. Raises TangramError.
+
+    `lent` replicas stand on training GPUs, and are there from `lent_from_s` on.
+    """
     scales = (extra.rollout_scale, extra.rollout_iteration_s)
-    return _rolled_out(work, replicas, dispatch, scales, seed=seed, engine=engine, hwdb=hwdb)
+    own = sum(one.count for one in replicas)
+    late = (own, lent_from_s) if lent and lent_from_s else None
+    return _rolled_out(work, (*replicas, *lent), dispatch, scales, late, seed=seed, engine=engine, hwdb=hwdb)
 
 
 @lru_cache(maxsize=1024)
@@ -155,13 +186,20 @@ def _rolled_out(
     replicas: tuple[RolloutReplicas, ...],
     dispatch: str,
     scales: tuple[float, float],
+    late: tuple[int, float] | None,
     seed: int,
     engine: str,
     hwdb: Hwdb,
 ) -> Rollout:
     lengths = work.lengths.draw(work.prompts, work.samples, seed)
     fleet = fleet_of(work, replicas, hwdb, *scales)
-    found = play_rollout(fleet, work.prompt_tokens, lengths, dispatch=dispatch, engine=engine)
+    starts_s = None
+    if late is not None:
+        starts_s = np.zeros(len(fleet))
+        starts_s[late[0] :] = late[1] / work.generated_share
+    found = play_rollout(
+        fleet, work.prompt_tokens, lengths, dispatch=dispatch, engine=engine, starts_s=starts_s
+    )
     return replace(found, seconds=found.seconds * work.generated_share)
 
 
@@ -173,8 +211,10 @@ def priced_training(work: PostTraining, pool: TrainingPool, hwdb: Hwdb) -> Train
     return phases_of(work.model, work, pool, hwdb, uneven)
 
 
-def _phases(work: PostTraining, training: TrainingPhases, extra: Overheads) -> dict[str, float]:
-    """Seconds of every phase but generation, sync and switch."""
+def phases_before_rollout(
+    work: PostTraining, plan: RlPlan, training: TrainingPhases, extra: Overheads
+) -> dict[str, float]:
+    """Seconds of every phase but generation and weight sync."""
     forward = training.forward_s * extra.forward_scale
     update = training.update_s * extra.update_scale * work.updates
     if has_experts(work.model):
@@ -190,9 +230,14 @@ def _phases(work: PostTraining, training: TrainingPhases, extra: Overheads) -> d
         UPDATE: update,
         CRITIC: update * critic,
         SYNC: 0.0,
-        SWITCH: 0.0,
+        SWITCH: switch_s(training, extra) if plan.switches else 0.0,
         OTHER: extra.step_s,
     }
+
+
+def switch_s(training: TrainingPhases, extra: Overheads) -> float:
+    """Seconds in which GPUs change hands: engines sleep and wake, training state leaves and returns."""
+    return extra.switch_s + 2.0 * training.static_bytes / extra.host_bytes_per_s
 
 
 def _memory(
@@ -202,12 +247,14 @@ def _memory(
     if must_fit:
         training.require_fit()
     held = {UPDATE: (training.first_stage_bytes, training.capacity_bytes)}
-    for one in plan.rollout:
+    for one in (*plan.rollout, *plan.lent):
         gpu = hwdb.gpu(one.gpu)
         memory, _ = capacities(gpu, hwdb.efficiency(gpu, "bf16"))
         share = one.memory_fraction or 0.9
-        kept = training.static_bytes if plan.placement == COLOCATED and not plan.training.offload else 0.0
-        held[GENERATE] = (share * memory + kept, memory)
+        shared = plan.placement == COLOCATED or one in plan.lent
+        kept = training.static_bytes if shared and not plan.training.offload else 0.0
+        taken = (share * memory + kept, memory)
+        held[GENERATE] = max(held.get(GENERATE, taken), taken, key=lambda pair: pair[0] / pair[1])
         if must_fit and share * memory + kept > memory * 1.02:
             raise InfeasibleError(
                 f"generation: the engine takes {show_bytes(share * memory)} beside {show_bytes(kept)} of "
@@ -219,7 +266,7 @@ def _memory(
 
 def _played(phases: dict[str, float], plan: RlPlan) -> tuple[float, dict[str, float], dict[str, float]]:
     """(seconds a step, exposed seconds by phase, idle share by pool) where requests do not run on."""
-    colocated = plan.placement == COLOCATED
+    colocated, hybrid = plan.placement == COLOCATED, plan.placement == HYBRID
     ahead = plan.mode.kind == ONE_STEP_OFF
     rollout_pool = _TRAINING if colocated else _ROLLOUT
     builder = GraphBuilder()
@@ -229,16 +276,22 @@ def _played(phases: dict[str, float], plan: RlPlan) -> tuple[float, dict[str, fl
     ends = list[int]()
     for _ in range(_STEPS if ahead else 1):
         before = (*last_update, *last_generated) if ahead else last_update
-        switch = builder.op(SWITCH, _TRAINING, phases[SWITCH], before)
+        switch = builder.op(SWITCH, _TRAINING, 0.0 if ahead else phases[SWITCH], before)
         synced = [builder.op(SYNC, _TRAINING, phases[SYNC], (switch, *before))]
         if not colocated:
             synced.append(builder.op(SYNC, _ROLLOUT, phases[SYNC], (switch, *before)))
-        generated = builder.op(GENERATE, rollout_pool, phases[GENERATE], synced)
-        batch = (*ready, *synced) if ahead else (generated,)
+        generated: tuple[int, ...] = (builder.op(GENERATE, rollout_pool, phases[GENERATE], synced),)
+        if hybrid and not ahead:
+            generated += (builder.op(GENERATE, _TRAINING, phases[GENERATE], synced),)
+        batch = (*ready, *synced) if ahead else generated
         op = -1
         for name in (*SCORING, *TRAINING, OTHER):
             op = builder.op(name, _TRAINING, phases[name], batch if op < 0 else (op,))
-        last_update, last_generated, ready = (op,), (generated,), (generated,)
+        if hybrid and ahead:  # the training GPUs generate until the batch is complete
+            lent = max(phases[GENERATE] - lent_from_s(phases), 0.0)
+            op = builder.op(SWITCH, _TRAINING, phases[SWITCH], (op,))
+            op = builder.op(GENERATE, _TRAINING, lent, (op,))
+        last_update, last_generated, ready = (op,), generated, generated
         ends.append(op)
     timeline = contention.play(builder.freeze())
     busy = dict(zip(timeline.graph.resources, timeline.busy_s().tolist(), strict=True))

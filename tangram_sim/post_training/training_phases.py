@@ -37,13 +37,18 @@ class MicroBatches:
 
 @dataclass(frozen=True)
 class TrainingPhases:
-    """Seconds of one update and of one forward-only pass over a step; bytes of the fullest rank."""
+    """Seconds of one update and of one forward-only pass over a step; bytes of the fullest rank.
+
+    `token_s`: seconds of compute for a token of a rank's share in its slowest stage, (forward and backward,
+    forward), from which a search tells what other data-parallel degrees cannot be faster than.
+    """
 
     update_s: float
     forward_s: float
     first_stage_bytes: float
     capacity_bytes: float
     static_bytes: float
+    token_s: tuple[float, float] = (0.0, 0.0)
 
     def require_fit(self) -> None:
         """Raise InfeasibleError, naming the phase, where an update does not fit."""
@@ -113,8 +118,8 @@ def phases_of(
     whole = update
     budget = pool.logprob_tokens or pool.pack_tokens
     if budget != pool.pack_tokens or work.updates != 1 or work.epochs != 1:
-        share = (work.sequences, budget)
-        whole = _lowered(model, work, pool, layout, hwdb, share, uneven=uneven, trainable=trainable)
+        every = (work.sequences, budget)
+        whole = _lowered(model, work, pool, layout, hwdb, every, uneven=uneven, trainable=trainable)
     fullest = max(range(len(update.prices)), key=update.peak_bytes)
     return TrainingPhases(
         update_s=float(play_steps(update.template, update.template.durations(update.times)[None])[0]),
@@ -122,7 +127,15 @@ def phases_of(
         first_stage_bytes=update.peak_bytes(fullest),
         capacity_bytes=update.capacity_bytes(fullest),
         static_bytes=sum(chunk.static_bytes for chunk in update.prices[fullest]),
+        token_s=_token_s(update, passes_of(work, pool, *share, uneven)),
     )
+
+
+def _token_s(step: LoweredStep, passes: MicroBatches) -> tuple[float, float]:
+    """Seconds of compute a token of the slowest stage: (forward and backward, forward)."""
+    times, tokens = step.times, passes.sequences * passes.seq
+    both = times.forward_s + times.backward_input_s + times.backward_weight_s
+    return float(both.sum(axis=1).max()) / tokens, float(times.forward_s.sum(axis=1).max()) / tokens
 
 
 def _lowered(

@@ -163,8 +163,9 @@ class RlSetting:
     )
     placement: str = option(
         "any",
-        "Where roles may be: any, colocated (the same GPUs by turns) or split.",
-        choices=("any", "colocated", "split"),
+        "Where roles may be: any, colocated (the same GPUs by turns), split, or hybrid (training GPUs "
+        "generate, too, beside nodes that only generate).",
+        choices=("any", "colocated", "split", "hybrid"),
         basic=True,
         group=SEARCH,
     )

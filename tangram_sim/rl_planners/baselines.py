@@ -23,9 +23,12 @@ class RlBaseline(ABC):
         """The rule's plan; None where it has none that fits."""
 
 
-def best_mode(problem: RlProblem, pools: Pools, judge: Judge, training: Counts) -> RlPlan | None:
-    """Pools cut at these nodes, in the fastest mode that the problem allows."""
-    found = [pools.plan(training, problem.rest(training), mode) for mode in problem.split_modes]
+def best_mode(
+    problem: RlProblem, pools: Pools, judge: Judge, training: Counts, *, plain: bool = False
+) -> RlPlan | None:
+    """Pools cut at these nodes, in the fastest mode that the problem allows; `plain`: by default."""
+    modes = problem.plain_modes if plain else problem.modes
+    found = [pools.plan(training, problem.rest(training), mode) for mode in modes]
     plans = [one for one in found if one is not None]
     return min(plans, key=judge.step_s, default=None)
 
@@ -66,13 +69,13 @@ class FastestTrain(RlBaseline):
         for cut in cuts(problem):
             trains, generates = pools.training(cut), pools.rollout(problem.rest(cut))
             if trains is not None and generates is not None and trains.seconds <= generates.seconds:
-                return best_mode(problem, pools, judge, cut)
+                return best_mode(problem, pools, judge, cut, plain=True)
         return _last(problem, pools, judge)
 
 
 def _last(problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
     """The plan with most trainers that fits."""
-    found = [best_mode(problem, pools, judge, cut) for cut in reversed(cuts(problem))]
+    found = [best_mode(problem, pools, judge, cut, plain=True) for cut in reversed(cuts(problem))]
     return next((one for one in found if one is not None), None)
 
 
@@ -83,6 +86,7 @@ class FixedRatio(RlBaseline):
     generate: float
     name: str = ""
     claim: str = ""
+    plain: bool = False  # modes of frameworks by default alone
 
     def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
         """See RlBaseline."""
@@ -90,7 +94,7 @@ class FixedRatio(RlBaseline):
         ordered = sorted(
             cuts(problem), key=lambda cut: abs(problem.gpus(problem.rest(cut)) / whole - self.generate)
         )
-        found = (best_mode(problem, pools, judge, cut) for cut in ordered)
+        found = (best_mode(problem, pools, judge, cut, plain=self.plain) for cut in ordered)
         return next((one for one in found if one is not None), None)
 
 
@@ -130,7 +134,7 @@ class EqualReplicas(RlBaseline):
         least = next(iter(pools.replicas(problem.rest(cut), SPLIT)), None)
         if trains is None or least is None:
             return None
-        plans = [RlPlan(trains.pool, least, SPLIT, mode, problem.sync_method) for mode in problem.split_modes]
+        plans = [RlPlan(trains.pool, least, SPLIT, mode, problem.sync_method) for mode in problem.modes]
         return min(plans, key=judge.step_s)
 
 
@@ -213,7 +217,7 @@ def baselines() -> tuple[RlBaseline, ...]:
         AllColocated(),
         FastestTrain(),
         FixedRatio(0.75, "areal-75-25", "up to 2.57x against synchronous systems (arXiv 2505.24298)"),
-        FixedRatio(0.5, "half-and-half"),
+        FixedRatio(0.5, "half-and-half", plain=True),
         StreamBalance(),
         EqualReplicas(),
         GraphPartition(),

@@ -1,22 +1,31 @@
 """The best layout of each role on some nodes of the fleet, found once for each number of nodes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.models import Experts
 from tangram_sim.planners.uniform.layouts import Uniform
-from tangram_sim.post_training.plan import COLOCATED, SPLIT, Mode, RlPlan, RolloutReplicas, TrainingPool
-from tangram_sim.post_training.rollout import BY_SPEED, EVEN, fleet_of, speed
+from tangram_sim.post_training.plan import (
+    COLOCATED,
+    SPLIT,
+    Mode,
+    RlPlan,
+    RolloutReplicas,
+    TrainingPool,
+)
+from tangram_sim.post_training.rollout import BY_SPEED, EVEN
 from tangram_sim.post_training.step import priced_training, rolled_out
-from tangram_sim.post_training.sync import weight_bytes
-from tangram_sim.post_training.training_phases import TrainingPhases
+from tangram_sim.post_training.training_phases import TrainingPhases, passes_of
+from tangram_sim.rl_planners.engine_estimates import EngineEstimates
 from tangram_sim.rl_planners.problem import Counts, RlProblem
 
 COLOCATED_SHARE, SPLIT_SHARE = 0.6, 0.85  # of memory that an engine takes
 _DEEPEST = 8  # pipeline stages
-_PLAYED = 3  # rollout layouts of some nodes that are played, best first by closed form
+_PLAYED = 16  # rollout layouts of some nodes that are played, best first by closed form
+_STEADY = 2  # of rollout that never stops
+_ROUNDED = 0.93  # packs of other sizes may take so much less a token
 
 
 @dataclass(frozen=True)
@@ -30,11 +39,17 @@ class BestTraining:
 
 @dataclass(frozen=True)
 class BestRollout:
-    """The fastest replicas found for rollout, how groups are dispatched, and seconds of a burst."""
+    """The fastest replicas found for rollout, how groups are dispatched, and seconds of a burst.
+
+    `lent` replicas stand on GPUs that also train. `least_s`: what no replicas of one width a group take less
+    than on these nodes, played or not.
+    """
 
     replicas: tuple[RolloutReplicas, ...]
     dispatch: str
     seconds: float
+    lent: tuple[RolloutReplicas, ...] = ()
+    least_s: float = 0.0
 
 
 @dataclass
@@ -45,14 +60,21 @@ class Pools:
     """
 
     problem: RlProblem
+    _layouts: dict[Counts, BestTraining | None] = field(default_factory=dict)
+    _token_s: dict[tuple[object, ...], tuple[int, float, float]] = field(default_factory=dict)
+    _unfit: dict[tuple[object, ...], tuple[int, int]] = field(default_factory=dict)
     _training: dict[Counts, BestTraining | None] = field(default_factory=dict)
+    _hybrid: dict[tuple[Counts, Counts, float], BestRollout | None] = field(default_factory=dict)
     _rollout: dict[tuple[Counts, str], BestRollout | None] = field(default_factory=dict)
     evaluated: int = 0
+
+    def __post_init__(self) -> None:
+        self._estimates = EngineEstimates(self.problem)
 
     def training(self, counts: Counts) -> BestTraining | None:
         """The best training pool on these nodes; None where nothing fits."""
         if counts not in self._training:
-            found = [self._best_layout(counts)] if any(counts) else []
+            found = [self.layout(counts)] if any(counts) else []
             found += [self.training(fewer) for fewer in self._fewer(counts)]
             fitting = [one for one in found if one is not None]
             self._training[counts] = min(fitting, key=lambda one: one.seconds, default=None)
@@ -62,11 +84,13 @@ class Pools:
         """The best rollout pool on these nodes; None where nothing fits."""
         key = (counts, placement)
         if key not in self._rollout:
-            found = [self._best_replicas(counts, placement)] if any(counts) else []
+            found = [self._best_replicas(self.replicas(counts, placement))] if any(counts) else []
             if placement == SPLIT:
                 found += [self.rollout(fewer, placement) for fewer in self._fewer(counts)]
             fitting = [one for one in found if one is not None]
-            self._rollout[key] = min(fitting, key=lambda one: one.seconds, default=None)
+            best = min(fitting, key=lambda one: one.seconds, default=None)
+            least_s = min((one.least_s for one in fitting), default=0.0)
+            self._rollout[key] = replace(best, least_s=least_s) if best is not None else None
         return self._rollout[key]
 
     def _fewer(self, counts: Counts) -> Iterator[Counts]:
@@ -92,13 +116,27 @@ class Pools:
 
     def colocated(self, counts: Counts) -> RlPlan | None:
         """Both roles by turns on these nodes; None where one does not fit."""
-        trains = self._best_layout(counts)
+        trains = self.layout(counts)
         generates = self.rollout(counts, COLOCATED)
         if trains is None or generates is None:
             return None
         pool = replace(trains.pool, offload=True)
         method = self.problem.sync_method
         return RlPlan(pool, generates.replicas, COLOCATED, Mode(), method, generates.dispatch)
+
+    def hybrid_rollout(self, training: Counts, rollout: Counts, from_s: float) -> BestRollout | None:
+        """The best replicas on nodes that only generate and, from `from_s` on, on nodes that train."""
+        key = training, rollout, from_s
+        if key not in self._hybrid:
+            pairs = product(self.replicas(rollout, SPLIT), self.replicas(training, COLOCATED))
+            self._hybrid[key] = self._best_replicas(pairs=pairs, from_s=from_s)
+        return self._hybrid[key]
+
+    def layout(self, counts: Counts) -> BestTraining | None:
+        """The fastest uniform layout on all of these nodes; None where none fits."""
+        if counts not in self._layouts:
+            self._layouts[counts] = self._best_layout(counts)
+        return self._layouts[counts]
 
     def layouts(self, counts: Counts) -> Iterator[TrainingPool]:
         """Uniform layouts of the policy on these nodes that keep the laws of model and fleet."""
@@ -124,14 +162,26 @@ class Pools:
     def _best_layout(self, counts: Counts) -> BestTraining | None:
         best: BestTraining | None = None
         fits_plain: set[tuple[int, int]] = set()
-        for pool in self.layouts(counts):
+        pools = sorted(
+            self.layouts(counts), key=lambda one: (self._least_s(one), one.layout.recompute != "none")
+        )
+        for pool in pools:
             degrees = (pool.layout.tp, pool.layout.pp)
             if degrees in fits_plain:  # recomputation only costs where none is needed
                 continue
-            seconds, phases = self._trained(pool)
-            if phases is None or phases.first_stage_bytes > phases.capacity_bytes:
+            if best is not None and self._least_s(pool) >= best.seconds:
                 continue
-            fits_plain.add(degrees)
+            dp, pack = self._unfit.get(self._alike(pool), (0, 0))
+            if pool.dp <= dp and self._pack(pool) >= pack:
+                continue
+            seconds, phases = self._trained(pool)
+            if phases is None:
+                continue
+            if phases.first_stage_bytes > phases.capacity_bytes:
+                self._unfit[self._alike(pool)] = pool.dp, self._pack(pool)
+                continue
+            if pool.layout.recompute == "none":
+                fits_plain.add(degrees)
             if best is None or seconds < best.seconds:
                 best = BestTraining(pool, phases, seconds)
         return best
@@ -144,58 +194,103 @@ class Pools:
             phases = priced_training(work, pool, self.problem.hwdb)
         except TangramError:
             return float("inf"), None
+        known = self._token_s.get(self._alike(pool))
+        if known is None or self._pack(pool) > known[0]:
+            self._token_s[self._alike(pool)] = self._pack(pool), *phases.token_s
         passes = work.old_logprobs + work.reference
         return work.updates * phases.update_s + passes * phases.forward_s, phases
+
+    def _alike(self, pool: TrainingPool) -> tuple[object, ...]:
+        """What decides the compute of a token in a pool, its data-parallel degree apart."""
+        layout, groups = pool.layout, pool.cluster.groups
+        return layout.tp, layout.pp, layout.ep, layout.recompute, *(group.name for group in groups)
+
+    def _pack(self, pool: TrainingPool) -> int:
+        """Tokens of a micro-batch of the pool."""
+        work = self.problem.work
+        taken = passes_of(work, pool, work.update_sequences, pool.pack_tokens, 1.0)
+        return taken.sequences * taken.seq
+
+    def _least_s(self, pool: TrainingPool) -> float:
+        """Seconds that a pool's updates and scoring cannot be shorter than, from pools alike; 0: none yet.
+
+        A token takes no less in a smaller micro-batch than in a larger one.
+        """
+        work = self.problem.work
+        taken = passes_of(work, pool, work.update_sequences, pool.pack_tokens, 1.0)
+        pack, update_s, forward_s = self._token_s.get(self._alike(pool), (0, 0.0, 0.0))
+        if taken.sequences * taken.seq > pack:
+            return 0.0
+        filled = 1.0 + (pool.layout.pp - 1) / taken.count
+        tokens = taken.count * taken.sequences * taken.seq * work.updates * filled
+        scored = (work.old_logprobs + work.reference) * work.trained_tokens / pool.dp
+        return _ROUNDED * (update_s * tokens + forward_s * scored)
 
     def replicas(self, counts: Counts, placement: str) -> Iterator[tuple[RolloutReplicas, ...]]:
         """Replicas on these nodes: one width for each group, all of its GPUs used."""
         problem = self.problem
-        model = problem.work.model
-        heads = min(block.attention.heads for block in model.blocks)
         share = COLOCATED_SHARE if placement == COLOCATED else SPLIT_SHARE
-        size = weight_bytes(model, problem.work.rollout_precision)
         options: list[list[RolloutReplicas]] = []
-        for count, group in zip(counts, problem.fleet.groups, strict=True):
+        for place, (count, group) in enumerate(zip(counts, problem.fleet.groups, strict=True)):
             if not count:
                 continue
             gpus, gpu = count * group.node.gpus, group.node.gpu
-            widths = [tp for tp in (1, 2, 4, 8, 16, 32) if heads % tp == 0 and tp <= gpus]
-            inside = [tp for tp in widths if tp <= group.node.gpus] or widths[:1]
-            if size / inside[-1] > 0.9 * share * gpu.memory_bytes:
-                inside = widths
             options.append(
                 [
                     RolloutReplicas(gpu.name, gpus // tp, tp, engine=problem.engine, memory_fraction=share)
-                    for tp in inside
-                    if gpus % tp == 0 and size / tp < 0.95 * share * gpu.memory_bytes
+                    for tp in problem.widths(place, gpus, share)
+                    if gpus % tp == 0
                 ]
             )
         yield from product(*options)
 
-    def _best_replicas(self, counts: Counts, placement: str) -> BestRollout | None:
-        work, extra = self.problem.work, self.problem.overheads
-        ranked = list[tuple[float, int, tuple[RolloutReplicas, ...]]]()
-        for replicas in self.replicas(counts, placement):
+    def _best_replicas(
+        self,
+        alone: Iterable[tuple[RolloutReplicas, ...]] = (),
+        *,
+        pairs: Iterable[tuple[tuple[RolloutReplicas, ...], tuple[RolloutReplicas, ...]]] = (),
+        from_s: float = 0.0,
+    ) -> BestRollout | None:
+        """The fastest replicas; of `pairs` those of their own and those lent from `from_s` on."""
+        extra, estimates = self.problem.overheads, self._estimates
+        ranked = list[tuple[float, int, tuple[RolloutReplicas, ...], tuple[RolloutReplicas, ...]]]()
+        for own, lent in (*((one, ()) for one in alone), *pairs):
             try:
-                ranked.append((self._burst_s(replicas), len(ranked), replicas))
+                ranked.append((estimates.burst_s((*own, *lent)), len(ranked), own, lent))
             except InfeasibleError:
                 continue
         best: BestRollout | None = None
-        for _, _, replicas in sorted(ranked)[:_PLAYED]:
-            for dispatch in (EVEN, BY_SPEED) if len(replicas) > 1 else (EVEN,):
+        played, left_s = 0, float("inf")
+        for _, _, own, lent in sorted(ranked, key=lambda one: one[:2]):
+            least_s = estimates.least_burst_s((*own, *lent))
+            if best is not None and least_s >= best.seconds:
+                continue
+            if played >= _PLAYED:
+                left_s = min(left_s, least_s)
+                continue
+            played += 1
+            unequal = len(own) + len(lent) > 1
+            for dispatch in (BY_SPEED,) if from_s else (EVEN, BY_SPEED) if unequal else (EVEN,):
                 self.evaluated += 1
-                seconds = rolled_out(work, replicas, dispatch, extra, self.problem.hwdb).seconds
+                seconds = rolled_out(
+                    self.problem.work,
+                    own,
+                    dispatch,
+                    extra,
+                    self.problem.hwdb,
+                    lent=lent,
+                    lent_from_s=from_s,
+                ).seconds
                 if best is None or seconds < best.seconds:
-                    best = BestRollout(replicas, dispatch, seconds)
-        return best
+                    best = BestRollout(own, dispatch, seconds, lent)
+        return replace(best, least_s=min(left_s, best.seconds)) if best is not None else None
 
-    def _burst_s(self, replicas: tuple[RolloutReplicas, ...]) -> float:
-        """Seconds of a burst in closed form: tokens over the speed of all, and the longest response alone."""
-        work, extra = self.problem.work, self.problem.overheads
-        fleet = fleet_of(work, replicas, self.problem.hwdb, extra.rollout_scale, extra.rollout_iteration_s)
-        context = work.prompt_tokens + work.lengths.mean / 2.0
-        each = work.sequences / len(fleet)
-        rate = sum(speed(one, each, context) for one in fleet)
-        last = max(one.table.decode_step_s(1, context) for one in fleet)
-        longest = work.lengths.longest(work.sequences) - work.lengths.mean
-        return work.sequences * work.lengths.mean / rate + longest * last
+    def steady(self, counts: Counts, steps: int) -> list[tuple[RolloutReplicas, ...]]:
+        """Replicas for rollout that never stops, `steps` steps of responses begun: best first, a few."""
+        ranked = list[tuple[float, int, tuple[RolloutReplicas, ...]]]()
+        for replicas in self.replicas(counts, SPLIT):
+            try:
+                ranked.append((self._estimates.steady_s(replicas, steps), len(ranked), replicas))
+            except InfeasibleError:
+                continue
+        return [replicas for _, _, replicas in sorted(ranked)[:_STEADY]]

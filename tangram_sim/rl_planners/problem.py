@@ -11,6 +11,8 @@ from tangram_sim.post_training.overheads import Overheads
 from tangram_sim.post_training.plan import (
     ASYNC,
     COLOCATED,
+    DRAIN,
+    HYBRID,
     IN_FLIGHT,
     ONE_STEP_OFF,
     SPLIT,
@@ -19,11 +21,12 @@ from tangram_sim.post_training.plan import (
     RlPlan,
 )
 from tangram_sim.post_training.step import StepOutcome, play_step
+from tangram_sim.post_training.sync import weight_bytes
 from tangram_sim.post_training.workload import PostTraining
 
 Counts = tuple[int, ...]  # nodes of each group of the fleet
 ANY = "any"
-PLACEMENTS = (ANY, COLOCATED, SPLIT)
+PLACEMENTS = (ANY, COLOCATED, SPLIT, HYBRID)
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,38 @@ class RlProblem:
             if any(counts):
                 yield counts
 
+    def widths(self, place: int, gpus: int, share: float) -> list[int]:
+        """Tensor-parallel degrees of an engine on `gpus` GPUs of a group: inside a node, unless too small.
+
+        `share`: of a GPU's memory, that the engine may take.
+        """
+        work, node = self.work, self.fleet.groups[place].node
+        heads = min(block.attention.heads for block in work.model.blocks)
+        size = weight_bytes(work.model, work.rollout_precision)
+        every = [tp for tp in (1, 2, 4, 8, 16, 32) if heads % tp == 0 and tp <= gpus]
+        inside = [tp for tp in every if tp <= node.gpus] or every[:1]
+        if size / inside[-1] > 0.9 * share * node.gpu.memory_bytes:
+            inside = every
+        return [tp for tp in inside if size / tp < 0.95 * share * node.gpu.memory_bytes]
+
     @property
-    def split_modes(self) -> tuple[Mode, ...]:
-        """Modes that split pools may take under the bound on staleness."""
+    def modes(self) -> tuple[Mode, ...]:
+        """Every mode that split pools may take under the bound on staleness.
+
+        Beside the plain ones: rollout that runs on across one weight sync, and on-policy steps whose updates
+        begin as soon as their own sequences are there (verl's streaming, staleness 0).
+        """
+        updates = self.work.updates
+        modes = list(self.plain_modes)
+        if self.staleness:
+            modes.append(Mode(ASYNC, eta=self.staleness, at_sync=IN_FLIGHT, fetches=updates))
+        elif updates > 1:
+            modes.append(Mode(ASYNC, share=0.0, at_sync=DRAIN, fetches=updates))
+        return tuple(dict.fromkeys(modes))
+
+    @property
+    def plain_modes(self) -> tuple[Mode, ...]:
+        """Modes that frameworks offer split pools by default, under the bound on staleness."""
         modes = [Mode(SYNC)]
         if self.staleness >= 1:
             modes.append(Mode(ONE_STEP_OFF, eta=1))

@@ -1,21 +1,24 @@
 """Search: nodes to pools, pools to layouts, played, with a bound.
 
-Small fleets are searched over every choice of nodes. Larger ones along the order of comparative advantage, in
-which one kind after another changes from training to rollout, and then node by node around the best.
+Every choice of nodes has a bound on its step; the choice with the lowest is priced and played first, until no
+bound is below the best step that was played. What is left over is the bound of the answer.
 """
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.post_training.plan import COLOCATED, SPLIT, Mode, RlPlan
+from tangram_sim.post_training.plan import SPLIT
 from tangram_sim.post_training.step import StepOutcome
-from tangram_sim.rl_planners.bound import Advantage, advantages, bound_s
+from tangram_sim.rl_planners.bound import Advantage, advantages
+from tangram_sim.rl_planners.candidates import Candidate, Candidates
 from tangram_sim.rl_planners.pools import Pools
 from tangram_sim.rl_planners.problem import ANY, Counts, Judge, RlProblem
 
-EVERY = 150  # choices of nodes up to which all of them are looked at
+_PATIENCE = 120  # candidates played without a better plan
+_CURVE = 16  # ratios of the same GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,140 +71,76 @@ class RlSearch:
         """The best plan found. Raises InfeasibleError, with the reason, where no placement fits."""
         problem = self.problem
         kinds = tuple(advantages(problem))
-        best: RlPlan | None = None
-        curve: list[CurvePoint] = []
-        stopped = False
-        for plan, counts in self._plans(kinds):
-            if self.judge.step_s(plan) < (self.judge.step_s(best) if best else float("inf")):
-                best = plan
-            if counts is not None:
-                self._note(curve, plan, counts)
-            if self.deadline.over():
-                stopped = True
-                break
-        if best is not None and not stopped:
-            best = self._around(best)
-        if best is None:
+        candidates = Candidates(problem, self.pools, kinds)
+        lower_s, stopped = self._look(candidates)
+        outcomes = [one for one in self.judge.played.values() if isinstance(one, StepOutcome)]
+        if not outcomes:
             raise self._refusal()
+        curve = () if stopped else tuple(self._curve(candidates))
         outcomes = [one for one in self.judge.played.values() if isinstance(one, StepOutcome)]
         outcomes.sort(key=lambda one: (one.step_s, one.plan.gpus))
         return RlSearchResult(
             problem,
             outcomes[0],
             ranked=tuple(outcomes[1:6]),
-            curve=tuple(sorted(curve, key=lambda one: one.training_gpus)),
+            curve=curve,
             kinds=kinds,
-            bound_s=bound_s(problem, kinds),
+            bound_s=min(lower_s, outcomes[0].step_s),
             plans=len(self.judge.played),
             stopped=stopped,
         )
 
-    def _plans(self, kinds: tuple[Advantage, ...]) -> Iterator[tuple[RlPlan, Counts | None]]:
-        """Plans worth playing, with the nodes that train where the others generate."""
+    def _look(self, candidates: Candidates) -> tuple[float, bool]:
+        """Play candidates, lowest bound first, until no bound is below the best step.
+
+        Returns what no step is shorter than, and whether the time limit ended it. Where many candidates are
+        nearly as good, `_PATIENCE` plays without a better plan end it, too.
+        """
+        heap = [(candidates.rough_s(one), place, False, one) for place, one in enumerate(candidates.every())]
+        heapq.heapify(heap)
+        best_s, lower_s, since = float("inf"), float("inf"), 0
+        while heap:
+            bound_s, place, exact, one = heapq.heappop(heap)
+            if bound_s >= best_s or bound_s == float("inf"):
+                return min(lower_s, bound_s), False
+            if self.deadline.over():
+                return min(lower_s, bound_s), True
+            if not exact:
+                heapq.heappush(heap, (max(candidates.bound_s(one), bound_s), place, True, one))
+                continue
+            if since > _PATIENCE:
+                return min(lower_s, bound_s), False
+            since += 1
+            for plan in candidates.plans(one):
+                step_s = self.judge.step_s(plan)
+                if step_s < best_s:
+                    best_s, since = step_s, 0
+            lower_s = min(lower_s, candidates.played_bound_s(one))
+        return lower_s, False
+
+    def _curve(self, candidates: Candidates) -> Iterator[CurvePoint]:
+        """The best step over the ratio of the same GPUs, split: the worst at rollout train first."""
         problem = self.problem
-        if problem.placement in (ANY, COLOCATED):
-            for counts in self._colocations():
-                plan = self.pools.colocated(counts)
-                if plan is not None:
-                    yield plan, None
-        if problem.placement in (ANY, SPLIT):
-            for counts in self._cuts(kinds):
-                yield from self._split(counts)
-
-    def _split(self, counts: Counts) -> Iterator[tuple[RlPlan, Counts | None]]:
-        for mode in self.problem.split_modes:
-            plan = self.pools.plan(counts, self.problem.rest(counts), mode)
-            if plan is not None:
-                yield plan, counts
-
-    def _colocations(self) -> Iterator[Counts]:
-        """All nodes, the nodes of each group alone, and on small fleets every choice."""
-        counts = self.problem.counts
-        if len(list(self.problem.vectors())) <= EVERY:
-            yield from self.problem.vectors()
+        if problem.placement not in (ANY, SPLIT):
             return
-        yield counts
-        for place in range(len(counts)):
-            if len(counts) > 1:
-                yield tuple(count if index == place else 0 for index, count in enumerate(counts))
-
-    def _cuts(self, kinds: tuple[Advantage, ...]) -> Iterator[Counts]:
-        """Nodes that train: every choice on small fleets, else those along the order of advantage."""
-        problem = self.problem
-        every = [one for one in problem.vectors() if one != problem.counts]
-        if len(every) <= EVERY:
-            yield from every
-            return
-        ratio = {one.kind: one.ratio for one in kinds}
+        ratio = {one.kind: one.ratio for one in candidates.kinds}
         order = sorted(range(len(problem.counts)), key=lambda place: ratio[problem.kinds[place]])
-        trains = [0] * len(problem.counts)
-        for place in order:  # the worst at rollout trains first
+        cuts, trains = list[Counts](), [0] * len(problem.counts)
+        for place in order:
             for _ in range(problem.counts[place]):
                 trains[place] += 1
-                if tuple(trains) != problem.counts:
-                    yield tuple(trains)
-
-    def _around(self, best: RlPlan) -> RlPlan:
-        """The best plan that moving nodes between the pools reaches, one at a time."""
-        if self.problem.placement == COLOCATED:
-            return best
-        at = self._best_cut()
-        while at is not None and not self.deadline.over():
-            now = self.judge.step_s(best)
-            for counts in self._neighbours(at):
-                for plan, _ in self._split(counts):
-                    if self.judge.step_s(plan) < self.judge.step_s(best) * (1 - 1e-9):
-                        best, at = plan, counts
-                if self.deadline.over():
-                    break
-            if self.judge.step_s(best) >= now:
-                return best
-        return best
-
-    def _best_cut(self) -> Counts | None:
-        """The nodes that train in the best split plan played."""
-        found: tuple[float, Counts] | None = None
-        for plan, outcome in self.judge.played.items():
-            if plan.placement == SPLIT and isinstance(outcome, StepOutcome):
-                names = {group.name: group.count for group in plan.training.cluster.groups}
-                counts = tuple(names.get(group.name, 0) for group in self.problem.fleet.groups)
-                if found is None or outcome.step_s < found[0]:
-                    found = outcome.step_s, counts
-        return found[1] if found else None
-
-    def _neighbours(self, at: Counts) -> Iterator[Counts]:
-        """One node more or fewer for training, or one kind exchanged for another."""
-        places = range(len(at))
-        for place in places:
-            for change in (1, -1):
-                moved = [count + change * (index == place) for index, count in enumerate(at)]
-                if self._possible(moved):
-                    yield tuple(moved)
-        for first in places:
-            for second in places:
-                moved = [count + (index == first) - (index == second) for index, count in enumerate(at)]
-                if first != second and self._possible(moved):
-                    yield tuple(moved)
-
-    def _possible(self, counts: list[int]) -> bool:
-        whole = self.problem.counts
-        within = all(0 <= count <= most for count, most in zip(counts, whole, strict=True))
-        return within and 0 < sum(counts) < sum(whole)
-
-    def _note(self, curve: list[CurvePoint], plan: RlPlan, counts: Counts) -> None:
-        """Keep the best step at a ratio."""
-        step_s = self.judge.step_s(plan)
-        problem = self.problem
-        point = CurvePoint(
-            counts, problem.rest(counts), problem.gpus(counts), problem.gpus(problem.rest(counts)), step_s
-        )
-        for index, one in enumerate(curve):
-            if one.training_gpus == point.training_gpus:
-                if step_s < one.step_s:
-                    curve[index] = point
+                cuts.append(tuple(trains))
+        every = max(len(cuts) // _CURVE, 1)
+        for cut in cuts[:-1][::every]:
+            if self.deadline.over():
                 return
-        if step_s < float("inf"):
-            curve.append(point)
+            steps = []
+            for mode in problem.modes:
+                one = Candidate(SPLIT, cut, problem.rest(cut), mode)
+                steps += [self.judge.step_s(plan) for plan in candidates.plans(one)]
+            rest = problem.rest(cut)
+            if min(steps, default=float("inf")) < float("inf"):
+                yield CurvePoint(cut, rest, problem.gpus(cut), problem.gpus(rest), min(steps))
 
     def _refusal(self) -> InfeasibleError:
         """Why no placement fits, in the words of a plan that was played, or of the roles."""
@@ -217,8 +156,3 @@ class RlSearch:
 def search(problem: RlProblem, deadline: Deadline | None = None) -> RlSearchResult:
     """The best placement found for a problem. Raises InfeasibleError where none fits."""
     return RlSearch(problem, deadline or Deadline()).run()
-
-
-def split_at(problem: RlProblem, pools: Pools, training: Counts, mode: Mode) -> RlPlan | None:
-    """The plan in which these nodes train and all others generate; None where a role does not fit."""
-    return pools.plan(training, problem.rest(training), mode)

@@ -68,12 +68,18 @@ class RlDecisionsDocument(Document):
     placement: str
     mode: str
     staleness: int = Field(ge=0)
+    share: float | None = Field(
+        None, ge=0, description="groups begun beyond a step's own, in place of versions"
+    )
+    at_sync: str = Field("in-flight", description="what becomes of running requests at a weight sync")
+    fetches: int = Field(1, ge=1, description="portions in which a step's sequences are taken as they come")
     sync_method: str
     dispatch: str
     training_nodes: list[Annotated[int, Field(ge=0)]]
     layout: RlLayoutDocument
     pack_tokens: int = Field(ge=0)
     rollout: list[RlRolloutDocument]
+    lent: list[RlRolloutDocument] = Field([], description="replicas on training GPUs, in hybrid plans")
 
 
 class RlPlanDocument(AnswerDocument):

@@ -13,7 +13,7 @@ from tangram_sim.hwdb.prices import gpu_rent
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.post_training.lengths import LognormalLengths, lognormal
-from tangram_sim.post_training.plan import COLOCATED, SPLIT, Mode, RlPlan, RolloutReplicas, TrainingPool
+from tangram_sim.post_training.plan import COLOCATED, HYBRID, Mode, RlPlan, RolloutReplicas, TrainingPool
 from tangram_sim.post_training.step import UPDATE, StepOutcome, interval, play_step
 from tangram_sim.rl_planners.problem import RlProblem
 from tangram_sim.rl_planners.search import RlSearch
@@ -68,9 +68,13 @@ def kinds_of(cluster: Cluster) -> dict[str, int]:
 
 
 def rollout_kinds(plan: RlPlan) -> dict[str, int]:
-    """GPUs that generate, by kind."""
+    """GPUs that generate and do not train, by kind; of colocated plans those that do both."""
+    return _by_kind(plan.rollout)
+
+
+def _by_kind(replicas: Sequence[RolloutReplicas]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for one in plan.rollout:
+    for one in replicas:
         found[one.gpu] = found.get(one.gpu, 0) + one.gpus
     return found
 
@@ -82,7 +86,7 @@ def plan_document(
     plan = outcome.plan
     low, high = interval(outcome.step_s, problem.overheads.sigma)
     gpus = kinds_of(plan.training.cluster)
-    if plan.placement == SPLIT:
+    if plan.placement != COLOCATED:
         for kind, count in rollout_kinds(plan).items():
             gpus[kind] = gpus.get(kind, 0) + count
     hourly = prices.usd_per_hour(gpus)
@@ -179,7 +183,7 @@ def pools_of(outcome: StepOutcome) -> list[RlPoolDocument]:
         ]
     return [
         RlPoolDocument(
-            role="training",
+            role="training, and rollout by turns" if plan.placement == HYBRID else "training",
             nodes=nodes,
             gpus=plan.training.gpus,
             busy_s=outcome.step_s * (1.0 - outcome.idle["training"]),
@@ -207,6 +211,9 @@ def decisions_of(plan: RlPlan, fleet: Cluster) -> RlDecisionsDocument:
         placement=plan.placement,
         mode=plan.mode.kind,
         staleness=plan.mode.eta,
+        share=plan.mode.share,
+        at_sync=plan.mode.at_sync,
+        fetches=plan.mode.fetches,
         sync_method=plan.sync_method,
         dispatch=plan.dispatch,
         training_nodes=[counts.get(group.name, 0) for group in fleet.groups],
@@ -220,19 +227,21 @@ def decisions_of(plan: RlPlan, fleet: Cluster) -> RlDecisionsDocument:
             recompute=layout.recompute,
         ),
         pack_tokens=plan.training.pack_tokens,
-        rollout=[
-            RlRolloutDocument(
-                gpu=one.gpu,
-                count=one.count,
-                tp=one.tp,
-                pp=one.pp,
-                ep=one.ep,
-                attention_dp=one.attention_dp,
-                engine=one.engine,
-                memory_fraction=one.memory_fraction,
-            )
-            for one in plan.rollout
-        ],
+        rollout=[_replicas_of(one) for one in plan.rollout],
+        lent=[_replicas_of(one) for one in plan.lent],
+    )
+
+
+def _replicas_of(one: RolloutReplicas) -> RlRolloutDocument:
+    return RlRolloutDocument(
+        gpu=one.gpu,
+        count=one.count,
+        tp=one.tp,
+        pp=one.pp,
+        ep=one.ep,
+        attention_dp=one.attention_dp,
+        engine=one.engine,
+        memory_fraction=one.memory_fraction,
     )
 
 
@@ -255,16 +264,20 @@ def plan_from(decisions: RlDecisionsDocument, problem: RlProblem) -> RlPlan:
         layout,
         decisions.pack_tokens,
         stack=problem.stack,
-        offload=decisions.placement == COLOCATED,
+        offload=decisions.placement in (COLOCATED, HYBRID),
     )
     plan = RlPlan(
         pool,
         tuple(RolloutReplicas(**one.model_dump()) for one in decisions.rollout),
         decisions.placement,
-        Mode(decisions.mode, decisions.staleness),
+        Mode(decisions.mode, decisions.staleness, decisions.share, decisions.at_sync, decisions.fetches),
         decisions.sync_method,
         decisions.dispatch,
+        tuple(RolloutReplicas(**one.model_dump()) for one in decisions.lent),
     )
+    for kind, count in _by_kind(plan.lent).items():
+        if count > kinds_of(pool.cluster).get(kind, 0):
+            raise BadInputError(f"the plan generates on {count} {kind} that train, fewer of them do")
     taken = {} if plan.placement == COLOCATED else kinds_of(pool.cluster)
     there = kinds_of(pool.cluster if plan.placement == COLOCATED else problem.fleet)
     for kind, count in rollout_kinds(plan).items():
@@ -311,4 +324,6 @@ def in_words(plan: RlPlan) -> str:
     generates = " + ".join(f"{one.gpus} {one.gpu} (tp {one.tp})" for one in plan.rollout)
     if plan.placement == COLOCATED:
         return f"colocated on {trains}, engines of tp {plan.rollout[0].tp}"
+    if plan.placement == HYBRID:
+        return f"{trains} train and generate by turns beside {generates}, {plan.mode.kind}"
     return f"{trains} train, {generates} generate, {plan.mode.kind}"

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tangram_sim.studies.rl_documents import (
         RlCompareDocument,
         RlPlanDocument,
+        RlRolloutDocument,
         RlSimulateDocument,
         RlWhatIfDocument,
     )
@@ -22,6 +23,10 @@ def _money(usd: float | None) -> str:
 
 def _gpus(counts: dict[str, int]) -> str:
     return " + ".join(f"{count} {kind}" for kind, count in counts.items())
+
+
+def _engines(replicas: "list[RlRolloutDocument]") -> str:
+    return ", ".join(f"{one.count} of tp {one.tp} on {one.gpu}" for one in replicas)
 
 
 def show_plan(found: "RlPlanDocument") -> None:
@@ -42,7 +47,7 @@ def show_plan(found: "RlPlanDocument") -> None:
         for name, value in (("tp", layout.tp), ("pp", layout.pp), ("dp", layout.dp), ("ep", layout.ep))
         if value > 1
     )
-    engines = ", ".join(f"{one.count} of tp {one.tp} on {one.gpu}" for one in made.rollout)
+    engines = _engines(made.rollout)
     rows = [
         (
             pool.role,
@@ -58,6 +63,8 @@ def show_plan(found: "RlPlanDocument") -> None:
     print_table(("pool", "GPUs", "nodes or GPUs", "layout", "busy", "idle", "memory"), rows, right=(1, 4, 5))
     if made.placement == "colocated":
         print_line(f"engines: {engines}")
+    if made.lent:
+        print_line(f"engines on training GPUs: {_engines(made.lent)}")
     if found.idle_gpus:
         print_line(f"idle: {_gpus(found.idle_gpus)}")
     print_line()

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import load_cluster
 from tangram_sim.post_training.overheads import load_overheads
-from tangram_sim.post_training.step import StepOutcome
+from tangram_sim.post_training.rollout import DISPATCH
+from tangram_sim.post_training.step import StepOutcome, lent_from_s, priced_training, rolled_out
 from tangram_sim.rl_planners.baselines import NAIVE, baselines
-from tangram_sim.rl_planners.bound import Advantage, overlapped_rate
+from tangram_sim.rl_planners.bound import Advantage, advantages, overlapped_rate
+from tangram_sim.rl_planners.candidates import Candidates
 from tangram_sim.rl_planners.pools import Pools
 from tangram_sim.rl_planners.problem import Judge, RlProblem
 from tangram_sim.rl_planners.search import RlSearch, search
@@ -35,14 +37,72 @@ def spelled(groups) -> str:
 
 
 def brute_force(asked: RlProblem) -> float:
-    """The least step over all choices of nodes for both roles, and all modes."""
+    """The least step over all choices of nodes for both roles, all placements and all modes."""
     pools, judge = Pools(asked), Judge(asked)
-    plans = [pools.colocated(counts) for counts in asked.vectors()]
-    for trains, generates in product(asked.vectors(), asked.vectors()):
-        together = [a + b for a, b in zip(trains, generates, strict=True)]
-        if all(used <= whole for used, whole in zip(together, asked.counts, strict=True)):
-            plans += [pools.plan(trains, generates, mode) for mode in asked.split_modes]
-    return min((judge.step_s(plan) for plan in plans if plan is not None), default=float("inf"))
+    candidates = Candidates(asked, pools, advantages(asked))
+    plans = [plan for one in candidates.every() for plan in candidates.plans(one)]
+    return min((judge.step_s(plan) for plan in plans), default=float("inf"))
+
+
+def test_every_choice_of_nodes_is_a_candidate_on_small_fleets() -> None:
+    asked = problem("H800-SXM5-80GBx8:2+H20-96GBx8:1", 1)
+    candidates = list(Candidates(asked, Pools(asked), advantages(asked)).every())
+    pairs = [
+        (trains, generates)
+        for trains, generates in product(asked.vectors(), asked.vectors())
+        if all(a + b <= whole for a, b, whole in zip(trains, generates, asked.counts, strict=True))
+    ]
+    split = [(one.training, one.rollout) for one in candidates if one.placement == "split"]
+    assert sorted(set(split)) == sorted(pairs)
+    assert len(split) == len(pairs) * len(asked.modes)
+    assert {one.training for one in candidates if one.placement == "colocated"} == set(asked.vectors())
+
+
+def test_the_fastest_layout_is_that_of_all_layouts_priced() -> None:
+    asked = problem("H800-SXM5-80GBx8:2+H20-96GBx8:1", 1)
+    pools = Pools(asked)
+    for counts in asked.vectors():
+        found = pools.layout(counts)
+        priced = [priced_training(asked.work, pool, HWDB) for pool in pools.layouts(counts)]
+        passes = asked.work.old_logprobs + asked.work.reference
+        every = [
+            asked.work.updates * one.update_s + passes * one.forward_s
+            for one in priced
+            if one.first_stage_bytes <= one.capacity_bytes
+        ]
+        assert found is not None
+        assert found.seconds == min(every)
+
+
+def test_the_fastest_engines_are_those_of_all_engines_played() -> None:
+    asked = problem("H800-SXM5-80GBx8:1+H20-96GBx8:1", 1)
+    pools = Pools(asked)
+    found = pools.rollout((1, 1))
+    engines = [*pools.replicas((1, 1), "split"), *pools.replicas((1, 0), "split")]
+    engines += pools.replicas((0, 1), "split")
+    every = [
+        rolled_out(asked.work, one, dispatch, asked.overheads, HWDB).seconds
+        for one in engines
+        for dispatch in DISPATCH
+    ]
+    assert found is not None
+    assert found.seconds == min(every) == found.least_s
+
+
+def test_idle_trainers_that_generate_help_where_steps_take_turns() -> None:
+    found = search(problem("H800-SXM5-80GBx8:1+H20-96GBx8:1", 0, placement="hybrid"))
+    plan = found.best.plan
+    assert plan.lent
+    assert found.best.idle["training"] < 0.5
+    assert plan.gpus == 16
+
+
+def test_lent_gpus_come_after_they_have_trained() -> None:
+    found = search(problem("H800-SXM5-80GBx8:1+H20-96GBx8:1", 1, placement="hybrid"))
+    late = [one for one in found.ranked if one.plan.mode.kind == "one-step-off"]
+    for one in [found.best, *late]:
+        if one.plan.mode.kind == "one-step-off":
+            assert one.step_s >= lent_from_s(one.phases_s) + one.phases_s["weight_sync"] - 1e-9
 
 
 @settings(max_examples=2, deadline=None)

@@ -1,0 +1,225 @@
+"""Choices of nodes for both roles, each with a bound on its step, from which the best come first.
+
+A bound is rough at first (compute of the kinds alone, cuts of the generation bound that are known) and exact
+in its training part once the layouts of those nodes are priced.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from tangram_sim.post_training.plan import (
+    ASYNC,
+    COLOCATED,
+    HYBRID,
+    ONE_STEP_OFF,
+    SPLIT,
+    SYNC,
+    Mode,
+    RlPlan,
+    RolloutReplicas,
+    TrainingPool,
+)
+from tangram_sim.post_training.rollout import BY_SPEED
+from tangram_sim.post_training.step import (
+    OTHER,
+    SCORING,
+    SWITCH,
+    TRAINING,
+    phases_before_rollout,
+    synced,
+)
+from tangram_sim.rl_planners.bound import Advantage
+from tangram_sim.rl_planners.generation_bound import GenerationBound
+from tangram_sim.rl_planners.pools import BestRollout, Pools
+from tangram_sim.rl_planners.problem import ANY, Counts, RlProblem
+
+EVERY = 2000  # pairs of nodes that train and nodes that generate, up to which all are looked at
+_WIDEST = 64  # GPUs of a replica: no sync to a narrower one is bound to be faster
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Nodes of each group that train, nodes that only generate, and how the two take turns."""
+
+    placement: str
+    training: Counts
+    rollout: Counts
+    mode: Mode
+
+
+@dataclass
+class Candidates:
+    """All choices for a problem, their bounds, and the plans they stand for."""
+
+    problem: RlProblem
+    pools: Pools
+    kinds: Sequence[Advantage]
+    generation: GenerationBound = field(init=False)
+    _syncs: dict[tuple[Counts, frozenset[str], str], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.generation = GenerationBound(self.problem)
+        trains = {one.kind: one.trains for one in self.kinds}
+        self.trains = [trains[kind] for kind in self.problem.kinds]
+        self.node_gpus = [group.node.gpus for group in self.problem.fleet.groups]
+
+    def every(self) -> Iterator[Candidate]:
+        """All of small fleets; of larger ones those in which all other nodes, or all but a kind, generate."""
+        problem = self.problem
+        wanted = problem.placement
+        vectors = list(problem.vectors())
+        for training in vectors:
+            if wanted in (ANY, COLOCATED):
+                yield Candidate(COLOCATED, training, (0,) * len(training), Mode(SYNC))
+            for rollout in self._beside(training, self._pairs() <= EVERY):
+                if wanted in (ANY, SPLIT):
+                    for mode in problem.modes:
+                        yield Candidate(SPLIT, training, rollout, mode)
+                if wanted in (ANY, HYBRID):
+                    yield Candidate(HYBRID, training, rollout, Mode(SYNC))
+                    if problem.staleness:
+                        yield Candidate(HYBRID, training, rollout, Mode(ONE_STEP_OFF, eta=1))
+
+    def _pairs(self) -> int:
+        """Choices of nodes that train and others that generate."""
+        found = 1
+        for count in self.problem.counts:
+            found *= (count + 1) * (count + 2) // 2
+        return found
+
+    def _beside(self, training: Counts, every: bool) -> Iterator[Counts]:
+        rest = self.problem.rest(training)
+        if every:
+            yield from (one for one in product(*(range(count + 1) for count in rest)) if any(one))
+            return
+        less = [
+            tuple(0 if at == place else count for at, count in enumerate(rest)) for place in range(len(rest))
+        ]
+        yield from (one for one in dict.fromkeys([rest, *less]) if any(one))
+
+    def gpus(self, counts: Counts) -> Counts:
+        """GPUs of each group of so many nodes."""
+        return tuple(count * gpus for count, gpus in zip(counts, self.node_gpus, strict=True))
+
+    def rough_s(self, one: Candidate) -> float:
+        """Seconds that a step cannot be shorter than, by what is known without pricing a layout."""
+        extra, work = self.problem.overheads, self.problem.work
+        gpus = self.gpus(one.training)
+        slowest = min(rate for rate, count in zip(self.trains, gpus, strict=True) if count)
+        trained = work.sequences / (slowest * sum(gpus)) if slowest else float("inf")
+        switch = extra.switch_s if one.placement != SPLIT else 0.0
+        return self._bound_s(one, _Spent(trained + extra.step_s, extra.sync_s, switch), exact=False)
+
+    def bound_s(self, one: Candidate) -> float:
+        """The same with the fastest layout of the nodes that train; infinite where none fits."""
+        spent = self._spent(one)
+        return self._bound_s(one, spent, exact=True) if spent is not None else float("inf")
+
+    def played_bound_s(self, one: Candidate) -> float:
+        """The bound of a candidate whose plans are made: no engines of one width a group are faster.
+
+        Asynchronous loops keep the bound of any schedule, for not all of their engines are played.
+        """
+        spent, bound_s = self._spent(one), self.bound_s(one)
+        if spent is None or one.mode.kind == ASYNC:
+            return bound_s
+        found = self._rollout(one, spent)
+        return max(bound_s, spent.step_s(one, found.least_s)) if found is not None else float("inf")
+
+    def _rollout(self, one: Candidate, spent: "_Spent") -> BestRollout | None:
+        """The rollout pool of a candidate's plan."""
+        if one.placement == COLOCATED:
+            return self.pools.rollout(one.training, COLOCATED)
+        if one.placement == HYBRID:
+            from_s = spent.trained + spent.switch if one.mode.kind == ONE_STEP_OFF else 0.0
+            return self.pools.hybrid_rollout(one.training, one.rollout, from_s)
+        return self.pools.rollout(one.rollout)
+
+    def _spent(self, one: Candidate) -> "_Spent | None":
+        """Seconds of a candidate's training pool and weight sync; None where no layout fits."""
+        trains, problem = self.pools.layout(one.training), self.problem
+        if trains is None:
+            return None
+        plan = self._stand_in(one, trains.pool, problem.kinds[0])
+        phases = phases_before_rollout(problem.work, plan, trains.phases, problem.overheads)
+        trained = sum(phases[name] for name in (*SCORING, *TRAINING, OTHER))
+        return _Spent(trained, self._sync_s(one, trains.pool) + problem.overheads.sync_s, phases[SWITCH])
+
+    def _stand_in(self, one: Candidate, pool: TrainingPool, kind: str) -> RlPlan:
+        """A plan with the candidate's placement, for phases that do not depend on its engines."""
+        replicas = (RolloutReplicas(kind, 1, _WIDEST),)
+        lent = replicas if one.placement == HYBRID else ()
+        return RlPlan(pool, replicas, one.placement, one.mode, self.problem.sync_method, lent=lent)
+
+    def _sync_s(self, one: Candidate, pool: TrainingPool) -> float:
+        """Least seconds of the weight sync: to the widest engines, on the best connected of the kinds."""
+        there = zip(self.problem.kinds, one.rollout, strict=True)
+        kinds = frozenset(kind for kind, count in there if count) or frozenset(self.problem.kinds[:1])
+        key = one.training, kinds, one.placement
+        if key not in self._syncs:
+            problem = self.problem
+            self._syncs[key] = min(
+                synced(problem.work, self._stand_in(one, pool, kind), problem.overheads, problem.hwdb).seconds
+                for kind in kinds
+            )
+        return self._syncs[key]
+
+    def _bound_s(self, one: Candidate, spent: "_Spent", *, exact: bool) -> float:
+        """Least seconds of a step whose training pool and weight sync take what is `spent`."""
+        generation, own = self.generation, self.gpus(one.rollout)
+        whole = self.gpus(tuple(map(sum, zip(one.training, one.rollout, strict=True))))
+        trained, sync = spent.trained, spent.sync
+        if one.mode.kind == ASYNC:
+            steps, last = one.mode.eta + 1, trained / one.mode.fetches
+            steady = generation.steady_s(own, one.mode.eta, exact=exact)
+            longest = generation.longest_s(own, one.mode.eta)
+            if one.mode.share is not None:  # nothing is begun for the next step
+                return max(max(steady, longest) + last, trained) + sync
+            return max(steady, (longest + last + sync) / steps, trained + sync)
+        if one.placement == SPLIT:
+            generated = generation.burst_s(own, exact=exact)
+        elif one.mode.kind == ONE_STEP_OFF:
+            generated = generation.lent_s(own, whole, trained + spent.switch, exact=exact)
+        else:
+            generated = generation.burst_s(whole, exact=exact)
+        return spent.step_s(one, generated)
+
+    def plans(self, one: Candidate) -> Iterator[RlPlan]:
+        """The plans worth playing for a candidate."""
+        trains = self.pools.layout(one.training)
+        if trains is None:
+            return
+        problem = self.problem
+        if one.mode.kind == ASYNC:
+            for replicas in self.pools.steady(one.rollout, one.mode.eta + 1):
+                yield RlPlan(trains.pool, replicas, SPLIT, one.mode, problem.sync_method, BY_SPEED)
+            return
+        spent = self._spent(one)
+        generates = self._rollout(one, spent) if spent is not None else None
+        if generates is not None:
+            pool = trains.pool if one.placement == SPLIT else replace(trains.pool, offload=True)
+            yield RlPlan(
+                pool,
+                generates.replicas,
+                one.placement,
+                one.mode,
+                problem.sync_method,
+                generates.dispatch,
+                generates.lent,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """Seconds of scoring, updates and what is fixed; of the weight sync; of GPUs that change hands."""
+
+    trained: float
+    sync: float
+    switch: float
+
+    def step_s(self, one: Candidate, generated: float) -> float:
+        """A step in which generation takes so long, where requests do not run on."""
+        if one.mode.kind == ONE_STEP_OFF:
+            return self.sync + max(generated, self.trained + self.switch)
+        return self.sync + generated + self.trained + self.switch

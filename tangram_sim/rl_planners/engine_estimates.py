@@ -1,0 +1,74 @@
+"""Seconds of rollout on given replicas in closed form, by which they are ranked before any is played."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from tangram_sim.post_training.plan import RolloutReplicas
+from tangram_sim.post_training.rollout import fleet_of, speed
+from tangram_sim.rl_planners.problem import RlProblem
+from tangram_sim.serving.fleet import FleetReplica
+
+
+@dataclass
+class EngineEstimates:
+    """Closed forms of one problem's rollout. Methods raise InfeasibleError where an engine does not fit."""
+
+    problem: RlProblem
+    _fastest: dict[RolloutReplicas, tuple[float, float]] = field(default_factory=dict)
+
+    @cached_property
+    def _drawn(self) -> tuple[float, float]:
+        """(tokens, longest) of the responses of the step that is played, first tokens left out."""
+        work = self.problem.work
+        lengths = work.lengths.draw(work.prompts, work.samples, 0)
+        return float(lengths.sum() - lengths.size), float(lengths.max()) - 1.0
+
+    def burst_s(self, replicas: tuple[RolloutReplicas, ...]) -> float:
+        """Seconds of a burst: tokens over the speed of all, and the rest of the longest response alone."""
+        work = self.problem.work
+        rate, last_s = self._speeds(replicas, work.sequences)
+        longest = work.lengths.longest(work.sequences) - work.lengths.mean
+        return work.sequences * work.lengths.mean / rate + longest * last_s
+
+    def least_burst_s(self, replicas: tuple[RolloutReplicas, ...]) -> float:
+        """What a burst cannot be shorter than, whoever is given which response."""
+        rate, alone_s = 0.0, float("inf")
+        for one in replicas:
+            fastest, token_s = self._fastest_of(replace(one, count=1))
+            rate, alone_s = rate + one.count * fastest, min(alone_s, token_s)
+        tokens, longest = self._drawn
+        return max(tokens / rate, longest * alone_s) * self.problem.work.generated_share
+
+    def steady_s(self, replicas: tuple[RolloutReplicas, ...], steps: int) -> float:
+        """Seconds a step of rollout that never stops: tokens over speed, or the longest response's share."""
+        work = self.problem.work
+        rate, last_s = self._speeds(replicas, work.sequences * steps)
+        longest_s = work.lengths.longest(work.sequences) * last_s
+        return max(work.sequences * work.lengths.mean / rate, longest_s / steps)
+
+    def _speeds(self, replicas: tuple[RolloutReplicas, ...], running: int) -> tuple[float, float]:
+        """(tokens a second of all replicas, seconds a token alone on the slowest)."""
+        work = self.problem.work
+        context = work.prompt_tokens + work.lengths.mean / 2.0
+        each = running / sum(one.count for one in replicas)
+        engines = [(one.count, self._engine(one)) for one in replicas]
+        rate = sum(count * speed(one, each, context) for count, one in engines)
+        return rate, max(one.table.decode_step_s(1, context) for _, one in engines)
+
+    def _engine(self, replicas: RolloutReplicas) -> FleetReplica:
+        extra = self.problem.overheads
+        scales = (extra.rollout_scale, extra.rollout_iteration_s)
+        return fleet_of(self.problem.work, [replace(replicas, count=1)], self.problem.hwdb, *scales)[0]
+
+    def _fastest_of(self, one: RolloutReplicas) -> tuple[float, float]:
+        """(most tokens a second of one replica, least seconds a token of a response alone)."""
+        if one not in self._fastest:
+            table = self._engine(one).table
+            most = min(len(table.decode_s) - 1, self.problem.work.sequences)
+            running = np.arange(1, most + 1)
+            contexts = running * self.problem.work.prompt_tokens
+            each_s = table.decode_s[1 : most + 1] + table.context_s[1 : most + 1] * contexts
+            self._fastest[one] = float((running / each_s).max()), float(each_s[0])
+        return self._fastest[one]
