@@ -73,7 +73,36 @@ def export_post_training(
         )
     text, more = FORMATS[to](plan, work, _rollout_node(plan, fleet))
     name = {"verl": "verl.yaml", "nemo-rl": "nemo-rl.yaml", "areal": "areal.yaml"}[to]
-    return Exported({name: text}, (*notes, *more))
+    return Exported({name: text}, (*notes, *more, f"fill in: {'; '.join(_left_open(work, to))}"))
+
+
+def _left_open(work: PostTraining, to: str) -> list[str]:
+    """Keys that a plan does not decide and a run needs: checkpoint, data, reward, folders."""
+    model, prompts = work.model.name, "the prompts"
+    checkpoint = f"a checkpoint of {model}"
+    if to == "verl":
+        found = [
+            f"actor_rollout_ref.model.path ({checkpoint})",
+            f"data.train_files, data.val_files ({prompts})",
+            "a reward function (unless verl knows the data set)",
+            "trainer.default_local_dir (folder of checkpoints)",
+        ]
+        if work.critic is not None:
+            found.append(f"critic.model.path (a checkpoint of {work.critic.name})")
+        return found
+    if to == "nemo-rl":
+        return [
+            f"policy.model_name, policy.tokenizer.name ({checkpoint})",
+            f"data.dataset_name ({prompts})",
+            "env (the environment that gives rewards)",
+            "checkpointing.checkpoint_dir, logger.log_dir (folders)",
+        ]
+    return [
+        f"actor.path, tokenizer_path ({checkpoint})",
+        f"train_dataset.path, valid_dataset.path ({prompts})",
+        "cluster.fileroot (folder of checkpoints and logs)",
+        "cluster.n_nodes, cluster.n_gpus_per_node",
+    ]
 
 
 def _objection(plan: RlPlan, to: str) -> str:
@@ -176,6 +205,7 @@ def verl(plan: RlPlan, work: PostTraining, rollout_node: int) -> tuple[str, list
         f"{actor}.megatron.override_transformer_config.recompute_granularity": (
             None if layout.recompute == "none" else layout.recompute
         ),
+        f"{rollout}.name": engine.engine,
         f"{rollout}.n": work.samples,
         f"{rollout}.tensor_model_parallel_size": engine.tp,
         f"{rollout}.pipeline_model_parallel_size": engine.pp,

@@ -61,6 +61,10 @@ class _Pool:
         self.response_s = work.lengths.mean * running / float(self.rates.max())
         self.given = np.zeros(len(fleet))
         self.home = np.full(len(lengths), -1, dtype=np.int64)
+        self.finished = np.full(len(lengths), np.nan)
+        self.open = np.empty(
+            0, dtype=np.int64
+        )  # groups that have begun and were not complete at the last look
         self.begun = 0
         self.now_s = 0.0
         self.paused_at: list[float] = []  # on rollout's clock
@@ -78,14 +82,17 @@ class _Pool:
     def begin(self, groups: int, wall_s: float) -> None:
         """Begin the next groups, each where replicas are least loaded for their speed."""
         at = max(self.own_s(wall_s), self.now_s)
-        for group in range(self.begun, min(self.begun + groups, len(self.home))):
-            place = int(np.argmin((self.given + 1.0) / self.rates))
+        more = np.arange(self.begun, min(self.begun + groups, len(self.home)))
+        for group in more:
+            place = int(((self.given + 1.0) / self.rates).argmin())
             self.given[place] += 1.0
             self.home[group] = place
-            first = group * self.samples
-            mine = np.arange(first, first + self.samples, dtype=np.int64)
-            self.players[place].push_all(mine, np.full(self.samples, at))
-        self.begun = min(self.begun + groups, len(self.home))
+        for place in np.unique(self.home[more]):
+            first = more[self.home[more] == place] * self.samples
+            mine = (first[:, None] + np.arange(self.samples)).reshape(-1)
+            self.players[place].push_all(mine, np.full(len(mine), at))
+        self.open = np.concatenate([self.open, more])
+        self.begun += len(more)
 
     def advance(self, own_s: float) -> None:
         """Play all replicas up to a time on rollout's clock."""
@@ -95,10 +102,11 @@ class _Pool:
 
     def finished_s(self) -> Floats:
         """Wall times at which groups were complete; NaN for those that are not. [groups]."""
-        found = np.full(len(self.home), np.nan)
-        own = self._own_finish_s()[: self.begun * self.samples].reshape(-1, self.samples).max(axis=1)
-        found[: self.begun] = np.where(np.isnan(own), np.nan, self.wall_s(np.nan_to_num(own, nan=0.0)))
-        return found
+        own = self._own_finish_s().reshape(-1, self.samples)[self.open].max(axis=1)
+        complete = ~np.isnan(own)
+        self.finished[self.open[complete]] = self.wall_s(own[complete])
+        self.open = self.open[~complete]
+        return self.finished
 
     def _own_finish_s(self) -> Floats:
         """Times on rollout's clock at which requests finished; NaN for those that have not. [requests]."""

@@ -119,11 +119,11 @@ def phases_of(
     budget = pool.logprob_tokens or pool.pack_tokens
     if budget != pool.pack_tokens or work.updates != 1 or work.epochs != 1:
         every = (work.sequences, budget)
-        whole = _lowered(model, work, pool, layout, hwdb, every, uneven=uneven, trainable=trainable)
+        whole = _lowered(model, work, pool, layout, hwdb, every, uneven=uneven, few=True)
     fullest = max(range(len(update.prices)), key=update.peak_bytes)
     return TrainingPhases(
         update_s=float(play_steps(update.template, update.template.durations(update.times)[None])[0]),
-        forward_s=forward_only_s(whole),
+        forward_s=forward_only_s(whole, passes_of(work, pool, work.sequences, budget, uneven).count),
         first_stage_bytes=update.peak_bytes(fullest),
         capacity_bytes=update.capacity_bytes(fullest),
         static_bytes=sum(chunk.static_bytes for chunk in update.prices[fullest]),
@@ -148,10 +148,14 @@ def _lowered(
     *,
     uneven: float = 1.0,
     trainable: float = 1.0,
+    few: bool = False,
 ) -> LoweredStep:
-    """The lowered step over `share`: so many sequences, in micro-batches of so many tokens."""
+    """The lowered step over `share`: so many sequences, in micro-batches of so many tokens.
+
+    `few`: only as many micro-batches as prices of one ask for.
+    """
     passes = passes_of(work, pool, *share, uneven)
-    count = passes.count
+    count = min(passes.count, layout.pp) if few else passes.count
     if layout.vpp > 1:  # interleaved schedules pass in whole rounds
         count = ceil(count / layout.pp) * layout.pp
     job = Job(
@@ -166,15 +170,15 @@ def _lowered(
     return Lowering.of(plan, hwdb).lower(plan.pipelines[0])
 
 
-def forward_only_s(step: LoweredStep) -> float:
-    """Seconds in which all micro-batches of a step pass its stages forward, and no gradient is kept.
+def forward_only_s(step: LoweredStep, microbatches: int) -> float:
+    """Seconds in which so many micro-batches pass the stages of a step forward, and no gradient is kept.
 
     The first pass fills the pipeline, each later one is behind it by the slowest stage.
     """
     stages = step.times.forward_s.sum(axis=1)
     sends = step.times.send_forward_s[: len(stages) - 1]
     slowest = float(max(stages.max(), sends.max(initial=0.0)))
-    return float(stages.sum() + sends.sum()) + (step.pipeline.microbatches - 1) * slowest
+    return float(stages.sum() + sends.sum()) + (microbatches - 1) * slowest
 
 
 def compute_s(model: Model, work: PostTraining, pool: TrainingPool, hwdb: Hwdb) -> tuple[float, float]:
@@ -182,7 +186,7 @@ def compute_s(model: Model, work: PostTraining, pool: TrainingPool, hwdb: Hwdb) 
 
     No gradient is reduced, no optimizer runs and memory is not looked at: what a bound may count on.
     """
-    step = _lowered(model, work, pool, pool.layout, hwdb, (work.sequences, pool.pack_tokens))
+    step = _lowered(model, work, pool, pool.layout, hwdb, (work.sequences, pool.pack_tokens), few=True)
     forward, backward = (
         float(step.times.forward_s.sum()),
         float(step.times.backward_input_s.sum() + step.times.backward_weight_s.sum()),

@@ -107,7 +107,7 @@ def _below(left: tuple[float, float], middle: tuple[float, float], right: tuple[
 
 
 @dataclass(frozen=True)
-class _Target:
+class _Longest:
     """Tokens and contexts of some responses, of which at most `running` run at a time; cuts found so far."""
 
     tokens: float
@@ -133,11 +133,11 @@ class GenerationBound:
         tokens, contexts = np.cumsum(lengths - 1.0), np.cumsum(lengths * (lengths - 1.0) / 2.0)
         counts = sorted({*(2**power for power in range(len(lengths).bit_length())), len(lengths)})
         self.burst = [
-            _Target(float(tokens[count - 1]), float(contexts[count - 1]), count)
+            _Longest(float(tokens[count - 1]), float(contexts[count - 1]), count)
             for count in counts
             if count <= len(lengths)
         ]
-        self.steady: dict[int, _Target] = {}
+        self.steady: dict[int, _Longest] = {}
         self.longest: dict[int, float] = {}
 
     def burst_rates(self, gpus: Counts, *, exact: bool = False) -> Floats:
@@ -186,10 +186,10 @@ class GenerationBound:
         steps = drawn.reshape(STEPS + eta + 2, -1)[WARM:STEPS].astype(np.float64)
         tokens, contexts = float((steps - 1.0).mean()), float((steps * (steps - 1.0) / 2.0).mean())
         count = work.sequences
-        self.steady[eta] = _Target(tokens * count, contexts * count, count * (eta + 1))
+        self.steady[eta] = _Longest(tokens * count, contexts * count, count * (eta + 1))
         self.longest[eta] = float(steps.max(axis=1).mean())
 
-    def _rate(self, target: _Target, gpus: Counts, *, exact: bool = False) -> float:
+    def _rate(self, target: _Longest, gpus: Counts, *, exact: bool = False) -> float:
         here = np.array([*gpus, 1.0])
         if exact or not target.cuts:
             cut = self._solved(target, gpus)
@@ -197,7 +197,7 @@ class GenerationBound:
                 target.cuts.append(cut)
         return float(min(cut @ here for cut in target.cuts))
 
-    def _solved(self, target: _Target, gpus: Counts) -> Floats:
+    def _solved(self, target: _Longest, gpus: Counts) -> Floats:
         """The dual of the program on these GPUs: a cut that holds for all."""
         kinds = self.kinds
         running = np.concatenate([one.running for one in kinds])

@@ -13,7 +13,7 @@ from tangram_sim.post_training.plan import RlPlan
 from tangram_sim.post_training.step import play_step
 from tangram_sim.rl_planners.baselines import baselines
 from tangram_sim.rl_planners.problem import RlProblem
-from tangram_sim.rl_planners.search import RlSearch, RlSearchResult
+from tangram_sim.rl_planners.search import RlSearch
 from tangram_sim.studies.rl_documents import (
     RlCompareDocument,
     RlOfferDocument,
@@ -23,7 +23,6 @@ from tangram_sim.studies.rl_documents import (
     RlWhatIfDocument,
 )
 from tangram_sim.studies.rl_plan import RlPrices, kinds_of, plan_document, rollout_kinds
-from tangram_sim.units import HOUR_S, MEGA
 
 
 def compared(problem: RlProblem, deadline: Deadline) -> RlCompareDocument:
@@ -80,7 +79,7 @@ def what_if(
     base: RlPlanDocument | None = None
     unfit: InfeasibleError | None = None
     try:
-        base = _cost_of(RlSearch(problem, deadline).run(), problem, prices)
+        base = plan_document(RlSearch(problem, deadline).run().best, problem, prices, ())
     except InfeasibleError as error:
         unfit = error
     offers, kinds, infeasible = [], list(problem.kinds), {}
@@ -92,7 +91,7 @@ def what_if(
         except InfeasibleError as error:
             infeasible[nodes] = str(error)
             continue
-        offers.append(_offer(nodes, _cost_of(found, larger, prices), found, base))
+        offers.append(_offer(nodes, plan_document(found.best, larger, prices, ()), found.best.plan, base))
     if unfit is not None and not offers:
         raise unfit
     offers.sort(key=lambda one: (one.usd_per_million_trained_tokens or float("inf"), one.step_s))
@@ -106,16 +105,8 @@ def what_if(
     )
 
 
-def _cost_of(found: RlSearchResult, problem: RlProblem, prices: RlPrices) -> RlPlanDocument:
-    """The best plan, at the price of the whole fleet: what is owned and idle is paid for, too."""
-    document = plan_document(found.best, problem, prices, ())
-    hourly = prices.usd_per_hour(kinds_of(problem.fleet))
-    cost = hourly / HOUR_S / document.trained_tokens_per_s * MEGA if hourly is not None else None
-    return document.with_fields(usd_per_hour=hourly, usd_per_million_trained_tokens=cost)
-
-
 def _offer(
-    nodes: str, document: RlPlanDocument, found: RlSearchResult, base: RlPlanDocument | None
+    nodes: str, document: RlPlanDocument, plan: RlPlan, base: RlPlanDocument | None
 ) -> RlOfferDocument:
     now = base.usd_per_million_trained_tokens if base else None
     then = document.usd_per_million_trained_tokens
@@ -126,8 +117,8 @@ def _offer(
         usd_per_hour=document.usd_per_hour,
         usd_per_million_trained_tokens=then,
         pays=then < now if then is not None and now is not None else None,
-        generates=rollout_kinds(found.best.plan),
-        trains=kinds_of(found.best.plan.training.cluster),
+        generates=rollout_kinds(plan),
+        trains=kinds_of(plan.training.cluster),
     )
 
 

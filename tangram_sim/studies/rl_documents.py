@@ -92,7 +92,7 @@ class RlPlanDocument(AnswerDocument):
     step_s_high: float
     trained_tokens_per_s: float = Field(description="prompt and response tokens of consumed sequences")
     generated_tokens_per_s: float
-    usd_per_hour: float | None = None
+    usd_per_hour: float | None = Field(None, description="of the whole fleet, GPUs without a role included")
     usd_per_million_trained_tokens: float | None = None
     decisions: RlDecisionsDocument
     pools: list[RlPoolDocument]

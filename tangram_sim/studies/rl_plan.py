@@ -89,7 +89,7 @@ def plan_document(
     if plan.placement != COLOCATED:
         for kind, count in rollout_kinds(plan).items():
             gpus[kind] = gpus.get(kind, 0) + count
-    hourly = prices.usd_per_hour(gpus)
+    hourly = prices.usd_per_hour(kinds_of(problem.fleet))  # what is owned and idle is paid for, too
     tokens = outcome.trained_tokens_per_s
     ages = np.array(outcome.ages, dtype=np.float64)
     return RlPlanDocument(

@@ -130,3 +130,36 @@ def test_the_verb_writes_the_files(tmp_path: Path) -> None:
     found = tangram("rl", "export", plan, "--for", "nemo-rl", "-o", tmp_path / "out")
     assert not found.code, found.err
     assert (tmp_path / "out" / "nemo-rl.yaml").exists()
+
+
+@pytest.mark.parametrize("to", ["verl", "nemo-rl", "areal"])
+def test_what_the_user_has_to_fill_in_is_listed(to: str) -> None:
+    notes = export_post_training(split(MODES[2]), STEP, to).notes
+    (left,) = [one for one in notes if one.startswith("fill in:")]
+    assert "checkpoint of qwen2.5-7b" in left
+    assert "prompts" in left
+
+
+def test_the_engine_of_rollout_is_named() -> None:
+    assert written(split(), "verl")["actor_rollout_ref.rollout.name"] == "vllm"
+
+
+@pytest.mark.parametrize("to", ["verl", "nemo-rl"])
+def test_training_gpus_that_generate_beside_others_are_refused_or_left_to_training(to: str) -> None:
+    base = split()
+    lent = (RolloutReplicas("H100-SXM5-80GB", 8, memory_fraction=0.6),)
+    hybrid = replace(base, placement="hybrid", lent=lent, training=replace(base.training, offload=True))
+    with pytest.raises(CannotExportError, match="keeps pools apart"):
+        export_post_training(hybrid, STEP, to)
+    nearest = export_post_training(hybrid, STEP, to, nearest=True)
+    assert yaml.safe_load(next(iter(nearest.files.values()))) == yaml.safe_load(
+        next(
+            iter(
+                export_post_training(replace(base, training=nearest_training(base)), STEP, to).files.values()
+            )
+        )
+    )
+
+
+def nearest_training(plan: RlPlan):
+    return replace(plan.training, offload=False)

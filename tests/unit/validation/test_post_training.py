@@ -132,6 +132,24 @@ def test_scores_have_the_keys_that_are_asked_for(tmp_path: Path) -> None:
     assert answer["floor"]["n"] == 1
 
 
+def test_modes_on_the_same_gpus_are_held_to_their_measured_ratio() -> None:
+    split = {"mode": "one_step_off", "gpus_train": "4", "gpus_rollout": "4", "staleness_versions": "1"}
+    rows = [
+        ROW | {"step_s": "100", "gen_s": ""},
+        ROW | split | {"run_id": "b", "step_s": "125", "gen_s": ""},
+        ROW | {"run_id": "c", "gpus": "16"},
+    ]
+    found = document(predict_rows(rows, HWDB), "")
+    (pair,) = found.ratios
+    assert (pair.run_id, pair.other, pair.measured) == ("a", "b", pytest.approx(0.8))
+    assert pair.predicted == pytest.approx(found.predictions[0].step_s / found.predictions[1].step_s)
+    assert found.orders.n == 1
+    assert found.orders.right_order == float(pair.predicted < 1)
+    assert found.orders.median_ape == pytest.approx(abs(pair.predicted / 0.8 - 1))
+    rows = [one | {"total_h_100": hours} for one, hours in zip(rows, ("2", "1", "1"), strict=True)]
+    assert document(predict_rows(rows, HWDB), "").ratios[0].measured == 2.0
+
+
 def test_a_source_left_out_is_predicted_from_the_others() -> None:
     rows = [
         ROW,

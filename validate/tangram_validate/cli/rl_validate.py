@@ -60,6 +60,14 @@ def command(
         print_line()
         phases = [line(name, one) for name, one in answer.by_phase.items()]
         print_table(("phase", *columns[1:]), phases, right=range(1, 6))
+    if answer.orders.n:
+        right, close = answer.orders.right_order, answer.orders.within_fifth
+        shown = "" if right is None else f"{right * 100:.0f} % in the right order, "
+        print_line()
+        print_line(
+            f"modes and splits on the same GPUs: {answer.orders.n} pairs of runs, {shown}"
+            f"{(close or 0.0) * 100:.0f} % of the ratios within 20 %"
+        )
     if answer.unpredicted:
         print_line()
         reasons: dict[str, int] = {}

@@ -40,6 +40,27 @@ class RlPredictionDocument(Document):
     assumed: list[str] = Field([], description="cells that were blank, and what was taken for them")
 
 
+class RlRatioDocument(Document):
+    """Two runs on the same GPUs that differ in mode or split: first step over the second's."""
+
+    run_id: str
+    other: str
+    source: str
+    measured: float
+    predicted: float
+
+
+class RlRatioScoreDocument(Document):
+    """How ratios between modes and splits on the same GPUs are met."""
+
+    n: int = Field(description="pairs of runs")
+    right_order: float | None = Field(
+        None, description="share of pairs whose faster run is predicted as such; within 3 % is a tie"
+    )
+    within_fifth: float | None = Field(None, description="share of pairs whose ratio is met within 20 %")
+    median_ape: float | None = Field(None, description="median absolute error of the ratio")
+
+
 class RlValidateDocument(Document):
     """Output of `tangram rl validate --json`."""
 
@@ -50,6 +71,8 @@ class RlValidateDocument(Document):
     by_source: dict[str, RlScoreDocument]
     by_phase: dict[str, RlScoreDocument]
     floor: RlScoreDocument = Field(description="of a closed form with three fitted constants, same folds")
+    orders: RlRatioScoreDocument = Field(description="of modes and splits on the same GPUs")
+    ratios: list[RlRatioDocument] = Field([], description="pairs behind `orders`")
     unpredicted: list[RlUnpredictedDocument]
     predictions: list[RlPredictionDocument] = Field([])
 

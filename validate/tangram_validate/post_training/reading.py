@@ -73,6 +73,8 @@ class RlRun:
     stand_in: float = 1.0
     version: str = ""
     sequences: int = 0
+    gpus: int = 0
+    first_100_h: float | None = None  # hours of the first 100 steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ def _run(name: str, source: str, cells: Cells, hwdb: Hwdb) -> RlRun:
         stand_in=stand_in,
         version=cells.text("framework_version"),
         sequences=work.sequences,
+        gpus=cells.count("gpus") or train_gpus + (rollout_gpus if placement != COLOCATED else 0),
+        first_100_h=cells.number("total_h_100"),
     )
 
 

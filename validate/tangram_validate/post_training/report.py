@@ -11,6 +11,7 @@ from tangram_validate.post_training.documents import (
     RlValidateDocument,
 )
 from tangram_validate.post_training.predict import Prediction, errors_of, scored
+from tangram_validate.post_training.ratios import ratio_score, ratios_of
 from tangram_validate.post_training.reading import PHASE_COLUMNS, Unpredicted
 
 
@@ -19,6 +20,7 @@ def document(found: Sequence[Prediction | Unpredicted], leave_out: str) -> RlVal
     steps = scored(found)
     predicted = [one for one in found if isinstance(one, Prediction)]
     sources = dict.fromkeys(one.run.source for one in steps)
+    ratios = ratios_of(predicted)
     return RlValidateDocument(
         rows=len(found),
         leave_out=leave_out,
@@ -30,6 +32,8 @@ def document(found: Sequence[Prediction | Unpredicted], leave_out: str) -> RlVal
             if (measured := [one for one in predicted if _counts(one, column)])
         },
         floor=score(steps, lambda one: one.floor_s),
+        orders=ratio_score(ratios),
+        ratios=ratios,
         unpredicted=[
             RlUnpredictedDocument(run_id=one.id, source=one.source, reason=one.reason)
             for one in found
