@@ -40,7 +40,7 @@ _WIDEST = 64  # GPUs of a replica: no sync to a narrower one is bound to be fast
 
 
 @dataclass(frozen=True, slots=True)
-class NodeChoice:
+class RoleNodes:
     """Nodes of each group that train, nodes that only generate, and how the two take turns."""
 
     placement: str
@@ -50,7 +50,7 @@ class NodeChoice:
 
 
 @dataclass
-class NodeChoices:
+class RoleChoices:
     """All choices for a problem, their bounds, and the plans they stand for."""
 
     problem: RlProblem
@@ -65,22 +65,22 @@ class NodeChoices:
         self.trains = [trains[kind] for kind in self.problem.kinds]
         self.node_gpus = [group.node.gpus for group in self.problem.fleet.groups]
 
-    def every(self) -> Iterator[NodeChoice]:
+    def every(self) -> Iterator[RoleNodes]:
         """All of small fleets; of larger ones those in which all other nodes, or all but a kind, generate."""
         problem = self.problem
         wanted = problem.placement
         vectors = list(problem.vectors())
         for training in vectors:
             if wanted in (ANY, COLOCATED):
-                yield NodeChoice(COLOCATED, training, (0,) * len(training), Mode(SYNC))
+                yield RoleNodes(COLOCATED, training, (0,) * len(training), Mode(SYNC))
             for rollout in self._beside(training):
                 if wanted in (ANY, SPLIT):
                     for mode in problem.modes:
-                        yield NodeChoice(SPLIT, training, rollout, mode)
+                        yield RoleNodes(SPLIT, training, rollout, mode)
                 if wanted in (ANY, HYBRID):
-                    yield NodeChoice(HYBRID, training, rollout, Mode(SYNC))
+                    yield RoleNodes(HYBRID, training, rollout, Mode(SYNC))
                     if problem.staleness:
-                        yield NodeChoice(HYBRID, training, rollout, Mode(ONE_STEP_OFF, eta=1))
+                        yield RoleNodes(HYBRID, training, rollout, Mode(ONE_STEP_OFF, eta=1))
 
     @cached_property
     def small(self) -> bool:
@@ -104,7 +104,7 @@ class NodeChoices:
         """GPUs of each group of so many nodes."""
         return tuple(count * gpus for count, gpus in zip(counts, self.node_gpus, strict=True))
 
-    def rough_s(self, one: NodeChoice) -> float:
+    def rough_s(self, one: RoleNodes) -> float:
         """Seconds that a step cannot be shorter than, by what is known without pricing a layout."""
         extra, work = self.problem.overheads, self.problem.work
         gpus = self.gpus(one.training)
@@ -113,12 +113,12 @@ class NodeChoices:
         switch = extra.switch_s if one.placement != SPLIT else 0.0
         return self._bound_s(one, _Spent(trained + extra.step_s, extra.sync_s, switch), exact=False)
 
-    def bound_s(self, one: NodeChoice) -> float:
+    def bound_s(self, one: RoleNodes) -> float:
         """The same with the fastest layout of the nodes that train; infinite where none fits."""
         spent = self._spent(one)
         return self._bound_s(one, spent, exact=True) if spent is not None else float("inf")
 
-    def played_bound_s(self, one: NodeChoice) -> float:
+    def played_bound_s(self, one: RoleNodes) -> float:
         """The bound of a candidate whose plans are made: no engines of one width a group are faster.
 
         Asynchronous loops keep the bound of any schedule, for not all of their engines are played.
@@ -129,7 +129,7 @@ class NodeChoices:
         found = self._rollout(one, spent)
         return max(bound_s, spent.step_s(one, found.least_s)) if found is not None else float("inf")
 
-    def _rollout(self, one: NodeChoice, spent: "_Spent") -> BestRollout | None:
+    def _rollout(self, one: RoleNodes, spent: "_Spent") -> BestRollout | None:
         """The rollout pool of a candidate's plan."""
         if one.placement == COLOCATED:
             return self.pools.rollout(one.training, COLOCATED)
@@ -138,7 +138,7 @@ class NodeChoices:
             return self.pools.hybrid_rollout(one.training, one.rollout, from_s)
         return self.pools.rollout(one.rollout)
 
-    def _spent(self, one: NodeChoice) -> "_Spent | None":
+    def _spent(self, one: RoleNodes) -> "_Spent | None":
         """Seconds of a candidate's training pool and weight sync; None where no layout fits."""
         trains, problem = self.pools.layout(one.training), self.problem
         if trains is None:
@@ -148,13 +148,13 @@ class NodeChoices:
         trained = sum(phases[name] for name in (*SCORING, *TRAINING, OTHER))
         return _Spent(trained, self._sync_s(one, trains.pool) + problem.overheads.sync_s, phases[SWITCH])
 
-    def _stand_in(self, one: NodeChoice, pool: TrainingPool, kind: str) -> RlPlan:
+    def _stand_in(self, one: RoleNodes, pool: TrainingPool, kind: str) -> RlPlan:
         """A plan with the candidate's placement, for phases that do not depend on its engines."""
         replicas = (RolloutReplicas(kind, 1, _WIDEST),)
         lent = replicas if one.placement == HYBRID else ()
         return RlPlan(pool, replicas, one.placement, one.mode, self.problem.sync_method, lent=lent)
 
-    def _sync_s(self, one: NodeChoice, pool: TrainingPool) -> float:
+    def _sync_s(self, one: RoleNodes, pool: TrainingPool) -> float:
         """Least seconds of the weight sync: to the widest engines, on the best connected of the kinds."""
         there = zip(self.problem.kinds, one.rollout, strict=True)
         kinds = frozenset(kind for kind, count in there if count) or frozenset(self.problem.kinds[:1])
@@ -167,7 +167,7 @@ class NodeChoices:
             )
         return self._syncs[key]
 
-    def _bound_s(self, one: NodeChoice, spent: "_Spent", *, exact: bool) -> float:
+    def _bound_s(self, one: RoleNodes, spent: "_Spent", *, exact: bool) -> float:
         """Least seconds of a step whose training pool and weight sync take what is `spent`."""
         generation, own = self.generation, self.gpus(one.rollout)
         whole = self.gpus(tuple(map(sum, zip(one.training, one.rollout, strict=True))))
@@ -187,7 +187,7 @@ class NodeChoices:
             generated = generation.burst_s(whole, exact=exact)
         return spent.step_s(one, generated)
 
-    def plans(self, one: NodeChoice) -> Iterator[RlPlan]:
+    def plans(self, one: RoleNodes) -> Iterator[RlPlan]:
         """The plans worth playing for a candidate."""
         trains = self.pools.layout(one.training)
         if trains is None:
@@ -220,7 +220,7 @@ class _Spent:
     sync: float
     switch: float
 
-    def step_s(self, one: NodeChoice, generated: float) -> float:
+    def step_s(self, one: RoleNodes, generated: float) -> float:
         """A step in which generation takes so long, where requests do not run on."""
         if one.mode.kind == ONE_STEP_OFF:
             return self.sync + max(generated, self.trained + self.switch)

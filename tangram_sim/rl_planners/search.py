@@ -13,7 +13,7 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.post_training.plan import SPLIT
 from tangram_sim.post_training.step import StepOutcome
 from tangram_sim.rl_planners.bound import Advantage, advantages
-from tangram_sim.rl_planners.candidates import NodeChoice, NodeChoices
+from tangram_sim.rl_planners.candidates import RoleNodes, RoleChoices
 from tangram_sim.rl_planners.pools import Pools
 from tangram_sim.rl_planners.problem import ANY, Counts, Judge, RlProblem
 
@@ -72,7 +72,7 @@ class RlSearch:
         """The best plan found. Raises InfeasibleError, with the reason, where no placement fits."""
         problem = self.problem
         kinds = tuple(advantages(problem))
-        candidates = NodeChoices(problem, self.pools, kinds)
+        candidates = RoleChoices(problem, self.pools, kinds)
         lower_s, stopped = self._look(candidates)
         outcomes = [one for one in self.judge.played.values() if isinstance(one, StepOutcome)]
         if not outcomes:
@@ -91,7 +91,7 @@ class RlSearch:
             stopped=stopped,
         )
 
-    def _look(self, candidates: NodeChoices) -> tuple[float, bool]:
+    def _look(self, candidates: RoleChoices) -> tuple[float, bool]:
         """Play candidates, lowest bound first, until no bound is below the best step.
 
         Returns what no step is shorter than, and whether the time limit ended it. Where many candidates are
@@ -119,7 +119,7 @@ class RlSearch:
             lower_s = min(lower_s, candidates.played_bound_s(one))
         return lower_s, False
 
-    def _curve(self, candidates: NodeChoices) -> Iterator[CurvePoint]:
+    def _curve(self, candidates: RoleChoices) -> Iterator[CurvePoint]:
         """The best step over the ratio of the same GPUs, split: the worst at rollout train first."""
         problem = self.problem
         if problem.placement not in (ANY, SPLIT):
@@ -137,7 +137,7 @@ class RlSearch:
                 return
             steps = []
             for mode in problem.modes:
-                one = NodeChoice(SPLIT, cut, problem.rest(cut), mode)
+                one = RoleNodes(SPLIT, cut, problem.rest(cut), mode)
                 steps += [self.judge.step_s(plan) for plan in candidates.plans(one)]
             rest = problem.rest(cut)
             if min(steps, default=float("inf")) < float("inf"):

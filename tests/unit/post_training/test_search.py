@@ -13,7 +13,7 @@ from tangram_sim.post_training.rollout import DISPATCH
 from tangram_sim.post_training.step import StepOutcome, lent_from_s, priced_training, rolled_out
 from tangram_sim.rl_planners.baselines import NAIVE, baselines
 from tangram_sim.rl_planners.bound import Advantage, advantages, overlapped_rate
-from tangram_sim.rl_planners.candidates import NodeChoices
+from tangram_sim.rl_planners.candidates import RoleChoices
 from tangram_sim.rl_planners.pools import Pools
 from tangram_sim.rl_planners.problem import Judge, RlProblem
 from tangram_sim.rl_planners.search import RlSearch, search
@@ -39,14 +39,14 @@ def spelled(groups) -> str:
 def brute_force(asked: RlProblem) -> float:
     """The least step over all choices of nodes for both roles, all placements and all modes."""
     pools, judge = Pools(asked), Judge(asked)
-    candidates = NodeChoices(asked, pools, advantages(asked))
+    candidates = RoleChoices(asked, pools, advantages(asked))
     plans = [plan for one in candidates.every() for plan in candidates.plans(one)]
     return min((judge.step_s(plan) for plan in plans), default=float("inf"))
 
 
 def test_every_choice_of_nodes_is_a_candidate_on_small_fleets() -> None:
     asked = problem("H800-SXM5-80GBx8:2+H20-96GBx8:1", 1)
-    candidates = list(NodeChoices(asked, Pools(asked), advantages(asked)).every())
+    candidates = list(RoleChoices(asked, Pools(asked), advantages(asked)).every())
     pairs = [
         (trains, generates)
         for trains, generates in product(asked.vectors(), asked.vectors())
