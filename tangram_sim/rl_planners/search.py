@@ -13,7 +13,7 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.post_training.plan import SPLIT
 from tangram_sim.post_training.step import StepOutcome
 from tangram_sim.rl_planners.bound import Advantage, advantages
-from tangram_sim.rl_planners.candidates import RoleNodes, RoleChoices
+from tangram_sim.rl_planners.candidates import RoleChoices, RoleNodes
 from tangram_sim.rl_planners.pools import Pools
 from tangram_sim.rl_planners.problem import ANY, Counts, Judge, RlProblem
 
