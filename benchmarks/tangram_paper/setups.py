@@ -25,10 +25,19 @@ class Setup:
 
 
 PARALLELIZERS = ("Tangram-grid", "Tangram-galvatron")  # ours; the paper does not show them
-DENSE = ("Metis", "Sailor", "Alpa", "Aceso", "Tangram-Alpa", "Tangram-Aceso", *PARALLELIZERS)
+DENSE = (
+    "Metis as published",
+    "Metis",
+    "Sailor",
+    "Alpa",
+    "Aceso",
+    "Tangram-Alpa",
+    "Tangram-Aceso",
+    *PARALLELIZERS,
+)
 GSHARD = ("Alpa", "Tangram-Alpa", "Tangram-Aceso", *PARALLELIZERS)
 MIXTURES = ("Galvatron-uniform", "Tangram", *PARALLELIZERS, "Tangram-Alpa", "Tangram-Aceso")
-ISLANDS = ("Metis", "Sailor", "Tangram-Aceso", "Tangram-Alpa", *PARALLELIZERS)
+ISLANDS = ("Metis as published", "Metis", "Sailor", "Tangram-Aceso", "Tangram-Alpa", *PARALLELIZERS)
 GPT7, GPT13 = "GPT-3 6.7B", "GPT-3 13B"
 
 SETUPS = (

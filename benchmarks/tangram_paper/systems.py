@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
 
+from benchmarks.tangram_paper.compare import PUBLISHED
 from tangram_sim.clusters import Cluster, NodeGroup
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Experts, Model
@@ -12,6 +13,7 @@ from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.coarse.profile import LayerTable, Profile, SimulatedProfile
 from tangram_sim.planners.peers.metis import Metis
+from tangram_sim.planners.peers.metis_published import DEFECTS, MetisPublished
 from tangram_sim.planners.peers.sailor import Sailor
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.usable import usable_islands
@@ -236,6 +238,11 @@ class System:
 
 SYSTEMS = {
     "Metis": System(DEEPSPEED, whole(Metis())),
+    PUBLISHED: System(DEEPSPEED, whole(MetisPublished(trusted=True))),
+    **{
+        f"{PUBLISHED}, {defect} mended": System(DEEPSPEED, whole(MetisPublished(defect, trusted=True)))
+        for defect in DEFECTS
+    },
     "Sailor": System(DEEPSPEED, whole(Sailor())),
     "Alpa": System(ALPA, alone("alpa")),
     "Aceso": System(ACESO, alone("aceso")),

@@ -76,6 +76,7 @@ class WholeClusterPlanner(ABC):
 
     name: str
     limits: str
+    compared: bool = True  # whether `compare` asks it unless told which planners to ask
 
     @abstractmethod
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:

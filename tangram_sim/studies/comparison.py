@@ -225,6 +225,8 @@ def compare_planners(
     if len(set(names)) != len(names):
         raise BadInputError(f"`planners=` names one twice: {','.join(names)}; name each once")
     loaded = [registry.planner(name)() for name in names]
+    loaded = [one for one in loaded if planners or one.compared]
+    names = [one.name for one in loaded]
     asked = questions(model, cluster, job, hwdb)
     whole = deadline or Deadline()
     answers = dict[int, PlannerAnswer]()

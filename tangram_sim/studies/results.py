@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
-from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.errors import unknown_name
 from tangram_sim.planners.api import Candidate
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import Forecast
@@ -36,15 +36,8 @@ class Result:
         return self.document.tokens_per_s
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row per part of a stage, columns as `stages` of the plan document; SI units.
-
-        Raises BadInputError that says what to install where pandas is missing.
-        """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise BadInputError('a table needs pandas: pip install "tangram-sim[notebook]"') from None
-        return pd.DataFrame([stage.model_dump() for stage in self.document.stages])
+        """One row per part of a stage, columns as `stages` of the plan document; SI units."""
+        return self.document.to_frame("stages")
 
     def plot(self, what: Literal["timeline", "memory"] = "timeline") -> Any:
         """A plotly Figure: the played step over time, or the peak memory of every stage (GiB)."""

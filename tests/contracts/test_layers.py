@@ -13,6 +13,34 @@ MODULES = sorted(path for part in ("tangram_sim", "validate") for path in (ROOT 
 HEAVY = {"torch", "pandas", "numba", "scipy"}
 
 
+def test_torch_is_imported_in_the_laboratory_and_its_tests_alone():
+    """The testbed runs plans for real; planning and simulating need no torch."""
+    importing = set()
+    parts = ("tangram_sim", "validate", "benchmarks", "examples")
+    for path in (path for part in parts for path in (ROOT / part).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.partition(".")[0] == "torch" for name in names):
+                importing.add(path.relative_to(ROOT).parts[0])
+    assert importing == {"validate"}
+
+
+def test_planning_does_not_import_pandas(tmp_path):
+    """A table takes a third of a second to import; who asks for none does not wait for it."""
+    plan = tmp_path / "plan.json"
+    asked = (
+        "import sys\n"
+        f"sys.argv = ['tangram', 'plan', 'bert-large', 'azure-c1-t4x4-v100x4', '-o', {str(plan)!r}]\n"
+        "from tangram_sim.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "print({name.partition('.')[0] for name in sys.modules} & {'pandas', 'torch'})"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "set()"
+    assert plan.is_file()
+
+
 def test_rooms_import_only_rooms_below(monkeypatch):
     """The layers contract of pyproject.toml; exhaustive, so a new room must be given its floor."""
     monkeypatch.chdir(ROOT)

@@ -89,12 +89,12 @@ def test_the_wheel_registers_the_command_and_the_parallelizer(wheel):
 
 
 def test_installing_asks_for_nothing_that_planning_does_not_need(wheel):
-    """torch, pandas and the test tools come with extras only."""
+    """torch and the test tools come with extras only."""
     members = _members(wheel)
     (text,) = (data.decode() for name, data in members.items() if name.endswith("/METADATA"))
     needed = message_from_string(text).get_all("Requires-Dist", [])
     plain = {line.split(">")[0].split("=")[0].strip() for line in needed if "extra ==" not in line}
-    assert plain == {"numpy", "numba", "simpy", "pydantic", "pyyaml", "typer", "rich", "scipy"}
+    assert plain == {"numpy", "numba", "simpy", "pydantic", "pyyaml", "typer", "rich", "scipy", "pandas"}
 
 
 # -S leaves out the editable installation that a developer has: third-party packages only, then the wheel.

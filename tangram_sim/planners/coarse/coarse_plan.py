@@ -221,7 +221,7 @@ def shared_out(
 
 
 def plan_of(outline: CoarsePlan, model: Model, cluster: Cluster, job: Job, profile: Profile) -> Plan:
-    """The coarse plan with ranks: no tensor-parallel group leaves its node; wide ones choose theirs first."""
+    """The coarse plan with ranks: wide tensor-parallel groups choose first, beyond a node whole nodes."""
     free: dict[int, list[list[int]]] = {}
     for number, kind in enumerate(profile.kinds):
         size = kind.gpus_per_node
@@ -238,7 +238,12 @@ def plan_of(outline: CoarsePlan, model: Model, cluster: Cluster, job: Job, profi
     for tp, place, number in order:
         team = outline.stages[place][number]
         ranks: list[int] = []
-        for node in free[team.kind]:
+        nodes = free[team.kind]
+        if tp > (size := profile.kinds[team.kind].gpus_per_node):
+            whole = [node for node in nodes if len(node) == size][: team.replicas * tp // size]
+            ranks = [rank for node in whole for rank in node]
+            free[team.kind] = [node for node in nodes if node not in whole]
+        for node in nodes if tp <= size else ():
             while len(node) >= tp and len(ranks) < team.replicas * tp:
                 ranks += node[:tp]
                 del node[:tp]

@@ -171,7 +171,8 @@ class SimulatedProfile(Profile):
         return self._tables[key]
 
     def _table(self, kind: int, tp: int, sequences: int) -> LayerTable | None:
-        place = self.islands[kind].part(1, tp)
+        inside = self.islands[kind].gpus_per_node
+        place = self.islands[kind].part(max(tp // inside, 1), min(tp, inside))
         layout = replace(self.like, tp=tp, sequence_parallel=self.like.sequence_parallel and tp > 1)
         kinds, known = atom_kinds(self.model), {}
         for atom, what in enumerate(kinds):

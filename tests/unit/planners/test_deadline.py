@@ -17,6 +17,7 @@ from tangram_sim.planners.peers.amp import Amp
 from tangram_sim.planners.peers.flashflex.planner import FlashFlex
 from tangram_sim.planners.peers.hap.planner import Hap
 from tangram_sim.planners.peers.metis import Metis
+from tangram_sim.planners.peers.metis_published import MetisPublished
 from tangram_sim.planners.peers.sailor import Sailor
 from tangram_sim.planners.tangram.planner import Tangram
 from tangram_sim.planners.uniform.best_uniform import BestUniform
@@ -26,7 +27,7 @@ from tangram_sim.studies.comparison import CANNOT, OK, PlannerAnswer, answer, co
 from tangram_sim.training.job import Job
 from tests.contracts.test_planner_contract import HWDB, MIXED, installed, small_model  # noqa: F401  # a fixture
 
-PEERS = (BestUniform, Metis, Sailor, Amp, FlashFlex, Hap)
+PEERS = (BestUniform, Metis, MetisPublished, Sailor, Amp, FlashFlex, Hap)
 by_name = pytest.mark.parametrize("planner", PEERS, ids=lambda planner: planner.name)
 
 

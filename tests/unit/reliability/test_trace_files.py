@@ -8,6 +8,7 @@ import pytest
 from tangram_sim.errors import BadInputError
 from tangram_sim.reliability.stragglers.whatif import analyse
 from tangram_sim.reliability.traces.reading import read_trace
+from tangram_sim.reliability.traces.tables import read_table
 from tangram_sim.sim import fast
 from tangram_sim.sim.perfetto import trace_json
 from tangram_sim.training.schedules.step import StageTimes, step_template
@@ -168,3 +169,20 @@ def test_moving_layers_of_a_measured_run_from_the_command_line() -> None:
     found = tangram("stragglers", path, "--layers", "9,9,9,9", "--json").json
     assert found["remedies"][0]["name"] == "move layers"
     assert found["remedies"][0]["gain"] == pytest.approx(1.196, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("0,0,0,F,0,0,1\n0,0,0,F,x,0,1\n", "line 3 is '0,0,0,F,x,0,1'"),
+        ("0,0,0,F,0,0,1\n\n0,0,0,F,1.5,0,1\n", "line 4 is"),
+        ("0,0,0,F,0,0\n", "line 2 is"),
+        ("0,0,0,QQ,0,0,1\n", "line 2"),
+        ('0,0,0,F,0,0,"1\n', "not CSV"),
+    ],
+)
+def test_a_table_names_the_line_that_cannot_be_read(tmp_path, lines: str, said: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("step,dp,stage,op,seq,start_us,dur_us\n" + lines)
+    with pytest.raises(BadInputError, match=said):
+        read_table(path)
