@@ -60,7 +60,7 @@ def _trace_of(text: str, path: Path) -> StepTrace:
     wrong = numbers.isna().any(axis=1) | ((counts.abs() > _MOST) | (counts % 1 != 0)).any(axis=1)
     if wrong.any():
         line = int(wrong.idxmax())
-        words = ",".join(frame.loc[line])
+        words = ",".join(frame.iloc[line])
         raise BadInputError(
             f"{path}: line {line + 2} is {words!r}; give numbers under "
             f"{', '.join(c for c in COLUMNS if c != 'op')}."
