@@ -22,6 +22,11 @@ def main() -> None:
 
         anywhere(sys.argv[2:])
         return
+    if sys.argv[1:2] == ["seeds"]:  # claims of the founding papers, a page of its own
+        from benchmarks.seeds import main as seeds
+
+        seeds(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "groups", nargs="*", metavar="GROUP", help=f"some of {', '.join(GROUPS)}; default: all"

@@ -7,10 +7,12 @@ steady throughput. Single kinds are capped as the mix is; beside them, each kind
 """
 
 import time
+from collections.abc import Sequence
 from statistics import mean
 
 from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.serving.synthetic import LengthMix, synthetic
+from tangram_sim.serving_planners.answer import Rental
 from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import GpuOffer
 from tangram_sim.serving_planners.rental import rent
@@ -25,6 +27,27 @@ MIXES = {
 }
 
 
+def gained(
+    hwdb: Hwdb, mix: list[LengthMix], caps: Sequence[int], budget: float
+) -> tuple[float, float, Rental]:
+    """Gains over the best single kind, capped and free, and the plan that has them."""
+    offers = Offers(
+        tuple(
+            GpuOffer(hwdb.gpu(kind).name, usd, float(cap))
+            for (kind, usd), cap in zip(PRICES.items(), caps, strict=True)
+        )
+    )
+    work = synthetic(2000, 10.0, mix, seed=0)
+    question = ServiceQuestion.of(
+        {"llama3-70b": load_model("llama3-70b")}, offers, work, ServiceGoal(GOODPUT, budget)
+    )
+    found = rent(question.rental(question.priced("milp", hwdb)[0]))
+    assert found.plan is not None
+    best = min(one.value for one in found.rivals if one.capped) / found.plan.value
+    freely = min(one.value for one in found.rivals if not one.capped) / found.plan.value
+    return best, freely, found.plan
+
+
 def main() -> None:
     """Print a line for each mix, budget and set of caps, and the mean gain of every budget."""
     hwdb = Hwdb.load()
@@ -32,25 +55,13 @@ def main() -> None:
         capped, free = list[float](), list[float]()
         for name, mix in MIXES.items():
             for number, caps in enumerate(CAPS):
-                offers = Offers(
-                    tuple(
-                        GpuOffer(hwdb.gpu(kind).name, usd, float(cap))
-                        for (kind, usd), cap in zip(PRICES.items(), caps, strict=True)
-                    )
-                )
-                goal = ServiceGoal(GOODPUT, budget)
-                work = synthetic(2000, 10.0, mix, seed=0)
-                question = ServiceQuestion.of({"llama3-70b": load_model("llama3-70b")}, offers, work, goal)
                 begun = time.process_time()
-                found = rent(question.rental(question.priced("milp", hwdb)[0]))
-                assert found.plan is not None
-                best = min(one.value for one in found.rivals if one.capped) / found.plan.value
-                freely = min(one.value for one in found.rivals if not one.capped) / found.plan.value
+                best, freely, plan = gained(hwdb, mix, caps, budget)
                 capped.append(best)
                 free.append(freely)
                 print(
                     f"{budget:g} USD/h, {name}, caps {number + 1}: {best:.3f} x the best kind, "
-                    f"{freely:.3f} x uncapped, gap {found.plan.gap:.4f}, "
+                    f"{freely:.3f} x uncapped, gap {plan.gap:.4f}, "
                     f"{time.process_time() - begun:.1f} CPU-s",
                     flush=True,
                 )

@@ -109,7 +109,7 @@ def steiner_s(tensor, produced, needed, devices, shares):
                 return node == produced
 
             if all(map(rooted, nodes)):
-                bills = [bill_of_conversion(tensor, way, devices) for way in ways]
+                bills = [bill_of_conversion(tensor, way, devices, max(shares)) for way in ways]
                 best = min(best, sum(bill.seconds(devices, shares) for bill in bills))
     return best
 
@@ -120,7 +120,9 @@ def cheapest(ops, devices, shares, space):
     best = float("inf")
     allowed = [rules_of(op.kind, len(op.inputs), space) for op in ops]
     alone = {
-        (op, rule): bill_of_rule(op, rule, [ops[one] for one in op.inputs], devices).seconds(devices, shares)
+        (op, rule): bill_of_rule(op, rule, [ops[one] for one in op.inputs], devices, max(shares)).seconds(
+            devices, shares
+        )
         for op, rules in zip(ops, allowed, strict=True)
         for rule in rules
     }
@@ -168,10 +170,16 @@ def graph(seed):
     )
 
 
+@pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_search_finds_the_cheapest_of_all_programs_of_six_operations(seed):
+def test_the_search_finds_the_cheapest_of_all_programs_of_six_operations(seed, grouped):
     ops = graph(seed)
-    devices = Machine((1, 3), ((100e12, 30e12),), dict(zip(COLLECTIVES, (3e9, 5e9, 4e9, 2e9), strict=True)))
+    devices = Machine(
+        (1, 3),
+        ((100e12, 30e12),),
+        dict(zip(COLLECTIVES, (3e9, 5e9, 4e9, 2e9), strict=True)),
+        {GATHER: 4e9, SCATTER: 4.5e9} if grouped else {},
+    )
     shares = [(0.25, 0.25), (0.55, 0.15), devices.proportional([1.0])][seed % 3]
     space = ProgramSpace(sequence=seed == 2, contracting=seed != 4)
     found = Synthesizer(ops, devices, shares, space).best()

@@ -101,11 +101,12 @@ def machine_of(
     return Machine(
         tuple(kind.gpus for kind in profile.kinds),
         _speeds(ops, model, rows, part),
-        _rates(ops, profile),
-        microbatches,
-        tuple(table.memory_bytes for table in rows),
-        max(table.states[-1] for table in rows) / weights,
-        tuple(table.activations[-1] / read for table in rows),
+        rates := _rates(ops, profile),
+        {name: rates[name] for name in (GATHER, SCATTER)},
+        microbatches=microbatches,
+        memory_bytes=tuple(table.memory_bytes for table in rows),
+        state_factor=max(table.states[-1] for table in rows) / weights,
+        stored_factor=tuple(table.activations[-1] / read for table in rows),
     )
 
 

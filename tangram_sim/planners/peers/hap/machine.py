@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tangram_sim.planners.peers.hap.graph import FORWARD_AND_BACKWARD, Operation
-from tangram_sim.planners.peers.hap.rules import CUTS, DATA, EXCHANGE, GATHER, REDUCE, SCATTER, Rule
+from tangram_sim.planners.peers.hap.rules import CUTS, DATA, EXCHANGE, FACTORS, GATHER, REDUCE, SCATTER, Rule
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,8 @@ class Machine:
     counts: tuple[int, ...]
     speeds: tuple[tuple[float, ...], ...]
     bytes_per_s: dict[str, float]  # of every collective, per device
+    grouped_bytes_per_s: dict[str, float] = field(default_factory=dict)  # whole buffers, device after device
+    launch_s: float = 0.0  # of each device's piece of a grouped collective
     microbatches: int = 1  # of a step; gradients are reduced once
     memory_bytes: tuple[float, ...] = ()  # by kind; empty: not asked
     state_factor: float = 8.0  # bytes of state per byte of weights
@@ -28,6 +30,18 @@ class Machine:
     def devices(self) -> int:
         """Number of devices of all kinds."""
         return sum(self.counts)
+
+    def grouped_s(self, name: str, size: float, largest: float, times: int) -> float | None:
+        """Seconds of `times` collectives as one broadcast (or reduce) a device; None where padding is faster.
+
+        `size` bytes in all; padded shards are as large as the `largest` share. Grouped ones are faster where
+        n x largest share > rate of the padded collective over that of the grouped one (HAP, section 5).
+        """
+        if not largest or name not in self.grouped_bytes_per_s:
+            return None
+        padded_s = (self.devices - 1) * largest * size / self.bytes_per_s[name]
+        grouped_s = size / self.grouped_bytes_per_s[name] + times * self.devices * self.launch_s
+        return grouped_s if grouped_s < padded_s else None
 
     def even(self) -> tuple[float, ...]:
         """Shares of a batch by kind that give every device as much."""
@@ -117,11 +131,22 @@ class DeviceLoad:
         return True
 
 
-def bill_of_rule(op: Operation, rule: Rule, inputs: Sequence[Operation], machine: Machine) -> DeviceLoad:
-    """An operation under a rule: its FLOP, the reduction of its gradients, its state and what it stores."""
+def bill_of_rule(
+    op: Operation, rule: Rule, inputs: Sequence[Operation], machine: Machine, largest: float = 0.0
+) -> DeviceLoad:
+    """An operation under a rule: its FLOP, the reduction of its gradients, its state and what it stores.
+
+    Sufficient factors: every device gathers the inputs and output gradients of all, and computes the whole
+    weight gradient itself, a third of the operation's FLOP; gradients are then reduced nowhere.
+    """
     classes = len(machine.speeds)
     bill = DeviceLoad([0.0] * classes, [0.0] * classes)
     flop = FORWARD_AND_BACKWARD * op.flop * machine.microbatches
+    if rule.family == FACTORS:
+        bill.whole_flop[op.speed] += flop / FORWARD_AND_BACKWARD
+        flop -= flop / FORWARD_AND_BACKWARD
+        for tensor in (*inputs, op):
+            bill.add(bill_of_conversion(tensor, (GATHER,), machine, largest))
     (bill.shared_flop if rule.shared else bill.whole_flop)[op.speed] += flop
     devices = machine.devices
     turns = (devices - 1) / devices
@@ -145,8 +170,14 @@ def bill_of_rule(op: Operation, rule: Rule, inputs: Sequence[Operation], machine
     return bill
 
 
-def bill_of_conversion(tensor: Operation, collectives: Sequence[str], machine: Machine) -> DeviceLoad:
-    """Collectives over a tensor, once per microbatch each; uneven shards are padded to the largest."""
+def bill_of_conversion(
+    tensor: Operation, collectives: Sequence[str], machine: Machine, largest: float = 0.0
+) -> DeviceLoad:
+    """Collectives over a tensor, once per microbatch each.
+
+    Uneven shards are padded to the `largest` share, or gathered device after device where that is faster
+    (`Machine.grouped_s`); 0: padded.
+    """
     classes = len(machine.speeds)
     bill = DeviceLoad([0.0] * classes, [0.0] * classes)
     size = tensor.output_bytes * machine.microbatches
@@ -156,6 +187,8 @@ def bill_of_conversion(tensor: Operation, collectives: Sequence[str], machine: M
             bill.fixed_s += 2.0 * turns * size / machine.bytes_per_s[REDUCE]
         elif name == EXCHANGE:
             bill.moved_bytes[name] = bill.moved_bytes.get(name, 0.0) + turns * size
+        elif grouped := machine.grouped_s(name, size, largest, machine.microbatches):
+            bill.fixed_s += grouped
         else:
             bill.padded_bytes[name] = bill.padded_bytes.get(name, 0.0) + size
     return bill

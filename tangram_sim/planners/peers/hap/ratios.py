@@ -7,7 +7,7 @@ of a kind get equal shares; that loses nothing, since averaging over them raises
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -87,6 +87,13 @@ def in_turn(ops: Sequence[Operation], machine: Machine, space: ProgramSpace) -> 
 
 def balanced(program: SynthesizedProgram, machine: Machine) -> Balanced | None:
     """A program with the shares that are best for it; None where it fits memory under none."""
-    bill = program.bill(machine)
-    shares = best_shares(bill, machine)
-    return None if shares is None else Balanced(program, bill, shares, bill.seconds(machine, shares))
+    found: Balanced | None = None
+    for _ in range(_ROUNDS):  # collectives are padded or grouped anew for the shares that they led to
+        bill = program.bill(machine)
+        shares = best_shares(bill, machine)
+        seconds = bill.seconds(machine, shares) if shares is not None else float("inf")
+        if shares is None or (found is not None and seconds >= found.seconds * _FALLS):
+            return found
+        found = Balanced(program, bill, shares, seconds)
+        program = replace(program, largest=max(shares))
+    return found

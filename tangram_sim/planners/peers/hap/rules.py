@@ -16,6 +16,7 @@ CUTS = (BATCH, SEQUENCE, FEATURES)
 GATHER, SCATTER, REDUCE, EXCHANGE = "all-gather", "reduce-scatter", "all-reduce", "all-to-all"
 
 DATA, GATHERED, FEATURE, REPLICATED = "data", "gathered", "feature", "replicated"
+FACTORS = "factors"  # data, without a reduction of gradients: see `machine.bill_of_rule`
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class ProgramSpace:
     of one block are of one family, as a layout has it.
     """
 
-    families: tuple[str, ...] = (DATA, GATHERED, FEATURE, REPLICATED)
+    families: tuple[str, ...] = (DATA, GATHERED, FEATURE, REPLICATED, FACTORS)
     contracting: bool = True
     heads: bool = True
     sequence: bool = True
@@ -62,6 +63,9 @@ def rules_of(kind: str, inputs: int, space: ProgramSpace) -> tuple[Rule, ...]:
         for family, weights in ((DATA, "whole"), (GATHERED, "gathered")):
             found += [Rule((cut,) * inputs, cut, shared=True, weights=weights, family=family) for cut in rows]
         found.append(Rule((FAN,) * inputs, FEATURES, shared=True, weights="cut", family=FEATURE))
+        if kind == "linear":
+            needs_rows = [(cut,) * inputs for cut in rows]
+            found += [Rule(one, one[0], shared=True, weights="whole", family=FACTORS) for one in needs_rows]
         if space.contracting:  # an embedding cut by vocabulary, a linear cut by its inputs
             needs = (FEATURES,) * inputs
             found.append(Rule(needs, PARTIAL, shared=True, weights="cut", family=FEATURE))

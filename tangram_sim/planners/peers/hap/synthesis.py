@@ -45,15 +45,18 @@ class SynthesizedProgram:
 
     ops: tuple[Operation, ...]
     choices: tuple[OperationChoice, ...]
+    largest: float = 0.0  # share that its collectives are padded to, or grouped for; 0: padded
 
     def bill(self, machine: Machine) -> DeviceLoad:
         """FLOP, bytes and transfers that the program asks of every device."""
         classes = len(machine.speeds)
         total = DeviceLoad([0.0] * classes, [0.0] * classes)
         for op, choice in zip(self.ops, self.choices, strict=True):
-            total.add(bill_of_rule(op, choice.rule, [self.ops[one] for one in op.inputs], machine))
+            total.add(
+                bill_of_rule(op, choice.rule, [self.ops[one] for one in op.inputs], machine, self.largest)
+            )
             for tensor, route in choice.routes:
-                total.add(bill_of_conversion(self.ops[tensor], _collectives(route), machine))
+                total.add(bill_of_conversion(self.ops[tensor], _collectives(route), machine, self.largest))
         return total
 
     def families(self) -> tuple[str, ...]:
@@ -71,7 +74,8 @@ def spliced(first: SynthesizedProgram, second: SynthesizedProgram, block: int) -
     Both have to leave what passes from block to block in the same relation.
     """
     pairs = zip(first.ops, first.choices, second.choices, strict=True)
-    return SynthesizedProgram(first.ops, tuple(b if op.block >= block else a for op, a, b in pairs))
+    choices = tuple(b if op.block >= block else a for op, a, b in pairs)
+    return SynthesizedProgram(first.ops, choices, first.largest)
 
 
 def _collectives(route: Route) -> list[str]:
@@ -134,7 +138,7 @@ class Synthesizer:
             state, choice = came[state]
             routes = tuple((state[0] + tensor, route) for tensor, route in choice.routes)
             choices.append(OperationChoice(choice.rule, routes))
-        return SynthesizedProgram(self.ops, tuple(reversed(choices)))
+        return SynthesizedProgram(self.ops, tuple(reversed(choices)), max(self.shares))
 
     def _ahead(self) -> list[float]:
         """The least that all operations from each place on cost, collectives between them left out."""
@@ -210,14 +214,15 @@ class Synthesizer:
         op = self.ops[place]
         inputs = [self.ops[one] for one in op.inputs]
         sizes = tuple(one.output_bytes for one in inputs)
-        key = (rule, op.flop, op.weight_bytes, op.gradient_bytes, op.speed, sizes)
+        key = (rule, op.flop, op.output_bytes, op.weight_bytes, op.gradient_bytes, op.speed, sizes)
         if key not in self._costs:
-            self._costs[key] = bill_of_rule(op, rule, inputs, self.machine).seconds(self.machine, self.shares)
+            bill = bill_of_rule(op, rule, inputs, self.machine, max(self.shares))
+            self._costs[key] = bill.seconds(self.machine, self.shares)
         return self._costs[key]
 
     def _conversion_cost(self, tensor: int, route: Route) -> float:
         key = (self.ops[tensor].output_bytes, route)
         if key not in self._costs:
-            bill = bill_of_conversion(self.ops[tensor], _collectives(route), self.machine)
+            bill = bill_of_conversion(self.ops[tensor], _collectives(route), self.machine, max(self.shares))
             self._costs[key] = bill.seconds(self.machine, self.shares)
         return self._costs[key]
