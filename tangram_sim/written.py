@@ -67,12 +67,20 @@ def whole_numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def margin(text: str) -> float | None:
-    """A share of memory, 0.1 or 10 %; None for `auto`."""
+def share(text: str) -> float:
+    """A share, 0.05 or 5 %."""
     plain = text.strip()
-    if plain == "auto":
-        return None
     try:
         return float(plain.removesuffix("%")) / (100 if plain.endswith("%") else 1)
+    except ValueError:
+        raise ValueError("give a share, e.g. 0.05 or 5%") from None
+
+
+def margin(text: str) -> float | None:
+    """A share of memory, 0.1 or 10 %; None for `auto`."""
+    if text.strip() == "auto":
+        return None
+    try:
+        return share(text)
     except ValueError:
         raise ValueError("give auto or a share of the memory, e.g. 0.1 or 10%") from None

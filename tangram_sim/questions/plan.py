@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tangram_sim.errors import BadInputError, unknown_name
@@ -16,7 +17,7 @@ from tangram_sim.questions.shared_fields import (
     slow_option,
 )
 from tangram_sim.training.job import Job
-from tangram_sim.written import name_list
+from tangram_sim.written import name_list, share
 
 if TYPE_CHECKING:
     from tangram_sim.clusters import Cluster
@@ -109,6 +110,15 @@ class PlanQuestion(OnCluster):
         group=SEARCH,
         on_page=False,
     )
+    gap: float | None = option(
+        None,
+        "Raise the effort, from quick on, until the plan is proven within this share of the best one, e.g. "
+        "5%.",
+        label="Proven within",
+        reads=share,
+        unset="one effort only",
+        group=SEARCH,
+    )
     compute_tolerance: float | None = option(
         None, "Largest relative difference in compute throughput within one island.", **_TOLERANCE
     )
@@ -152,6 +162,8 @@ class PlanQuestion(OnCluster):
                 "interleave",
             )
             self._refuse(f"`planner={self.planner}`", "plan with tangram", set(own) - set(known))
+        if self.gap is not None and any(leaf.name == "effort" for leaf in self.stated):
+            raise BadInputError("`gap=` goes through the efforts from quick on; drop `effort=`")
         if sum(bool(given) for given in (self.slow, self.without, self.losses is not None)) > 1:
             raise BadInputError(
                 "`slow=`, `without=` and `losses=`: nodes are slow, gone, or may go; give one of them"
@@ -242,16 +254,23 @@ class PlanQuestion(OnCluster):
 
             options = lasting(options)
 
-        def planned(where: "Cluster") -> "Result":
+        def searched(where: "Cluster", wishes: SearchOptions) -> "Result":
             return tried.plan(
                 load_model(self.model),
                 where,
                 self.job,
-                wishes=options,
+                wishes=wishes,
                 hwdb=database,
                 progress=progress,
                 deadline=deadline,
             )
+
+        def planned(where: "Cluster") -> "Result":
+            if self.gap is None:
+                return searched(where, options)
+            from tangram_sim.studies.within_gap import plan_within_gap
+
+            return plan_within_gap(partial(searched, where), options, self.gap, deadline)
 
         if self.slow:
             from tangram_sim.studies.slow_files import read_every_slow
