@@ -351,7 +351,7 @@ def main(words: list[str]) -> None:
         RESULTS.write_text(
             "# Claims of the founding papers, ours beside theirs\n\n"
             "`python -m benchmarks seeds` writes this page. Simulated; nothing is fitted to a claim. "
-            f"Met: within {WITHIN:.0%} of the ratio and at least half of its gain; direction: further off, at "
-            "least a tenth of the gain.\n\n" + table(rows),
+            f"Met: within {WITHIN:.0%} of the ratio and at least half of its gain; direction: further off, "
+            "at least a tenth of the gain.\n\n" + table(rows),
             encoding="utf-8",
         )
