@@ -4,13 +4,17 @@ Clusters and models have formats of their own, which take figures for nothing el
 """
 
 from functools import cache
-from typing import Annotated, Any, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import ValidationInfo
 
+from tangram_sim.errors import unknown_name
 from tangram_sim.naming import fault_of_name, fault_of_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def _as_name(name: str) -> str:
@@ -41,6 +45,24 @@ class FilePart(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+    def to_frame(self, table: str = "") -> "pd.DataFrame":
+        """One of the answer's tables as a pandas frame, a row per part; SI units.
+
+        `table` names a list of parts among its fields, by default the first one that is not empty. Raises
+        `UnknownNameError` where there is no such table.
+        """
+        import pandas as pd  # takes a third of a second: only where a table is asked for
+
+        held = {name: getattr(self, name) for name in type(self).model_fields}
+        tables = [
+            name
+            for name, rows in held.items()
+            if isinstance(rows, list) and rows and isinstance(rows[0], FilePart)
+        ]
+        if not tables or (table and table not in tables):
+            raise unknown_name(f"table of {type(self).__name__}", table, tables)
+        return pd.DataFrame([row.model_dump() for row in held[table or tables[0]]])
 
     def with_fields(self, **changes: Any) -> Self:
         """A copy in which these fields have other values, which are not validated anew.

@@ -4,19 +4,15 @@ Keys are added, never renamed. Seconds, bytes, and rates are SI; counts are inte
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pydantic import Field
 
-from tangram_sim.errors import unknown_name
 from tangram_sim.file_parts import FilePart, Text
 from tangram_sim.findings import Finding
 from tangram_sim.hwdb.file_kinds import PLAN_SCHEMA
 from tangram_sim.studies.slow_documents import SlowDocument
 from tangram_sim.training.job import MOST_SEQUENCES, MOST_TOKENS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SCHEMA_VERSION = PLAN_SCHEMA
 
@@ -32,24 +28,6 @@ SINGLE_PIPELINES = (
 
 class Document(FilePart):
     """Base of everything written or read: unknown keys are errors."""
-
-    def to_frame(self, table: str = "") -> "pd.DataFrame":
-        """One of the answer's tables as a pandas frame, a row per part; SI units.
-
-        `table` names a list of parts among its fields, by default the first one that is not empty. Raises
-        `UnknownNameError` where there is no such table.
-        """
-        import pandas as pd  # takes a third of a second: only where a table is asked for
-
-        held = {name: getattr(self, name) for name in type(self).model_fields}
-        tables = [
-            name
-            for name, rows in held.items()
-            if isinstance(rows, list) and rows and isinstance(rows[0], FilePart)
-        ]
-        if not tables or (table and table not in tables):
-            raise unknown_name(f"table of {type(self).__name__}", table, tables)
-        return pd.DataFrame([row.model_dump() for row in held[table or tables[0]]])
 
 
 class AnswerDocument(Document):
