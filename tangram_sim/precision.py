@@ -99,7 +99,17 @@ class Precision:
 
 def plain(name: str) -> Precision:
     """Everything in one type."""
-    return Precision(name, name, name, name, name, name, name, name, name)
+    return Precision(
+        name=name,
+        weights=name,
+        attention=name,
+        ends=name,
+        compute=name,
+        attention_compute=name,
+        vector=name,
+        activations=name,
+        kv=name,
+    )
 
 
 def converted(name: str, compute: str) -> Precision:
@@ -110,7 +120,15 @@ def converted(name: str, compute: str) -> Precision:
 def _quantised(name: str, compute: str, kv: str = "bf16", attention: str = "") -> Precision:
     inner = attention or name
     return Precision(
-        name, name, inner, "bf16", compute, compute if inner == name else "bf16", "bf16", "bf16", kv
+        name=name,
+        weights=name,
+        attention=inner,
+        ends="bf16",
+        compute=compute,
+        attention_compute=compute if inner == name else "bf16",
+        vector="bf16",
+        activations="bf16",
+        kv=kv,
     )
 
 

@@ -161,5 +161,15 @@ def stated_graph(cluster: Cluster, insides: Sequence[Inside]) -> Wiring | None:
         for a, b, rate in inside.edges:
             end, half = (f"{box}/nvswitch", 0.5) if b == SWITCH else (f"{box}/gpu{b}", 1.0)
             link = inside.link
-            edges.append(Edge(f"{box}/gpu{a}", end, link.name, link.kind, rate, rate, link.latency_s * half))
+            edges.append(
+                Edge(
+                    a=f"{box}/gpu{a}",
+                    b=end,
+                    link=link.name,
+                    kind=link.kind,
+                    bytes_per_s=rate,
+                    back_bytes_per_s=rate,
+                    latency_s=link.latency_s * half,
+                )
+            )
     return Wiring(tuple(vertices), tuple(edges))

@@ -63,7 +63,15 @@ def _edge(edge: EdgeIn, names: set[str], link: Callable[[str, str], Link], key: 
             f"({'from' if rate <= 0 else 'back to'} {a}); give gb_per_s above 0 or leave the edge out"
         )
     latency_s = found.latency_s if edge.latency_us is None else edge.latency_us / MEGA
-    return Edge(a, b, found.name, edge.kind or found.kind, rate, back, latency_s)
+    return Edge(
+        a=a,
+        b=b,
+        link=found.name,
+        kind=edge.kind or found.kind,
+        bytes_per_s=rate,
+        back_bytes_per_s=back,
+        latency_s=latency_s,
+    )
 
 
 def wiring_to_dict(wiring: Wiring) -> dict[str, Any]:

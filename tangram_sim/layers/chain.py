@@ -81,7 +81,15 @@ def _structure(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> _Structure:
     atoms = [place for place, _ in placed]
     sources, groups, lasts, atom = (column(values, np.int32) for values in (source, group, last, atoms))
     repeats = repeating(graph, sources, groups, lasts)
-    return _Structure(graph, sources, groups, frozenset(group), lasts, atom, repeats)
+    return _Structure(
+        graph=graph,
+        source=sources,
+        group=groups,
+        groups=frozenset(group),
+        last=lasts,
+        atom=atom,
+        repeats=repeats,
+    )
 
 
 def _issue_order(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -126,7 +134,13 @@ def play_chain(programs: Sequence[Program]) -> Played:
 
     distinct, order, structure, durations = _join(programs)
     ends = latest_ends(
-        structure.graph, structure.source, durations, structure.group, 3, structure.last, structure.repeats
+        structure.graph,
+        structure.source,
+        durations,
+        group=structure.group,
+        groups=3,
+        marks=structure.last,
+        repeats=structure.repeats,
     )
     done, reduced, closed = ends[_PASS], ends[_GRADIENTS], ends[_CLOSING]
     places = list(order)

@@ -128,14 +128,14 @@ def priced_offers(
         pue = prices.economics.pue
         offers.append(
             Offer(
-                purchase.name,
-                purchase,
-                min(most, int(facts.available.value)) if facts.available else most,
-                charged.usd_per_hour,
-                charged.outlay_usd or 0.0,
-                power_w_of(member, prices) * (pue.value if pue else 1.0),
-                facts.rack_units.value if facts.rack_units else 0.0,
-                arrives,
+                name=purchase.name,
+                purchase=purchase,
+                most=min(most, int(facts.available.value)) if facts.available else most,
+                usd_per_hour=charged.usd_per_hour,
+                outlay_usd=charged.outlay_usd or 0.0,
+                power_w=power_w_of(member, prices) * (pue.value if pue else 1.0),
+                rack_units=facts.rack_units.value if facts.rack_units else 0.0,
+                arrives=arrives,
             )
         )
     for lacking in dict.fromkeys(each for _, each in unpriced):

@@ -106,7 +106,16 @@ def purchase(
 
     def study(front: Front) -> PurchaseStudy:
         points = tuple(
-            _point(one, front.points[0], fleet, offers, tokens, prices, terms, failures)
+            _point(
+                one,
+                front.points[0],
+                fleet,
+                offers=offers,
+                tokens=tokens,
+                prices=prices,
+                terms=terms,
+                failures=failures,
+            )
             for one in front.points
         )
         rows = [row for point in points for row in point.rows]
@@ -116,26 +125,26 @@ def purchase(
             *notes_of(rows, prices),
         ]
         return PurchaseStudy(
-            tuple(works),
-            tuple(offers),
-            limits,
-            front,
-            points,
-            prices,
-            terms,
-            tuple(told),
-            failures,
-            assumed(prices, rows),
+            works=tuple(works),
+            offers=tuple(offers),
+            limits=limits,
+            front=front,
+            points=points,
+            prices=prices,
+            terms=terms,
+            notes=tuple(told),
+            failures=failures,
+            assumptions=assumed(prices, rows),
         )
 
     search = MixSearch(
-        works,
-        fleet,
-        offers,
-        mixes,
-        hwdb,
-        sweep,
-        prices,
+        works=works,
+        fleet=fleet,
+        offers=offers,
+        mixes=mixes,
+        hwdb=hwdb,
+        sweep=sweep,
+        prices=prices,
         wishes=wishes or SearchOptions(),
         failures=failures,
         by_outlay=by_outlay,
@@ -165,14 +174,14 @@ def as_what_if(study: PurchaseStudy, tokens: float) -> WhatIf:
     """The points of a study of one model as the rows of a what-if, for its sensitivity analysis."""
     rows = tuple(point.rows[0] for point in study.points)
     return WhatIf(
-        study.works[0].model,
-        tokens,
-        rows,
-        study.prices,
-        study.terms,
-        study.notes,
-        study.assumptions,
-        study.failures,
+        model=study.works[0].model,
+        tokens=tokens,
+        rows=rows,
+        prices=study.prices,
+        terms=study.terms,
+        notes=study.notes,
+        assumptions=study.assumptions,
+        failures=study.failures,
     )
 
 
@@ -190,8 +199,19 @@ def _point(
     grown, start = offered.bought(fleet, offers, one.mix), offered.bought(fleet, offers, first.mix)
     rows = []
     for document, base in zip(one.documents, first.documents, strict=True):
-        from_row = row_of(first.name, start, base, tokens, prices, terms, None, failures=failures)
-        row = row_of(one.name, grown, document, tokens, prices, terms, from_row, failures=failures)
+        from_row = row_of(
+            first.name, start, base, tokens=tokens, prices=prices, terms=terms, base=None, failures=failures
+        )
+        row = row_of(
+            one.name,
+            grown,
+            document,
+            tokens=tokens,
+            prices=prices,
+            terms=terms,
+            base=from_row,
+            failures=failures,
+        )
         rows.append(row if one is not first else replace(row, marginal_tokens_per_usd=None))
     return FrontPoint(one, tuple(rows))
 

@@ -87,14 +87,14 @@ class Recommendation:
         """The mixes as the rows of a what-if: for its documents, its report and its sensitivity analysis."""
         rows = (self.best, *(row for row in self.runner_ups if self.reaches(row) or not self.reached))
         return WhatIf(
-            self.work.model,
-            self.goal.tokens,
-            rows,
-            self.prices,
-            self.terms,
-            self.notes,
-            assumed(self.prices, rows),
-            self.failures,
+            model=self.work.model,
+            tokens=self.goal.tokens,
+            rows=rows,
+            prices=self.prices,
+            terms=self.terms,
+            notes=self.notes,
+            assumptions=assumed(self.prices, rows),
+            failures=self.failures,
         )
 
     def why(self) -> list[str]:
@@ -202,22 +202,31 @@ def recommend_mix(
                 continue
             mix = search.mixes[index]
             grown, name = offered.bought(fleet, offers, mix), offered.mix_name(offers, mix)
-            row = row_of(name, grown, document, goal.tokens, prices, terms, None, failures=failures)
+            row = row_of(
+                name,
+                grown,
+                document,
+                tokens=goal.tokens,
+                prices=prices,
+                terms=terms,
+                base=None,
+                failures=failures,
+            )
             rows.append(replace(row, cut_short=outcomes[0].cut_short))
         best = tuple(rows[index] for index in ranked(rows, goal))
         shown = best[:MOST_SHOWN]
         cut = [] if not deadline.over() else [f"{deadline.why()}: more time may find a better mix"]
         return Recommendation(
-            work,
-            goal,
-            limits,
-            tuple(offers),
-            best,
-            search.terminals(),
-            prices,
-            terms,
-            (*cut, *notes, *notes_of(shown, prices)),
-            failures,
+            work=work,
+            goal=goal,
+            limits=limits,
+            offers=tuple(offers),
+            rows=best,
+            searched=search.terminals(),
+            prices=prices,
+            terms=terms,
+            notes=(*cut, *notes, *notes_of(shown, prices)),
+            failures=failures,
         )
 
     def heard(_: Front) -> None:

@@ -110,7 +110,15 @@ def row_of(
         throughput=rate,
         goodput=good,
         uses=tuple(
-            Use(one.label, one.node.gpu.name, one.nodes * one.node.gpus, gpus, nodes, one.bought, busy)
+            Use(
+                label=one.label,
+                gpu=one.node.gpu.name,
+                gpus=one.nodes * one.node.gpus,
+                gpus_used=gpus,
+                nodes_used=nodes,
+                bought=one.bought,
+                busy=busy,
+            )
             for one, (gpus, nodes), busy in zip(fleet.members, taken, busy_of(fleet, document), strict=True)
         ),
         power_w=sum(

@@ -120,15 +120,15 @@ def sensitivity(study: WhatIf, hwdb: Hwdb, deadline: Deadline | None = None) -> 
         elif best is not second:
             steady.append(one.name)
     return Sensitivity(
-        "usd_per_million_tokens" if billed else "tokens_per_s",
-        best.name,
-        second.name,
-        measure.score(best),
-        tuple(sorted((swing for swing in swings if swing.width > 0), key=lambda swing: -swing.width)),
-        tuple(sorted(flips, key=_nearness)),
-        tuple(steady),
-        tuple(unpriced),
-        tuple(unseen),
+        score="usd_per_million_tokens" if billed else "tokens_per_s",
+        best=best.name,
+        second=second.name,
+        value=measure.score(best),
+        tornado=tuple(sorted((swing for swing in swings if swing.width > 0), key=lambda swing: -swing.width)),
+        flips=tuple(sorted(flips, key=_nearness)),
+        steady=tuple(steady),
+        unpriced=tuple(unpriced),
+        unseen=tuple(unseen),
     )
 
 
@@ -160,7 +160,14 @@ class _Measure:
         else:
             document = document.with_fields(step_s=self._step_s(row.name, document, one, value))
         changed = row_of(
-            row.name, row.fleet, document, study.tokens, prices, study.terms, None, failures=study.failures
+            row.name,
+            row.fleet,
+            document,
+            tokens=study.tokens,
+            prices=prices,
+            terms=study.terms,
+            base=None,
+            failures=study.failures,
         )
         return self.score(changed)
 

@@ -70,7 +70,17 @@ def purchase_shared(
     failures = not any(failure_lacks(one.members, prices) for one in fleets)
     services = FleetServices(demand, fleets, hwdb) if terms.hours else None
     planner = DayPlanner(
-        work.model, work.job, services, terms, prices, paid, failures, wishes, hwdb, sweep, deadline
+        model=work.model,
+        job=work.job,
+        services=services,
+        terms=terms,
+        prices=prices,
+        paid=paid,
+        failures=failures,
+        wishes=wishes,
+        hwdb=hwdb,
+        sweep=sweep,
+        deadline=deadline,
     )
     found: list[ServedDay] = []
     best, passed = 0.0, 0
@@ -91,13 +101,13 @@ def purchase_shared(
         reasons = [one.reason for one in reversed(found) if one.reason] or [deadline.why()]
         raise InfeasibleError(f"no mix serves the requests: {reasons[0]}")
     return SharedPurchase(
-        tuple(front),
-        tuple(found),
-        len(mixes),
-        passed,
-        len(mixes) - passed - len(found),
-        tuple(notes),
-        failures,
+        front=tuple(front),
+        days=tuple(found),
+        mixes=len(mixes),
+        bounded_away=passed,
+        waiting=len(mixes) - passed - len(found),
+        notes=tuple(notes),
+        failures=failures,
     )
 
 

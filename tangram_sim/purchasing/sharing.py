@@ -253,7 +253,17 @@ def days_of(
     services = FleetServices(demand, [fleet for _, fleet in fleets], hwdb) if terms.hours else None
     failures = not any(failure_lacks(fleet.members, prices) for _, fleet in fleets)
     planner = DayPlanner(
-        work.model, work.job, services, terms, prices, paid, failures, wishes, hwdb, sweep, deadline
+        model=work.model,
+        job=work.job,
+        services=services,
+        terms=terms,
+        prices=prices,
+        paid=paid,
+        failures=failures,
+        wishes=wishes,
+        hwdb=hwdb,
+        sweep=sweep,
+        deadline=deadline,
     )
     return [planner.day(name, fleet) for name, fleet in fleets]
 

@@ -84,14 +84,14 @@ def what_if(
     if all(row.document is None for row in rows):
         raise InfeasibleError("no candidate has a plan: " + rows[0].reason)
     return WhatIf(
-        model,
-        tokens,
-        tuple(rows),
-        prices,
-        terms,
-        (*_cut_short(rows, deadline), *notes_of(rows, prices)),
-        assumed(prices, rows),
-        failures,
+        model=model,
+        tokens=tokens,
+        rows=tuple(rows),
+        prices=prices,
+        terms=terms,
+        notes=(*_cut_short(rows, deadline), *notes_of(rows, prices)),
+        assumptions=assumed(prices, rows),
+        failures=failures,
     )
 
 
@@ -181,7 +181,16 @@ def _rows(
             rows.append(WhatIfRow(name, member, None, found.reason, cut_short=found.cut_short))
             continue
         base = rows[0] if rows and not _is_bought(rows[0]) else None
-        row = row_of(name, member, found.document, tokens, prices, terms, base, failures=failures)
+        row = row_of(
+            name,
+            member,
+            found.document,
+            tokens=tokens,
+            prices=prices,
+            terms=terms,
+            base=base,
+            failures=failures,
+        )
         rows.append(replace(row, cut_short=found.cut_short, reason=found.reason))
     return rows
 

@@ -286,7 +286,14 @@ class PlanQuestion(OnCluster):
 
             model = load_model(self.model)
             return plan_for_losses(
-                cluster, self.losses, model, self.job, database, planned, deadline, options.top
+                cluster,
+                self.losses,
+                model,
+                job=self.job,
+                hwdb=database,
+                planned=planned,
+                deadline=deadline,
+                shown=options.top,
             )
         return planned(cluster)
 

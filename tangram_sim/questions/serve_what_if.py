@@ -74,10 +74,10 @@ class ServeWhatIfQuestion(_OnOffers):
                 text: [replace(each, usd_per_hour=usd.get(each.gpu, each.usd_per_hour)) for each in many]
                 for text, many in added.items()
             },
-            self.requests.made("goodput"),
-            hwdb,
-            self.goal.goal(hwdb),
-            self.time_limit_s if left_s is None else left_s,
+            workload=self.requests.made("goodput"),
+            hwdb=hwdb,
+            goal=self.goal.goal(hwdb),
+            time_limit_s=self.time_limit_s if left_s is None else left_s,
         )
         return self.with_answer(found)
 
@@ -108,10 +108,10 @@ class ServePurchaseQuestion(_OnOffers):
             _loaded(self.model),
             _priced(offers, usd),
             budgets,
-            self.requests.made("goodput"),
-            hwdb,
-            self.goal.goal(hwdb),
-            self.time_limit_s if left_s is None else left_s,
+            workload=self.requests.made("goodput"),
+            hwdb=hwdb,
+            goal=self.goal.goal(hwdb),
+            time_limit_s=self.time_limit_s if left_s is None else left_s,
         )
         return self.with_answer(found)
 

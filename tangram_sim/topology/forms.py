@@ -90,7 +90,11 @@ class _Build:
         return len(self.names) - 1
 
     def _edge(self, a: int, b: int, link: str, kind: str, rate: float, latency_s: float) -> None:
-        self.edges.append(BoxEdge(a, b, link, kind, rate, rate, latency_s))
+        self.edges.append(
+            BoxEdge(
+                a=a, b=b, link=link, kind=kind, bytes_per_s=rate, back_bytes_per_s=rate, latency_s=latency_s
+            )
+        )
 
     def scale_up(self) -> None:
         """Scale-up links: a switch, direct links, or none (PCIe alone)."""

@@ -36,7 +36,15 @@ def full_wiring(cluster: Cluster) -> Wiring:
             for index, (name, what) in enumerate(zip(names, box.kinds, strict=True))
         ]
         edges += [
-            Edge(names[e.a], names[e.b], e.link, e.kind, e.bytes_per_s, e.back_bytes_per_s, e.latency_s)
+            Edge(
+                a=names[e.a],
+                b=names[e.b],
+                link=e.link,
+                kind=e.kind,
+                bytes_per_s=e.bytes_per_s,
+                back_bytes_per_s=e.back_bytes_per_s,
+                latency_s=e.latency_s,
+            )
             for e in box.edges
         ]
         if len(topology.boxes) > 1:
@@ -50,13 +58,13 @@ def full_wiring(cluster: Cluster) -> Wiring:
         vertices += [Vertex(name, kind) for name, kind in zip(fabric.names, fabric.kinds, strict=True)]
     edges += [
         Edge(
-            fabric.names[e.a],
-            fabric.names[e.b],
-            e.link,
-            "network",
-            e.bytes_per_s,
-            e.back_bytes_per_s,
-            e.latency_s,
+            a=fabric.names[e.a],
+            b=fabric.names[e.b],
+            link=e.link,
+            kind="network",
+            bytes_per_s=e.bytes_per_s,
+            back_bytes_per_s=e.back_bytes_per_s,
+            latency_s=e.latency_s,
         )
         for e in fabric.edges
         if used and e.bytes_per_s < inf

@@ -109,13 +109,13 @@ def _box(
         counts[kind] += 1
     kept = tuple(
         BoxEdge(
-            local[place[edge.a]],
-            local[place[edge.b]],
-            edge.link,
-            edge.kind,
-            edge.bytes_per_s,
-            edge.back_bytes_per_s,
-            edge.latency_s,
+            a=local[place[edge.a]],
+            b=local[place[edge.b]],
+            link=edge.link,
+            kind=edge.kind,
+            bytes_per_s=edge.bytes_per_s,
+            back_bytes_per_s=edge.back_bytes_per_s,
+            latency_s=edge.latency_s,
         )
         for edge in inner
         if place[edge.a] in local
