@@ -45,6 +45,8 @@ def _kind(leaf: Leaf) -> Literal["figure", "switch", "choice", "text"]:
         return "choice"
     if _is_of(leaf.type, bool):
         return "switch"
+    if leaf.about.reads is not None and _is_of(leaf.type, float):
+        return "text"  # as people write it: 2T, 14d, 250k, 10%
     return "figure" if _is_of(leaf.type, int) or _is_of(leaf.type, float) else "text"
 
 

@@ -4,10 +4,12 @@ import { run, save } from "./ask.js";
 import { asking } from "./asking.js";
 import { draw, short } from "./charts.js";
 import { command, count, failure, h, noted, percent, section, table } from "./dom.js";
-import { choice, drop, figure, options, toggle, words } from "./fields.js";
+import { choice, drop, toggle } from "./fields.js";
 import { makeEconomics, makeOffers, pricesOf } from "./offers.js";
 import { showPlan } from "./plan-view.js";
+import { questionForm } from "./question-form.js";
 import { showServed } from "./served-offers.js";
+import { SETUP } from "./setup.js";
 
 const money = (usd) => (usd === null || usd === undefined ? "-" : `$${short(usd)}`);
 const days = (found) => (found === null || found === undefined ? "-" : `${short(found)} days`);
@@ -22,32 +24,14 @@ export function buyPage(offered, setup, state) {
   const which = choice("Question", [["what-if", "compare these candidates"], ["purchase", "search all mixes up to these counts"],
     ["goal", "recommend one for a goal"]],
     "what-if", { name: "question" });
-  const fields = {
-    tokens: words("Tokens to train on", "1T", { name: "tokens" }),
-    acquire: choice("Acquire", ["auto", "buy", "rent", "reserved", "spot"], "auto"),
-    fleet: choice("The fleet I have is", ["auto", "owned", "rented"], "auto"),
-    effort: choice("Effort", ["quick", "normal", "exhaustive"], "quick", { name: "buy-effort" }),
-  };
-  const limits = {
-    budget: figure("Most capital, USD", "", { min: 0 }),
-    "budget-per-hour": figure("Most cost, USD an hour", "", { min: 0 }),
-    "power-kw": figure("Most power, kW", "", { min: 0 }),
-    "max-nodes": figure("Most nodes", "", { min: 1, step: 1 }),
-  };
-  const goal = {
-    "finish-within": words("Finish within", "", { placeholder: "14d", name: "finish-within" }),
-    cloud: words("Rent from the clouds (none: offers above)", "", { placeholder: "aws,gcp", name: "cloud" }),
-    spot: figure("On spot: losses of a node an hour", "", { min: 0, name: "spot" }),
-  };
+  const asked = offered.questions.purchase, known = new Set(offered.questions["what-if"].map((one) => one.name));
+  const form = questionForm(asked, { values: { effort: "quick" }, without: [...SETUP, "catalogue", "prices"], prefix: "buy-" });
   const nothing = toggle("I own no GPUs", false);
-  const flips = toggle("say what would flip it (takes longer)", false);
-  const serving = {
-    serve: words("Requests: PROMPT:ANSWER:SHARE, ...", "", { placeholder: "2455:510:0.3,496:18:0.7", name: "serve" }),
-    rate: figure("Requests a second", "", { min: 0, name: "serve-rate" }),
-    slo: words("What a good request keeps", "", { placeholder: "ttft=2,tpot=0.06", name: "serve-slo" }),
-    "serve-model": words("Models served", "", { placeholder: "the model itself", name: "serve-model" }),
-    share: figure("Hours a day that serve; the rest trains", "", { min: 0, max: 24, placeholder: "all day", name: "share" }),
-  };
+  const goal = ["finish-within", "cloud", "spot"];
+  const ofService = new Set(asked.filter((one) => ["Requests", "Fleets that serve"].includes(one.group)).map((one) => one.name));
+  /** What is typed of the fields that a question has. */
+  const typed = (verb, aimed, serves) => Object.fromEntries(Object.entries(form.options()).filter(([name]) => (verb === "purchase" || known.has(name))
+    && (aimed || !goal.includes(name)) && !(serves && name === "sensitivity")));
   const traced = drop("or a trace of requests (CSV): ", ".csv", (_, text) => {
     requests = text;
   });
@@ -58,20 +42,20 @@ export function buyPage(offered, setup, state) {
     return typed || prices;
   };
   const request = (output) => {
-    const aimed = which.value() === "goal", verb = aimed ? "purchase" : which.value(), served = options(serving), offer = offers.entries();
-    if (requests) served.serve = "requests.csv";
-    if (!served.serve && Object.keys(served).length) throw new Error("what is served? Give a mix of requests, or drop a trace");
-    const given = options({ ...fields, ...(verb === "purchase" ? limits : {}), ...(aimed ? goal : {}), ...(served.serve ? {} : { sensitivity: flips }) },
-      { acquire: "auto", fleet: "auto", effort: "normal" });
-    if (served.serve) output ||= "served.json";
-    const made = setup.request(verb, { ...given, ...served, output: output || (verb === "purchase" ? "front" : "plans") });
+    const aimed = which.value() === "goal", verb = aimed ? "purchase" : which.value(), offer = offers.entries();
+    const serves = requests || form.field("serve").value() !== "";
+    const given = typed(verb, aimed, serves);
+    if (requests) given.serve = "requests.csv";
+    if (!serves && Object.keys(given).some((name) => ofService.has(name))) throw new Error("what is served? Give a mix of requests, or drop a trace");
+    if (serves) output ||= "served.json";
+    const made = setup.request(verb, { ...given, output: output || (verb === "purchase" ? "front" : "plans") });
     if (nothing.value()) made.arguments[1] = "none";
     const file = priced();
     if (file) {
       made.files["prices.yaml"] = file;
       made.options.prices = "prices.yaml";
     }
-    if (served.serve && requests) made.files["requests.csv"] = requests;
+    if (requests) made.files["requests.csv"] = requests;
     if (verb === "what-if") made.options.add = offer.map((one) => `${one.node}:${one.many}`);
     else if (!made.options.cloud && (!aimed || offer.length)) {
       made.options.catalogue = "catalogue.yaml";
@@ -162,21 +146,14 @@ export function buyPage(offered, setup, state) {
       : { kind: "bars", unit: "tokens a second", pick: (at) => open(drawn[at]), bars: drawn.map(({ row, name }) => ({ name,
         parts: [{ name: "tokens a second", value: row.tokens_per_s }] })) });
   };
-  const form = h("form", { onsubmit: search.ask },
-    h("fieldset", {}, h("legend", {}, "What to buy"), which.element, offers.element,
-      h("div", { class: "fields" }, Object.values(fields).map((one) => one.element), flips.element)),
-    h("details", {}, h("summary", {}, "A goal: by when, from whom"), h("div", { class: "fields" },
-      Object.values(goal).map((one) => one.element), nothing.element)),
+  const whole = h("form", { onsubmit: search.ask },
+    h("fieldset", {}, h("legend", {}, "What to buy"), which.element, offers.element, nothing.element, form.element, traced.element),
     h("details", {}, h("summary", {}, "What costs are worked out from"), economics.element, dropped.element),
-    h("details", {}, h("summary", {}, "What it is to serve"), h("div", { class: "fields" },
-      Object.values(serving).map((one) => one.element)), traced.element),
-    h("details", {}, h("summary", {}, "Limits of a search of mixes"), h("div", { class: "fields" },
-      Object.values(limits).map((one) => one.element))),
     search.element);
-  form.takeSetup = () => form.prepend(setup.element);
+  whole.takeSetup = () => whole.prepend(setup.element);
   content.append(h("h1", {}, "What to buy"), h("p", {}, "The cluster is the fleet you have. Add node types from the hardware "
     + "tables; prices of your own make the costs whole."));
-  return [form, content];
+  return [whole, content];
 }
 
 function lead(planned) {

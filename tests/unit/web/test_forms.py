@@ -79,11 +79,11 @@ class TestForms:
         seen(page, "buy-prices")
 
     def test_fleets_are_compared_by_what_they_serve(self, page):
-        put(page, "serve-rate", "2")
+        put(page, "buy-rate", "2")
         click(page, "Compare")
         assert says(page, "what is served?", 10)
-        put(page, "serve", "256:32:1")
-        put(page, "serve-slo", "ttft=5,tpot=0.5")
+        put(page, "buy-serve", "256:32:1")
+        put(page, "buy-slo", "ttft=5,tpot=0.5")
         click(page, "Compare")
         assert says(page, "What the fleets serve"), page.evaluate("document.body.innerText")
         assert page.evaluate("document.querySelectorAll('table tbody tr').length") == 2

@@ -57,13 +57,13 @@ class TestOtherPages:
         page.evaluate("document.querySelector('[aria-label=\"remove this offer\"]').click()")
         put(page, "offer", "p3.2xlarge")
         put(page, "many", "1")
-        page.evaluate("document.querySelector('form > details:nth-of-type(2)').open = true")
-        page.choose_file("form > details:nth-of-type(2) input[type=file]", prices)
+        page.evaluate("document.querySelector('form > details').open = true")
+        page.choose_file("form > details input[type=file]", prices)
         assert says(page, "prices.yaml")
-        field = "document.querySelector('form > details:nth-of-type(2) .drop')"
+        field = "document.querySelector('form > details .drop')"
         page.evaluate(f"{field}.querySelector('button').click()")
         assert "prices.yaml" not in page.evaluate(f"{field}.innerText")
-        page.choose_file("form > details:nth-of-type(2) input[type=file]", prices)
+        page.choose_file("form > details input[type=file]", prices)
         assert says(page, "prices.yaml")
         click(page, "Compare")
         assert says(page, "Throughput against cost"), page.evaluate("document.body.innerText")
