@@ -9,6 +9,7 @@ from pydantic import Field
 
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb.prices import gpu_rent
 from tangram_sim.models import Model
 from tangram_sim.serving.workload import Workload
 from tangram_sim.serving_planners.offer_file import Offers
@@ -81,6 +82,14 @@ def what_if_serving(
         if gpu.available == float("inf"):
             raise BadInputError(f"fleet: how many {gpu.name} are there? Give `available`")
     begun, found = time.process_time(), list[ServiceCandidateDocument]()
+    rents = _usual_rents(offers, purchases, hwdb)
+    purchases = {
+        name: [
+            replace(purchase, usd_per_hour=purchase.usd_per_hour or rents.get(purchase.gpu, (0.0, ""))[0])
+            for purchase in bought
+        ]
+        for name, bought in purchases.items()
+    }
     now: ServePlanDocument | None = None
     whole = replace(goal, objective=GOODPUT, budget_usd_per_hour=None)
     limit = TimeLimit(time_limit_s)
@@ -106,9 +115,27 @@ def what_if_serving(
         elif now is not None and good_rps(plan) < good_rps(now):
             plan = now  # what was bought may stand idle: it makes nothing worse
         found.append(candidate(name, plan, usd, found[0] if found else None))
-    return ServeWhatIfDocument(
-        candidates=found, notes=list(offers.notes), planning_cpu_s=time.process_time() - begun
+    notes = [*offers.notes, *(note for _, note in rents.values())]
+    return ServeWhatIfDocument(candidates=found, notes=notes, planning_cpu_s=time.process_time() - begun)
+
+
+def _usual_rents(
+    offers: Offers, purchases: Mapping[str, Sequence[GpuPurchase]], hwdb: Hwdb
+) -> dict[str, tuple[float, str]]:
+    """(USD an hour, a note) of the kinds that are bought without a price and are not in the fleet."""
+    there = {gpu.name for gpu in offers.gpus}
+    kinds = dict.fromkeys(
+        purchase.gpu
+        for bought in purchases.values()
+        for purchase in bought
+        if purchase.gpu not in there and not purchase.usd_per_hour
     )
+    rents = {kind: gpu_rent(hwdb, kind) for kind in kinds}
+    return {
+        kind: (usd, f"price of {kind}: {usd:.4g} USD/h each, from {source}")
+        for kind, (usd, source) in rents.items()
+        if usd
+    }
 
 
 def with_purchase(offers: Offers, bought: Sequence[GpuPurchase]) -> Offers:

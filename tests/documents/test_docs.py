@@ -24,6 +24,7 @@ def name(path: Path) -> str:
 SLOW = {
     "docs/how-to/add-a-model.md",
     "docs/how-to/buy-gpus.md",
+    "docs/how-to/cookbook.md",
     "docs/how-to/find-slow-ranks.md",
     "docs/how-to/plan-a-service.md",
     "docs/how-to/plan-post-training.md",
