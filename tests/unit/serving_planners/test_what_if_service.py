@@ -121,13 +121,21 @@ def test_a_price_is_asked_for_only_where_the_objective_needs_it(tmp_path: Path) 
         (("--add", "L40S"), "write NODE:COUNT"),
         (("--add", "L40S:0"), "write NODE:COUNT"),
         (("--add", "L41S:2"), "unknown GPU"),
-        (("--add", "H200:2"), "say what it costs"),
+        (("--add", "H20-96GB:2"), "say what it costs"),
         (("--budget", 3), "No such option"),
     ],
 )
 def test_bad_purchases_are_named(asked: tuple[object, ...], options: tuple[object, ...], words: str) -> None:
     shown = tangram(*asked, *options)
     assert (shown.code, words in shown.err) == (2, True), shown.err
+
+
+def test_a_kind_that_the_fleet_lacks_is_rented_at_the_lowest_rent_known(asked: tuple[object, ...]) -> None:
+    usd, _ = gpu_rent(Hwdb.load(), "H200-SXM-141GB")
+    told = tangram(*asked, "--requests", 100, "--add", "H200:2", "--time-limit", 0, "--json").json
+    now, more = told["candidates"]
+    assert more["usd_per_hour"] - now["usd_per_hour"] == pytest.approx(2 * usd)
+    assert any(note.startswith("price of H200") for note in told["notes"])
 
 
 def test_with_no_time_the_fleet_is_planned_and_others_are_named(asked: tuple[object, ...]) -> None:
