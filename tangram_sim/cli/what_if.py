@@ -63,7 +63,7 @@ def _show(question: WhatIfQuestion, found: WhatIfAnswer) -> None:
 
     study, hangs_on = found.study, found.sensitivity
     print_line(
-        f"{study.model.name} on {study.rows[0].fleet.cluster.name}, "
+        f"{study.model.name} on {found.fleet}, "
         f"{show_amount(question.money.tokens)} tokens   "
         f"{job_words(question.job)}"
     )

@@ -260,7 +260,8 @@ class PurchaseQuestion(Buying):
         if search_until is not timed:
             moved = sensitivity(as_what_if(study, self.money.tokens), hwdb, timed)
         document = self.document_of(study, moved, market.unused)
-        return PurchaseAnswer(document, study, moved, (*market.notes, *market.unused), sweep)
+        notes = (*market.notes, *market.unused)
+        return PurchaseAnswer(document, market.standing.cluster.name, study, moved, notes, sweep)
 
     def document_of(
         self, study: "PurchaseStudy", moved: "Sensitivity | None" = None, unused: tuple[str, ...] = ()

@@ -21,6 +21,7 @@ class PurchaseAnswer:
     """The front of throughput against cost: the document, the study behind it, and its runner."""
 
     document: "PurchaseDocument"
+    fleet: str  # name of what stands
     study: "PurchaseStudy"
     sensitivity: "Sensitivity | None"
     notes: tuple[str, ...]

@@ -31,6 +31,7 @@ class WhatIfAnswer:
     """Candidates beside the fleet as it stands: the document, the study behind it, and its runner."""
 
     document: "WhatIfDocument"
+    fleet: str  # name of what stands
     study: "WhatIf"
     sensitivity: "Sensitivity | None"
     unused: tuple[str, ...]
@@ -116,7 +117,7 @@ class WhatIfQuestion(Buying):
 
         moved = sensitivity(study, hwdb, timed) if asked else None
         document = self.with_answer(what_if_document(study, moved, unused))
-        return WhatIfAnswer(document, study, moved, unused, sweep)
+        return WhatIfAnswer(document, standing.cluster.name, study, moved, unused, sweep)
 
     def _served(
         self,

@@ -98,7 +98,7 @@ def test_a_service_too_large_says_what_all_nodes_serve(shop_of_two: Path, kept: 
     ("verb", "options", "words"),
     [
         ("what-if", ("--share", 25), "0 to 24"),
-        ("what-if", ("--share", "nan"), "give hours"),
+        ("what-if", ("--share", "nan"), "finite"),
         ("what-if", ("--share", 12, "--load-s", -1), "load-s"),
         ("what-if", ("--share", 12, "--sensitivity"), "--sensitivity"),
         ("what-if", ("--share", 12, "-o", "plans"), "report.html"),
