@@ -17,13 +17,14 @@ from tangram_sim.precision import PRECISIONS
 from tangram_sim.serving.build import NIC_BYTES_PER_S, NODE_GPUS
 
 BROADCAST, BUCKETED, PACKED = "broadcast", "bucketed", "packed"
-SHARDED, DELTA, GATHER = "sharded", "delta", "gather"
-METHODS = (BROADCAST, BUCKETED, PACKED, SHARDED, DELTA, GATHER)
+SHARDED, DELTA, GATHER, GATHERED = "sharded", "delta", "gather", "gathered"
+METHODS = (BROADCAST, BUCKETED, PACKED, SHARDED, DELTA, GATHER, GATHERED)
 # Of all weights, as a receiver sees it: 61 GB in 4.4 s, 470 GB in 24 s (verl, 16 and 64 H20).
 BUCKETED_BYTES_PER_S = 20e9
+GATHERED_BYTES_PER_S = 1.8e9  # 61 GB in 32 s, 470 GB in 256 s (verl, FSDP with experts spread over 8 H100)
 DELTA_BYTES_PER_S = 4e9  # of values and places: 145 GB of weights in 13 s (verl, 32 H100)
 # Seconds before the first byte, by method: intercepts of the same measurements.
-_START_S = {BROADCAST: 0.5, BUCKETED: 0.5, PACKED: 0.8, SHARDED: 0.3, DELTA: 1.0, GATHER: 0.0}
+_START_S = {BROADCAST: 0.5, BUCKETED: 0.5, PACKED: 0.8, SHARDED: 0.3, DELTA: 1.0, GATHER: 0.0, GATHERED: 0.5}
 PACKED_SHARE = 0.9  # of a node's ports: 247 GB in 1.6 s, 1,342 GB in 3.4 s (NeMo-RL's refit calculator, H100)
 CHANGED_SHARE = 0.1  # of values that one step changes in their 16-bit form; given by the user where known
 
@@ -96,7 +97,8 @@ def sync_of(
     broadcast: every rollout rank receives all weights, tensor by tensor. bucketed: the same in large pieces
     that overlap. packed: large pieces over all network ports of a node at once. sharded: each rank receives
     its own bytes. delta: changed values and their places. gather: colocated, weights are gathered past every
-    training rank and handed over in memory.
+    training rank and handed over in memory. gathered: broadcast by a trainer that shards every tensor over
+    its ranks (FSDP) and gathers each one first.
     """
     size, tensors = weight_bytes(model, precision), tensors_of(model)
     node = training.groups[0].node
@@ -115,6 +117,8 @@ def sync_of(
             moved = size / min(overheads.broadcast_bytes_per_s, rate)
         elif method == BUCKETED:
             moved, per_tensor = size / min(BUCKETED_BYTES_PER_S, rate), per_tensor / 10.0
+        elif method == GATHERED:
+            moved, per_tensor = size / min(GATHERED_BYTES_PER_S, rate), 0.0
         elif method == PACKED:
             ports = node.intra.bytes_per_s if inside and node.intra.bytes_per_s else port * node.gpus
             moved, per_tensor = size / (PACKED_SHARE * max(ports, rate)), per_tensor / 10.0

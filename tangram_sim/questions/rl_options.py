@@ -176,7 +176,7 @@ class RlSetting:
     sync_method: str = option(
         "auto",
         "How weights reach the engines.",
-        choices=("auto", "broadcast", "bucketed", "packed", "sharded", "delta", "gather"),
+        choices=("auto", "broadcast", "bucketed", "packed", "sharded", "delta", "gather", "gathered"),
         group=POOLS,
     )
     price: tuple[str, ...] = price_option()

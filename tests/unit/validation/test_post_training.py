@@ -12,6 +12,7 @@ from tangram_validate.post_training.logs import read_logs
 from tangram_validate.post_training.predict import Prediction, predict_rows
 from tangram_validate.post_training.reading import RlRun, Unpredicted, read_run
 from tangram_validate.post_training.report import document
+from tangram_validate.post_training.syncs import score_syncs
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
@@ -262,3 +263,24 @@ def test_the_width_of_an_overlay_is_that_of_the_later_steps(tmp_path: Path) -> N
     assert sigma > 0.1
     whole = calibrate(log, ROW, HWDB, fitted=120).document
     assert whole.rows and all(row.parameter != "sigma" for row in whole.rows)
+
+
+def test_weight_syncs_are_held_to_their_measurement_and_bound(tmp_path: Path) -> None:
+    row = {"row_id": "a", "source": "s", "gpu": "H100", "model": "Qwen2.5-7B", "precision": "bf16"}
+    row |= {"train_gpus": "8", "method": "full broadcast, NCCL", "seconds_low": "3", "seconds_high": "4"}
+    slow = row | {"row_id": "b", "seconds_low": "60", "seconds_high": "60"}
+    sharded = row | {"row_id": "c", "framework": "verl, FSDP"}
+    unknown = row | {"row_id": "d", "method": "pigeons"}
+    found = score_syncs([row, slow, sharded, unknown], HWDB)
+    assert [one.within_factor for one in found.syncs][:2] == [True, False]
+    assert found.syncs[2].seconds > found.syncs[0].seconds > found.syncs[0].bound_s
+    assert found.within_factor == pytest.approx(sum(one.within_factor for one in found.syncs) / 3)
+    assert found.bound_below == 1.0
+    assert [one.run_id for one in found.unpredicted] == ["d"] and "pigeons" in found.unpredicted[0].reason
+    runs, syncs = tmp_path / "runs.csv", tmp_path / "syncs.csv"
+    for path, rows in ((runs, [ROW]), (syncs, [row, slow])):
+        with path.open("w") as stream:
+            writer = csv.DictWriter(stream, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    assert "50 % within a factor of 1.5" in tangram("rl", "validate", runs, "--syncs", syncs).out

@@ -21,8 +21,17 @@ LeaveOut = Annotated[
 ]
 
 
+Syncs = Annotated[
+    Path | None, typer.Option("--syncs", help="Measured weight syncs, one a row, to compare as well.")
+]
+
+
 def command(
-    runs: Runs, leave_out: LeaveOut = "", hwdb: shared.HwdbFolders = None, as_json: shared.AsJson = False
+    runs: Runs,
+    leave_out: LeaveOut = "",
+    syncs: Syncs = None,
+    hwdb: shared.HwdbFolders = None,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Predict every measured post-training step of the tables; print errors, coverage and a floor beside."""
     from tangram_sim.cli.console import print_json, print_line, print_table
@@ -31,12 +40,18 @@ def command(
     from tangram_validate.post_training.predict import LEAVE_OUT, predict_rows
     from tangram_validate.post_training.reading import COLUMNS, TELLING
     from tangram_validate.post_training.report import document
+    from tangram_validate.post_training.syncs import COLUMNS as SYNC_COLUMNS
+    from tangram_validate.post_training.syncs import score_syncs
     from tangram_validate.published.table import read_rows
 
     if leave_out not in LEAVE_OUT:
         raise unknown_name("group to leave out", leave_out, LEAVE_OUT[1:])
     rows = [row for path in runs for row in read_rows(path, COLUMNS, "post-training runs", telling=TELLING)]
-    answer = document(predict_rows(rows, shared.load_hwdb(hwdb), leave_out), leave_out)
+    known = shared.load_hwdb(hwdb)
+    answer = document(predict_rows(rows, known, leave_out), leave_out)
+    if syncs is not None:
+        measured = read_rows(syncs, SYNC_COLUMNS, "weight syncs")
+        answer = answer.with_fields(syncs=score_syncs(measured, known))
     if as_json:
         print_json(answer.model_dump())
         return
@@ -67,6 +82,11 @@ def command(
         print_line(
             f"modes and splits on the same GPUs: {answer.orders.n} pairs of runs, {shown}"
             f"{(close or 0.0) * 100:.0f} % of the ratios within 20 %"
+        )
+    if answer.syncs is not None and answer.syncs.n:
+        print_line(
+            f"weight syncs: {answer.syncs.n}, {(answer.syncs.within_factor or 0.0) * 100:.0f} % within a "
+            f"factor of 1.5, bound below {(answer.syncs.bound_below or 0.0) * 100:.0f} %"
         )
     if answer.unpredicted:
         print_line()

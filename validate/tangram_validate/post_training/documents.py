@@ -61,6 +61,29 @@ class RlRatioScoreDocument(Document):
     median_ape: float | None = Field(None, description="median absolute error of the ratio")
 
 
+class RlSyncDocument(Document):
+    """A measured weight sync beside its prediction and bound; seconds."""
+
+    row_id: str
+    source: str
+    method: str
+    low_s: float
+    high_s: float
+    seconds: float
+    bound_s: float
+    within_factor: bool = Field(description="predicted within a factor of 1.5")
+
+
+class RlSyncScoreDocument(Document):
+    """How measured weight syncs are met."""
+
+    n: int
+    within_factor: float | None = Field(None, description="share predicted within a factor of 1.5")
+    bound_below: float | None = Field(None, description="share whose bound is below what was measured")
+    syncs: list[RlSyncDocument] = Field([])
+    unpredicted: list[RlUnpredictedDocument] = Field([])
+
+
 class RlValidateDocument(Document):
     """Output of `tangram rl validate --json`."""
 
@@ -73,6 +96,9 @@ class RlValidateDocument(Document):
     floor: RlScoreDocument = Field(description="of a closed form with three fitted constants, same folds")
     orders: RlRatioScoreDocument = Field(description="of modes and splits on the same GPUs")
     ratios: list[RlRatioDocument] = Field([], description="pairs behind `orders`")
+    syncs: RlSyncScoreDocument | None = Field(
+        None, description="measured weight syncs, where a table is given"
+    )
     unpredicted: list[RlUnpredictedDocument]
     predictions: list[RlPredictionDocument] = Field([])
 

@@ -7,7 +7,7 @@ from scipy.optimize import least_squares
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.post_training.lengths import Floats
-from tangram_sim.post_training.overheads import Overheads
+from tangram_sim.post_training.overheads import Overheads, load_overheads
 from tangram_validate.post_training.components import Components, phases_under, step_under
 from tangram_validate.post_training.reading import PHASE_COLUMNS
 
@@ -43,8 +43,11 @@ def fit_overheads(parts: Sequence[Components], hwdb: Hwdb) -> Overheads:
     widths = np.array([PRIORS[name][1] for name in names])
     weight = weights_of(parts)
 
+    shipped = load_overheads(hwdb)
+    spread = {"sigma": shipped.sigma, "unstated_sigma": shipped.unstated_sigma}
+
     def overheads(x: Floats) -> Overheads:
-        return Overheads().with_values(dict(zip(names, np.exp(x).tolist(), strict=True)))
+        return Overheads().with_values({**dict(zip(names, np.exp(x).tolist(), strict=True)), **spread})
 
     def residuals(x: Floats) -> Floats:
         extra = overheads(x)
