@@ -70,11 +70,11 @@ class ChainProblem:
         """Seconds of a step at least, were all GPUs to end together."""
         return float(self.passes / (self.slots / self.sums[0, :, -1]).sum())
 
-    def interleaved_bound_s(self, depth: int) -> float:
-        """Seconds of a step at least, of so many stages of several chunks on the fastest groups."""
-        whole_s = np.sort(np.repeat(self.sums[0, :, -1], self.slots))[:depth]
-        passes = self.passes - 1.0 / self.chunks
-        return float(passes / (1.0 / whole_s).sum() + whole_s[0] / self.chunks)
+    def interleaved_bounds_s(self, chunks: int, most: int) -> list[float]:
+        """Seconds of a step at least, of 1 to `most` stages of several chunks on the fastest groups."""
+        whole_s = np.sort(np.repeat(self.sums[0, :, -1], self.slots))[:most]
+        bounds = (self.passes - 1.0 / chunks) / np.cumsum(1.0 / whole_s) + whole_s[0] / chunks
+        return [float(bound_s) for bound_s in bounds]
 
     def on(self, groups: Sequence[int]) -> "ChainProblem":
         """The same problem on some of the groups."""

@@ -9,7 +9,7 @@ every set of grounds (`chain_problem`): a question about fewer groups asks a par
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 
@@ -73,7 +73,9 @@ class Chains:
         self._arranged: dict[tuple[str, int, int], list[_Arrangement]] = {}
         self._solved: dict[LaunchCandidate, tuple[ChainProblem, Chain, bool]] = {}
         self._depth = min(layouts.budget.stages, layouts.model.layers + 2)
-        self._even = not all(framework.uneven_stages for framework in layouts.frameworks)
+        self._depths: dict[Layout, int] = {}
+        uneven = [framework for framework in layouts.frameworks if framework.uneven_stages]
+        self._even, self._uneven = len(uneven) < len(layouts.frameworks), layouts.of(uneven)
         usable = usable_groups(layouts.cluster, layouts.job, layouts.options) if layouts.takes() else []
         self._vendors: dict[str, list[NodeGroup]] = {}
         for group in usable:
@@ -128,7 +130,7 @@ class Chains:
                     vain.append(set(grounds))
                     continue
                 own, fruitless = problem.on(grounds), True
-                for one, chain, even in self._chains(own, depth, limit_s):
+                for one, chain, even in self._chains(wanted, own, depth, limit_s):
                     fruitless = False
                     candidate = self._candidate(wanted, one, chain)
                     below_s = min(limit_s, several_s) if one.chunks > 1 else limit_s
@@ -144,53 +146,52 @@ class Chains:
                     vain.append(set(grounds))
 
     def _chains(
-        self, plain: ChainProblem, depth: int, limit_s: float
+        self, like: LaunchCandidate, plain: ChainProblem, depth: int, limit_s: float
     ) -> Iterator[tuple[ChainProblem, Chain, bool]]:
         """(problem, chain, whether all stages are of equal depth) of at most so many stages.
 
         Interleaved stages take microbatches in rounds of as many as there are stages.
         """
         layers, many = self.layouts.model.layers, np.prod(plain.slots + 1.0) > _STATES
+        most = min(depth, int(plain.slots.sum()))
         if not chunked(self.layouts.job.schedule):
             chains = plain.side_by_side(depth) if many else plain.solve(depth, limit_s)
             for chain in map(plain.improved, chains[:_CHAINS]):
                 yield plain, chain, False
-            for stages in divisors(layers) if self._even else ():
-                if stages <= min(depth, int(plain.slots.sum())):
+            for stages in divisors(layers) if most > 1 and self._only_even(like) else ():
+                if stages <= most:
                     for chain in plain.even(stages):
                         yield plain, chain, True
-        for chunks in self.layouts.chunks:
-            most = min(depth, int(plain.slots.sum()), layers // chunks)
-            for stages in divisors(plain.passes):
-                if 2 <= stages <= most:
-                    held = held_ahead("interleaved", stages, plain.passes, chunks)
-                    own = replace(plain, held=held, chunks=chunks)
-                    if own.interleaved_bound_s(stages) < limit_s:
-                        chains = own.side_by_side(stages) if many else own.solve(stages, limit_s)
-                        for chain in map(own.improved, chains[:_CHAINS]):
-                            yield own, chain, False
+        if most < 2 or not self.layouts.chunks:
+            return
+        bounds = {chunks: plain.interleaved_bounds_s(chunks, most) for chunks in self.layouts.chunks}
+        for chunks, stages in product(self.layouts.chunks, divisors(plain.passes)):
+            if not 2 <= stages <= min(most, layers // chunks) or bounds[chunks][stages - 1] >= limit_s:
+                continue
+            held = held_ahead("interleaved", stages, plain.passes, chunks)
+            own = replace(plain, held=held, chunks=chunks)
+            chains = own.side_by_side(stages) if many else own.solve(stages, limit_s)
+            for chain in map(own.improved, chains[:_CHAINS]):
+                yield own, chain, False
 
     def _problems(
         self, wave: Sequence[tuple[Degrees, _Arrangement]], limit_s: float
     ) -> Iterator[tuple[LaunchCandidate, ChainProblem, int]]:
         """(layout, problem, most stages) of degrees that may be faster than a limit, each way of sharding."""
         layouts, job = self.layouts, self.layouts.job
-        rows: list[tuple[Degrees, Layout, int, _Arrangement, LaunchCandidate]] = []
+        rows: list[tuple[Degrees, Layout, int, _Arrangement]] = []
         asked: dict[_Ground, dict[tuple[Degrees, Layout], int]] = {}
         for degrees, arrangement in wave:
             for layout in layouts.shardings(degrees):
-                alone, staged = (layouts.candidate(layout, degrees.size, pp) for pp in (1, 2))
-                # Without sequence parallelism only where nothing else launches: stages alone.
-                several = layouts.permits(staged) and layout.sequence_parallel == (layout.tp > 1)
-                depth = self._depth if several else 1
-                if not several and (chunked(job.schedule) or not layouts.permits(alone)):
+                depth = self._most_stages(layout)
+                if not depth:
                     continue
-                rows.append((degrees, layout, depth, arrangement, staged if several else alone))
+                rows.append((degrees, layout, depth, arrangement))
                 for ground in arrangement.grounds:
                     numbers = asked.setdefault(ground, {})
                     numbers.setdefault((degrees, layout), len(numbers))
         priced = {ground: self._priced(ground, list(of)) for ground, of in asked.items()}
-        for degrees, layout, depth, arrangement, candidate in rows:
+        for degrees, layout, depth, arrangement in rows:
             passes, size = job.global_batch // (degrees.size * degrees.dp), degrees.size * degrees.dp
             slots = np.minimum(np.array(arrangement.slots, np.int32), depth)
             known = [
@@ -219,7 +220,26 @@ class Chains:
                 job.schedule == "gpipe",
                 ordered=bool(layouts.options.order),
             )
-            yield candidate, problem, depth
+            yield layouts.candidate(layout, degrees.size, min(depth, 2)), problem, depth
+
+    def _most_stages(self, layout: Layout) -> int:
+        """Stages that some framework lets a layout have; 0 for none.
+
+        Without sequence parallelism under tensor parallelism only one: it is for what else does not launch.
+        """
+        if layout not in self._depths:
+            permits = self.layouts.permits
+            several = layout.sequence_parallel == (layout.tp > 1)
+            alone = not chunked(self.layouts.job.schedule)
+            if several and permits(self.layouts.candidate(layout, 1, 2)):
+                self._depths[layout] = self._depth
+            else:
+                self._depths[layout] = int(alone and permits(self.layouts.candidate(layout, 1, 1)))
+        return self._depths[layout]
+
+    def _only_even(self, like: LaunchCandidate) -> bool:
+        """Whether only frameworks whose stages are of equal depth take a layout."""
+        return self._even and not self._uneven.permits(like)
 
     def _priced(self, ground: _Ground, rows: Sequence[tuple[Degrees, Layout]]) -> GroupPrices:
         """Prices of layouts on a ground."""

@@ -83,6 +83,10 @@ class LaunchLayouts:
         able = asked == "interleaved" or (asked == "1f1b" and self.options.interleave)
         return self.budget.chunks if able and any(one.chunks for one in self.frameworks) else ()
 
+    def of(self, frameworks: Sequence[Framework]) -> "LaunchLayouts":
+        """The same layouts, of these frameworks."""
+        return replace(self, frameworks=frameworks, _permitted={})
+
     def takes(self) -> bool:
         """Whether some framework has what the job asks for in any layout."""
         return any(takes(framework, self.job) for framework in self.frameworks)
