@@ -92,6 +92,7 @@ def _print_launch(document: "PlanDocument") -> None:
             f"{show_seconds(near.step_s)} ({(near.ratio - 1) * 100:+.1f} %{doubt}): {near.summary} (`--for "
             f"{near.frameworks[0]}`)"
         )
+        print_detail(f"{near.frameworks[0]} lacks for the plan: {'; '.join(near.lacking)}")
     else:
         print_remark("no framework launches this plan; `tangram export --to rankmap` writes it down")
 

@@ -186,6 +186,9 @@ class LaunchableDocument(Document):
     schedule: str
     gpus_used: int
     summary: str
+    lacking: list[str] = Field(
+        default=[], description="what the first of the frameworks lacks for the plan beside it"
+    )
 
 
 class LiveputDocument(Document):

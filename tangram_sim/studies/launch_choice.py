@@ -12,8 +12,8 @@ from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.uniform.framework_models import model_objections
-from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
-from tangram_sim.planners.uniform.shape import uniform_view
+from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching, plan_objections
+from tangram_sim.planners.uniform.shape import uniform_view, unlike
 from tangram_sim.studies.documents import LaunchableDocument
 from tangram_sim.studies.forecast import Forecast
 from tangram_sim.studies.launchable import Launchable, nearest
@@ -136,15 +136,19 @@ def described(near: Launchable, best: Forecast) -> LaunchableDocument:
         for name, value in (("tp", shape.tp), ("dp", shape.dp), ("cp", shape.cp), ("ep", shape.ep))
         if value > 1
     )
+    different = bool(unlike(played.plan))  # FlagScale's stages: every group has a layout of its own
+    if different:
+        stages = [(stage.parts[0].island, str(stage.layout)) for stage in played.plan.pipelines[0].stages]
+        degrees = " and ".join(f"{layout} on {island}" for island, layout in dict.fromkeys(stages))
     blocks = ",".join(str(sum(stop - start for start, stop in chunks)) for chunks in shape.layers)
     words = [f"{shape.pp} stages of {degrees or 'one GPU'}" if shape.pp > 1 else degrees or "one GPU"]
     if shape.pp > 1:
         words.append(f"layers {blocks}")
     if shape.vpp > 1:
         words.append(f"{shape.vpp} chunks each")
-    if view.zero_stage:
+    if view.zero_stage and not different:
         words.append(f"zero {view.zero_stage}")
-    if view.recompute != "none":
+    if view.recompute != "none" and not different:
         words.append(f"recompute {view.recompute}")
     words.append(f"{view.microbatch_per_rank} per rank")
     return LaunchableDocument(
@@ -155,4 +159,5 @@ def described(near: Launchable, best: Forecast) -> LaunchableDocument:
         schedule=played.plan.job.schedule,
         gpus_used=played.plan.gpus_used,
         summary=", ".join(words),
+        lacking=plan_objections(FRAMEWORKS[near.frameworks[0]], best.plan),
     )

@@ -16,7 +16,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
+from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching, plan_objections
 from tangram_sim.planners.uniform.trivial import least_bytes
 from tangram_sim.studies import api
 from tangram_sim.studies.batch_estimates import Estimator
@@ -115,6 +115,8 @@ def test_the_nearest_launchable_plan_stands_beside_a_free_one(free: api.Result) 
     assert near.frameworks
     assert near.step_s == pytest.approx(near.ratio * free.document.step_s)
     assert near.ratio >= 1.0 or near.schedule == "interleaved"
+    assert near.lacking == plan_objections(FRAMEWORKS[near.frameworks[0]], free.forecast.plan)
+    assert near.lacking
 
 
 def test_among_plans_that_cannot_be_told_apart_one_that_launches_wins(free: api.Result) -> None:
