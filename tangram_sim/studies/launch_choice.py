@@ -43,6 +43,7 @@ ANY = "any"  # of the frameworks
 SIMPLE_WITHIN = 0.002  # of the step: more would let narrower questions have better answers
 # Equal nodes give no reason for unequal stages: what these gain is mostly what single predictions are off by.
 SIMPLE_WITHIN_ALIKE = 0.03
+_NEAR = 1.15  # times the fastest step: launchable plans are looked for up to there first
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,9 @@ def choose(
         return LaunchChoice(free.plan)
     knowing = [name for name, one in FRAMEWORKS.items() if not model_objections(name, one.version, model)]
     look = partial(nearest, model, cluster, job, within, options, deadline=deadline)
-    near, able = look(knowing) if knowing else None, launching(free.plan)
+    near, able = None, launching(free.plan)
+    if knowing:  # far behind the fastest plan only where nothing is near it
+        near = look(knowing, below_s=_NEAR * free.step_s) or look(knowing)
     # What another parallelizer proposes, or a search that was told to look at less, is shown as it is.
     told_less = not (options.sub_islands and options.spanning and options.replicate) or options.tolerances
     if told_less or options.parallelizer != "grid":

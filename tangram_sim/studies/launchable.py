@@ -96,8 +96,9 @@ def nearest(
     deadline: Deadline | None = None,
     *,
     with_model: bool = True,
+    below_s: float = inf,
 ) -> Launchable | None:
-    """The fastest plan found that one of some frameworks can launch; None where none fits.
+    """The fastest plan found that one of some frameworks can launch; None where none fits `below_s`.
 
     `hwdb` says how far memory may be filled, and the `deadline` when to end; `with_model` False: whatever
     models the frameworks have. What the options fix, order and exclude holds; pieces of a node group have no
@@ -105,7 +106,7 @@ def nearest(
     Among plans as fast to rounding the one on fewer kinds of GPU, then on fewer GPUs.
     """
     asked = model, cluster, job, hwdb, options, frameworks, deadline or Deadline()
-    return next(iter(_found(*asked, with_model=with_model)), None)
+    return next(iter(_found(*asked, with_model=with_model, below_s=below_s)), None)
 
 
 def _found(
@@ -118,11 +119,12 @@ def _found(
     deadline: Deadline,
     *,
     with_model: bool,
+    below_s: float = inf,
 ) -> list[Launchable]:
     """Plans that one of some frameworks can launch, the best first; see `nearest`."""
     known, spend = [FRAMEWORKS[name] for name in frameworks], budget(options.effort).launchable
     layouts = LaunchLayouts(model, cluster, job, hwdb, options, known, with_model)
-    steps = _estimated(layouts, spend, deadline)
+    steps = _estimated(layouts, spend, deadline, below_s)
     told: dict[Plan, tuple[str, ...]] = {}
     for one in _finalists(steps, spend):
         refined = _refined(model, cluster, one, hwdb, known, spend.rounds, deadline)
@@ -133,7 +135,7 @@ def _found(
                 break
     whole = hwdb.filled_to(1.0)
     played = [Launchable(forecast(plan, whole), names) for plan, names in told.items()]
-    best_s = min((one.forecast.step_s for one in played), default=inf)
+    best_s = min((one.forecast.step_s for one in played), default=below_s)
     for plan, names in _of_meshes(layouts, best_s, frameworks).items():
         played.append(Launchable(forecast(plan, whole), names))
     best_s = min((one.forecast.step_s for one in played), default=inf)
@@ -143,14 +145,14 @@ def _found(
 
 
 def _estimated(
-    layouts: LaunchLayouts, spend: LaunchBudget, deadline: Deadline
+    layouts: LaunchLayouts, spend: LaunchBudget, deadline: Deadline, below_s: float
 ) -> list[tuple[float, LaunchCandidate]]:
     """Chains that fit, with the seconds of their steps: those of the least steps by the program, as far as
     these leave hope, then other orders and cuts of the best.
     """
     estimator, chains = Estimator(layouts.model, layouts.cluster, layouts.hwdb), Chains(layouts)
     found: list[tuple[float, LaunchCandidate]] = []
-    left, best_s = spend.chains, inf
+    left, best_s = spend.chains, below_s
     # Transfers of interleaved stages share links only when they are played: they end no look at others.
     plain = not chunked(layouts.job.schedule)
 
