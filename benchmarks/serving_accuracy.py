@@ -181,7 +181,7 @@ def folds_of(
         fold = key(own[0])
         training = [one for one in measured if key(one.run) != fold]
         asked = own + [run for run in bursts if key(run) == fold]
-        folds[fold] = with_null(training, predict(asked, hwdb, table_of(rows))[0], hwdb)
+        folds[fold] = with_null(training, predict(asked, hwdb, table_of(rows, hwdb))[0], hwdb)
         sys.stderr.write(f"{part} {fold}: {len(asked)} runs\n")
         if kept is not None:
             kept.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ KIB, MIB, GIB = 1024.0, 1024.0**2, 1024.0**3
 KILO, MEGA, GIGA, TERA = 1e3, 1e6, 1e9, 1e12
 BITS_PER_BYTE = 8.0
 HOUR_S, DAY_S = 3600.0, 86400.0
+JOULES_PER_KWH = 3.6e6
 _DAYS_IN = {"h": 1 / 24, "d": 1.0, "w": 7.0, "mo": 30.4375, "y": 365.25}
 _TIME_WORDS = ("hour", "day", "week", "month", "year")
 _SIZES = {"k": KILO, "m": MEGA, "b": GIGA, "t": TERA}

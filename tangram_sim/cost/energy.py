@@ -34,15 +34,18 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class GpuPower:
-    """Watts of one GPU and of its share of the host; the last four are added while the unit is fully busy."""
+    """Watts of one GPU, or of an array of them, and of its share of the host.
 
-    limit_w: float  # of the board, as sold
-    idle_w: float
+    The last four are added while the unit is fully busy.
+    """
+
+    limit_w: Number  # of the board, as sold
+    idle_w: Number
     host_w: float  # of the node beside its GPUs, a GPU's share
-    running_w: float  # added while kernels are resident
-    arithmetic_w: float
-    memory_w: float
-    link_w: float
+    running_w: Number  # added while kernels are resident
+    arithmetic_w: Number
+    memory_w: Number
+    link_w: Number
     sigma: float  # standard deviation of the logarithm of mean watts
     basis: str  # what the shares rest on
 

@@ -307,12 +307,15 @@ def _limit(part: str) -> tuple[str, float]:
         raise unknown_name(
             "objective in `slo=`", name, ("ttft", "tpot"), "Give it like `slo=ttft=1,tpot=0.05`."
         )
+    unit, scale = ("ms", 1e-3) if value.endswith("ms") else ("s", 1.0)
     try:
-        seconds = float(value)
+        seconds = float(value.removesuffix(unit)) * scale
     except ValueError:
         seconds = -1.0
     if not 0 < seconds < inf:
-        raise BadInputError(f"`slo={part}`: {value!r} given; seconds above 0 are wanted, like {name}=1")
+        raise BadInputError(
+            f"`slo={part}`: {value!r} given; seconds above 0 are wanted, like {name}=1 or {name}=50ms"
+        )
     return name, seconds
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from tangram_sim.studies.serving_purchase import ServePurchaseDocument
     from tangram_sim.studies.serving_whatif import GpuPurchase, ServeWhatIfDocument
 
-_GOAL = part("slo", "engine", "precision", "utilisation", "scenario", "link_gb_per_s")
+_GOAL = part(
+    "slo", "engine", "precision", "utilisation", "scenario", "link_gb_per_s", *("power_cap", "pue", "carbon")
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _ABOUT: dict[str, Any] = {"group": "Goal"}
 _BASIC: dict[str, Any] = {**_ABOUT, "basic": True}
+_ENERGY: dict[str, Any] = {"group": "Energy"}
 
 
 @described
@@ -68,10 +69,39 @@ class GoalOptions:
         **_ABOUT,
     )
 
+    power_cap: str = option(
+        "",
+        "Of a model: most watts of each GPU, like 400W; lowers its clock.",
+        label="Power cap of each GPU",
+        unset="the board's own limit",
+        example="400W",
+        **_ENERGY,
+    )
+    pue: float = option(
+        1.0,
+        "Of a model: power usage effectiveness of the site.",
+        label="Power usage effectiveness",
+        unit="a factor",
+        least=1,
+        most=10,
+        **_ENERGY,
+    )
+    carbon: float = option(
+        0.0,
+        "Of a model: carbon intensity of the power, grams of CO2 equivalent a kWh.",
+        label="Carbon intensity",
+        unit="g/kWh",
+        least=0,
+        most=10_000,
+        **_ENERGY,
+    )
+
     def goal(self, hwdb: "Hwdb") -> "ServiceGoal":
         """The goal on a hardware database. Raises BadInputError or UnknownNameError for bad values."""
-        from tangram_sim.studies.serving_question import ServiceGoal
+        from tangram_sim.studies.serving_question import EnergyTerms, ServiceGoal
+        from tangram_sim.units import read_watts
 
+        cap_w = read_watts(self.power_cap, "`power_cap=`") if self.power_cap else 0.0
         return ServiceGoal(
             objective=self.objective,
             budget_usd_per_hour=self.budget,
@@ -81,6 +111,7 @@ class GoalOptions:
             utilisation=self.utilisation,
             scenarios=tuple(each.on(hwdb) for each in scenarios_of(self.scenario)),
             link_gb_per_s=self.link_gb_per_s,
+            energy=EnergyTerms(cap_w, self.pue, self.carbon),
         )
 
 

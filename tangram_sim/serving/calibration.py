@@ -6,6 +6,7 @@ that speak of its version and of the model as served on a kind of GPU in a preci
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from tangram_sim.errors import BadInputError, unknown_name
@@ -51,6 +52,7 @@ RESIDUALS = (
     *("residual_burst_tpot", "residual_burst_ttft", "residual_burst_e2e", "residual_burst_output_tok_s"),
     *("residual_apart_tpot", "residual_apart_ttft"),
 )
+SAME_DIE = 0.02  # largest difference between the peaks of kinds with one die
 SUBJECTS = ("version", "served", "gpu", "model")
 SEEN = "seen"  # of a kind of GPU or a model: how many runs of it are among those fitted
 # How many times wider errors are on kinds, and of models, without any: of what kernels decide, KV tokens not
@@ -87,9 +89,13 @@ class EngineFit:
 class CalibrationTable:
     """Calibration rows, indexed: an overlay beats the database, a later row an earlier one."""
 
-    __slots__ = ("_best",)
+    __slots__ = ("_best", "_sisters")
 
-    def __init__(self, rows: Iterable[tuple[int, Row]]) -> None:
+    def __init__(
+        self, rows: Iterable[tuple[int, Row]], sisters: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
+        """`sisters`: kinds of GPU with the same die as a kind, the most alike first (`sister_kinds`)."""
+        self._sisters = sisters or {}
         best: dict[tuple[str, str, str], tuple[int, Row]] = {}
         for layer, row in rows:
             _check(row)
@@ -101,7 +107,7 @@ class CalibrationTable:
     @classmethod
     def load(cls, hwdb: Hwdb) -> "CalibrationTable":
         """The shipped rows with the overlays' laid over them."""
-        return cls(serving_rows(hwdb, "calibration"))
+        return cls(serving_rows(hwdb, "calibration"), sister_kinds(hwdb))
 
     def rows(self) -> list[Row]:
         """The rows in force."""
@@ -112,18 +118,24 @@ class CalibrationTable:
     ) -> EngineFit:
         """The fitted parameters of an engine that serves a model in a precision on a kind of GPU.
 
-        Errors are wider on a kind of GPU for which no runs were fitted. Empty names: not known.
+        Errors are wider on a kind of GPU for which no runs were fitted; what is known of a model as served on
+        a sister kind holds for this one. Empty names: not known.
         """
         values, assumed = {}, []
         known: set[str] = set()
-        subjects = {("version",): f"version:{version}", ("model", "precision"): served(gpu, model, precision)}
+        kinds = (gpu, *self._sisters.get(gpu, ()))
+        subjects = {
+            ("version",): [f"version:{version}"],
+            ("model", "precision"): [served(kind, model, precision) for kind in kinds],
+        }
         for parameter, (otherwise, words) in PARAMETERS.items():
             row = self._find(engine, "*", parameter)
             value = row.number("value") if row else otherwise
             if row is None or row["source"].startswith("assumed"):
                 assumed.append(f"{parameter} {value:g} ({words})")
-            for names, subject in subjects.items():
-                own = self._best.get((engine, subject, parameter))
+            for names, alike in subjects.items():
+                keys = ((engine, subject, parameter) for subject in alike)
+                own = next((self._best[key] for key in keys if key in self._best), None)
                 if own is not None:
                     value *= own.number("value")
                     known.update(names)
@@ -174,6 +186,26 @@ class CalibrationTable:
 
     def _find(self, engine: str, subject: str, parameter: str) -> Row | None:
         return self._best.get((engine, subject, parameter)) or self._best.get(("*", subject, parameter))
+
+
+@lru_cache(maxsize=8)
+def sister_kinds(hwdb: Hwdb) -> dict[str, tuple[str, ...]]:
+    """For each kind of GPU the others with its architecture and nearly its peak, the nearest first.
+
+    They have the same die beside other memory: kernels compute alike on an H100 and an H200.
+    """
+    gpus = [hwdb.gpu(name) for name in hwdb.gpu_names()]
+    peaks = {gpu.name: max((peak for _, peak in gpu.peaks), default=0.0) for gpu in gpus}
+    found = {}
+    for gpu in gpus:
+        apart = {
+            other.name: abs(peaks[other.name] / peaks[gpu.name] - 1.0)
+            for other in gpus
+            if other.name != gpu.name and other.architecture == gpu.architecture and peaks[gpu.name]
+        }
+        alike = [name for name, difference in apart.items() if difference <= SAME_DIE]
+        found[gpu.name] = tuple(sorted(alike, key=lambda name: apart[name]))
+    return found
 
 
 def _check(row: Row) -> None:

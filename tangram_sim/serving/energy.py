@@ -6,9 +6,10 @@ from functools import cached_property
 
 import numpy as np
 
-from tangram_sim.cost.energy import LEAST_CLOCK, Activity, gpu_power
+from tangram_sim.cost.energy import LEAST_CLOCK, Activity, GpuPower, gpu_power
 from tangram_sim.cost.kernels import Floats, Number
 from tangram_sim.errors import InfeasibleError
+from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.closed_form import Load, Steady
 from tangram_sim.serving.costs import LayerStepCost
 from tangram_sim.serving.deployment import Deployment, ReplicaStage
@@ -42,21 +43,19 @@ def stage_activities(cost: LayerStepCost, load: Load, steady: Steady) -> list[tu
     passing = iterations * steady.step_s + steady.request_rate * steady.prompt_s
     found = []
     for stage, alone, with_prompt in zip(deployment.stages, decode, both, strict=True):
-        gpu = stage.island.gpu
-        vector = max(gpu.peak_flop_per_s("bf16"), gpu.peak_flop_per_s("fp16"))
+        gpu = board_of(stage, cost.hwdb)
         per_second: dict[str, Floats] = {}
         for name in ("least_s", "attention_flop", "moved_bytes", "sent_bytes"):
             decoded, prompted = getattr(alone, name), getattr(with_prompt, name)
             added = np.maximum(prompted - decoded, 0.0) if mixed else prompted
             per_second[name] = pp * (iterations * decoded + steady.request_rate * added)
-        products_s = per_second["least_s"] + per_second["attention_flop"] / vector
-        link = stage.island.intra.bytes_per_s
+        products_s = per_second["least_s"] + per_second["attention_flop"] / gpu.vector_flop_per_s
         activity = Activity(
             seconds=1.0,
             running_s=np.minimum(passing, 1.0),
             arithmetic_s=products_s,
             memory_s=per_second["moved_bytes"] / gpu.memory_bytes_per_s,
-            link_s=per_second["sent_bytes"] / link if link else 0.0,
+            link_s=per_second["sent_bytes"] / gpu.link_bytes_per_s,
         )
         found.append((stage, activity))
     return found
@@ -72,7 +71,7 @@ def replica_power(cost: LayerStepCost, load: Load, steady: Steady) -> ReplicaPow
     cap_w = cost.cap_w if isinstance(cost, CappedStepCost) else np.inf
     for stage, activity in stage_activities(cost, load, steady):
         power = gpu_power(stage.island.gpu, cost.hwdb)
-        limit_w = min(power.limit_w, cap_w)
+        limit_w = float(np.minimum(power.limit_w, cap_w))
         total, most_w = (
             total + np.minimum(power.watts(activity), limit_w) * stage.gpus,
             most_w + limit_w * stage.gpus,
@@ -80,6 +79,27 @@ def replica_power(cost: LayerStepCost, load: Load, steady: Steady) -> ReplicaPow
         host_w, sigma = host_w + power.host_w * stage.gpus, max(sigma, power.sigma)
         basis.append(power.basis)
     return ReplicaPower(total, most_w, host_w, sigma, "; ".join(dict.fromkeys(basis)))
+
+
+@dataclass(frozen=True)
+class Board:
+    """What a GPU of a stage draws and delivers at its highest clock: numbers, or arrays over loads."""
+
+    power: GpuPower
+    vector_flop_per_s: Number
+    memory_bytes_per_s: Number
+    link_bytes_per_s: Number  # infinite where it has none
+
+
+def board_of(stage: ReplicaStage, hwdb: Hwdb) -> Board:
+    """A GPU of `stage`. Raises BadInputError where its power limit is not known."""
+    gpu = stage.island.gpu
+    return Board(
+        gpu_power(gpu, hwdb),
+        max(gpu.peak_flop_per_s("bf16"), gpu.peak_flop_per_s("fp16")),
+        gpu.memory_bytes_per_s,
+        stage.island.intra.bytes_per_s or np.inf,
+    )
 
 
 def at_clock(deployment: Deployment, clock: float) -> Deployment:
@@ -104,11 +124,18 @@ class CappedStepCost(LayerStepCost):
 
     cap_w: float = 0.0
 
+    def slowed(self, clock: float) -> LayerStepCost:
+        """The costs without a cap, with every GPU's arithmetic at a part of its highest clock."""
+        return LayerStepCost(at_clock(self.deployment, clock), self.hwdb, self.fit)
+
+    def boards(self, loads: int) -> Sequence[Board]:
+        """One board of each stage at its highest clock, or arrays for so many loads."""
+        del loads  # all loads are on the same boards
+        return [board_of(stage, self.hwdb) for stage in self.deployment.stages]
+
     @cached_property
     def _tried(self) -> tuple[tuple[float, LayerStepCost], ...]:
-        return tuple(
-            (clock, LayerStepCost(at_clock(self.deployment, clock), self.hwdb, self.fit)) for clock in CLOCKS
-        )
+        return tuple((clock, self.slowed(clock)) for clock in CLOCKS)
 
     def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
         """Seconds of the iteration at the clock that the cap leaves."""
@@ -144,17 +171,20 @@ class CappedStepCost(LayerStepCost):
     def _watts(self, cost: LayerStepCost, clock: float, seconds: Floats, work: Sequence[Floats]) -> Floats:
         """Watts of the GPU that draws most in iterations of `work` (rows, scores, decodes, contexts)."""
         highest, pp = np.zeros_like(seconds), float(self.deployment.pp)
-        for stage, did in zip(self.deployment.stages, cost.passes(cost.work(*work)), strict=True):
-            gpu = stage.island.gpu
-            vector = max(gpu.peak_flop_per_s("bf16"), gpu.peak_flop_per_s("fp16"))
-            link = stage.island.intra.bytes_per_s
+        boards = self.boards(np.size(seconds))
+        for board, did in zip(boards, cost.passes(cost.work(*work)), strict=True):
             activity = Activity(
                 seconds,
                 seconds,
-                pp * (did.least_s * clock + did.attention_flop / vector),
-                pp * did.moved_bytes / gpu.memory_bytes_per_s,
-                pp * did.sent_bytes / link if link else 0.0,
+                pp * (did.least_s * clock + did.attention_flop / board.vector_flop_per_s),
+                pp * did.moved_bytes / board.memory_bytes_per_s,
+                pp * did.sent_bytes / board.link_bytes_per_s,
             )
-            busy = np.where(seconds > 0, gpu_power(gpu, self.hwdb).joules(activity, clock), 0.0)
+            busy = np.where(seconds > 0, board.power.joules(activity, clock), 0.0)
             highest = np.maximum(highest, busy / np.where(seconds > 0, seconds, 1.0))
         return np.asarray(highest.reshape(np.shape(seconds)))
+
+
+def capped(cost: LayerStepCost, cap_w: float) -> LayerStepCost:
+    """The costs of the same replica with GPUs that draw `cap_w` at most; 0.0: up to their boards' limits."""
+    return CappedStepCost(cost.deployment, cost.hwdb, cost.fit, cap_w) if cap_w else cost

@@ -22,6 +22,7 @@ from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.costs import LayerStepCost
 from tangram_sim.serving.deployment import Deployment, ReplicaStage, Speculation
 from tangram_sim.serving.disaggregated import KvLink
+from tangram_sim.serving.energy import capped
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.fleet import FleetReplica, Presence
 from tangram_sim.serving.fleet_schema import FleetIn, OwnCostsIn, ReplicaIn, StageIn
@@ -282,7 +283,8 @@ class _FleetBuilder:
         rules = batching_rules(engine, capacity)
         # No more requests can hold even one block each.
         rules = replace(rules, seats=min(rules.seats, rules.blocks))
-        table = LayerStepCost(deployment, self.hwdb, fit).table(rules.seats, rules.budget_tokens)
+        cost = capped(LayerStepCost(deployment, self.hwdb, fit), given.power_cap_w)
+        table = cost.table(rules.seats, rules.budget_tokens)
         if deployment.speculation is not None:
             tokens = deployment.speculation.tokens
             table = speculative(table, tokens)

@@ -84,5 +84,6 @@ class FleetIn(_FleetPart):
     precision: Name = "bf16"
     kv_precision: Name = "auto"
     link_gb_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    power_cap_w: Annotated[float, Field(ge=0, le=1e6)] = 0.0  # of each GPU; 0: the board's own limit
     types: list[TypeIn] = Field([])
     replicas: Annotated[list[ReplicaIn], Field(min_length=1, max_length=MOST_REPLICAS)]

@@ -23,6 +23,7 @@ from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import Load, closed_loop, greatest_throughput, seats
 from tangram_sim.serving.costs import LayerStepCost, filled_graph
 from tangram_sim.serving.deployment import Deployment, ReplicaStage
+from tangram_sim.serving.energy import capped
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.outcome import Slo
@@ -82,6 +83,7 @@ class OfferPricer:
     loads: Load
     slo: Slo
     mix: Floats | None = None
+    power_cap_w: float = 0.0  # of each GPU; 0: the board's own limit
     refused: dict[str, str] = field(default_factory=dict)  # configurations that do not fit, and why
 
     def __post_init__(self) -> None:
@@ -109,12 +111,13 @@ class OfferPricer:
         """Requests/s of each type alone, at the most concurrency that keeps the objective; 0: none does."""
         fit = self._calibration.fit_of(deployment)
         capacity = kv_capacity(deployment, self.hwdb, fit)
-        cost = LayerStepCost(deployment, self.hwdb, fit)
+        cost = capped(LayerStepCost(deployment, self.hwdb, fit), self.power_cap_w)
         return kept_throughput(cost, deployment, capacity, self.loads, self.slo)
 
     def batches(self, pipelines: Sequence[Stages]) -> list[PricedBatch]:
         """The pipelines that fit, grouped to be priced side by side; why others do not is kept."""
-        found, refused = batches([self.deployment(one) for one in pipelines], self.hwdb, self._calibration)
+        deployments = [self.deployment(one) for one in pipelines]
+        found, refused = batches(deployments, self.hwdb, self._calibration, self.power_cap_w)
         self.refused |= {name_of(pipelines[number]): reason for number, reason in refused.items()}
         return found
 

@@ -5,18 +5,20 @@ these calls: the iterations of all of them are one array, and stages alike are a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tangram_sim.cost.kernels import Number
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Block
 from tangram_sim.serving.calibration import CalibrationTable, EngineFit
 from tangram_sim.serving.costs import LayerStepCost, ranks_of, sent_s
 from tangram_sim.serving.deployment import Deployment, ReplicaStage
+from tangram_sim.serving.energy import Board, CappedStepCost, at_clock, board_of
 from tangram_sim.serving.forward import ForwardTimes, IterationWork, Ranks, block_times, end_times
 from tangram_sim.serving.kv import StageMemory, capacity_of, stage_memory
 from tangram_sim.serving.stepcost import KvCapacities
@@ -109,6 +111,48 @@ class PipelineBatch(LayerStepCost):
 
 
 @dataclass(frozen=True)
+class CappedPipelineBatch(CappedStepCost, PipelineBatch):
+    """The same under a power cap of every GPU."""
+
+    def slowed(self, clock: float) -> PipelineBatch:
+        """All pipelines with arithmetic at a part of the highest clock, and no cap."""
+        pipelines = tuple(at_clock(one, clock) for one in self.pipelines)
+        return PipelineBatch(pipelines[0], self.hwdb, self.fit, pipelines)
+
+    def boards(self, loads: int) -> Sequence[Board]:
+        """For each position in the pipeline one GPU of every pipeline, as arrays of pipelines x loads."""
+        each = loads // len(self.pipelines)
+        return [
+            stacked([board_of(one.stages[place], self.hwdb) for one in self.pipelines], each)
+            for place in range(self.deployment.pp)
+        ]
+
+
+def stacked(boards: Sequence[Board], times: int) -> Board:
+    """One board whose numbers are arrays of those of `boards`, each repeated so many times."""
+
+    def column(values: Sequence[Number]) -> Floats:
+        return np.repeat(np.asarray(values, dtype=np.float64), times)
+
+    powers = [board.power for board in boards]
+    power = replace(
+        powers[0],
+        limit_w=column([one.limit_w for one in powers]),
+        idle_w=column([one.idle_w for one in powers]),
+        running_w=column([one.running_w for one in powers]),
+        arithmetic_w=column([one.arithmetic_w for one in powers]),
+        memory_w=column([one.memory_w for one in powers]),
+        link_w=column([one.link_w for one in powers]),
+    )
+    return Board(
+        power,
+        column([board.vector_flop_per_s for board in boards]),
+        column([board.memory_bytes_per_s for board in boards]),
+        column([board.link_bytes_per_s for board in boards]),
+    )
+
+
+@dataclass(frozen=True)
 class PricedBatch:
     """Deployments that fit, with their cost and memory; arrays of pipelines x loads follow their order."""
 
@@ -122,7 +166,7 @@ class PricedBatch:
 
 
 def batches(
-    deployments: Sequence[Deployment], hwdb: Hwdb, calibration: CalibrationTable
+    deployments: Sequence[Deployment], hwdb: Hwdb, calibration: CalibrationTable, power_cap_w: float = 0.0
 ) -> tuple[list[PricedBatch], dict[int, str]]:
     """(deployments that fit, grouped by depth, engine and fit; by number, why others do not fit)."""
     memories: dict[tuple[object, ...], StageMemory] = {}
@@ -146,7 +190,8 @@ def batches(
     found = []
     for members in groups.values():
         all_of = tuple(one for one, _, _, _ in members)
-        cost = PipelineBatch(all_of[0], hwdb, members[0][2], all_of)
+        shared = (all_of[0], hwdb, members[0][2], all_of)
+        cost = CappedPipelineBatch(*shared, power_cap_w) if power_cap_w else PipelineBatch(*shared)
         numbers = np.array([one for _, _, _, one in members])
         found.append(PricedBatch(cost, numbers, np.array([held for _, held, _, _ in members])))
     return found, refused

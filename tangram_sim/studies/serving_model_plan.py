@@ -21,6 +21,7 @@ from tangram_sim.studies.serving_plan import (
     ServePlanDocument,
     plan_problem,
 )
+from tangram_sim.studies.serving_plan_energy import with_energy
 from tangram_sim.studies.serving_plan_fleet import fleet_document
 from tangram_sim.studies.serving_plan_replay import replayed
 from tangram_sim.studies.serving_question import (
@@ -71,8 +72,9 @@ def plan_service(
         found = _best_played(question, configurations, hwdb, limit)
     if found.status != "infeasible":
         found = with_scenario_replays(found, question, configurations, hwdb)
-        factor = exp(_Z90 * _spread(found, models, goal, CalibrationTable.load(hwdb)))
-        found = found.with_fields(interval=_interval(found.makespan_s, factor))
+        spread = _spread(found, models, goal, CalibrationTable.load(hwdb))
+        found = found.with_fields(interval=_interval(found.makespan_s, exp(_Z90 * spread)))
+        found = with_energy(found, question, configurations, hwdb, spread)
     told = (*offers.notes, *question.workload.notes)
     notes = [*found.notes, *(note for note in told if note not in found.notes)]
     assumptions = found.assumptions | {

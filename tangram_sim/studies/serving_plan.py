@@ -81,6 +81,20 @@ class PlayedScenarioDocument(PlayedPlanDocument):
     replicas: int = Field(description="that are left")
 
 
+class PlanEnergyDocument(Document):
+    """Mean power of a plan's replicas, and joules of a token; a site is GPUs and hosts times PUE."""
+
+    gpu_w: float = Field(description="watts of all GPUs of the plan's replicas")
+    host_w: float = Field(description="watts of the hosts' shares beside them")
+    site_w: float = Field(description="(gpu_w + host_w) times the power usage effectiveness")
+    joules_per_output_token: float = Field(description="of the GPUs, prompts included, hosts apart")
+    site_joules_per_output_token: float
+    kwh: float = Field(description="of the site: for the whole batch, or in a day at the rate")
+    kg_co2e: float | None = Field(None, description="of these kWh; null where no intensity is given")
+    intervals: dict[str, tuple[float, float]] = Field(description="90 % intervals")
+    basis: str = Field(description="what the watts rest on")
+
+
 class ServePlanDocument(AnswerDocument):
     """Output of `tangram serve plan --json`; figures that do not belong to the objective are null."""
 
@@ -113,6 +127,9 @@ class ServePlanDocument(AnswerDocument):
     )
     scenario_replays: list[PlayedScenarioDocument] = Field(
         [], description="of a plan of a model: the simulator's verdict in each scenario"
+    )
+    energy: PlanEnergyDocument | None = Field(
+        None, description="of a plan of a model on GPUs whose power limits are known"
     )
     fleet: dict[str, Any] | None = Field(None, description="of a plan of a model: for `serve simulate`")
     assumptions: dict[str, Any] = Field({})

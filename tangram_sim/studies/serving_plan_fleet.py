@@ -22,6 +22,7 @@ def fleet_document(
         **({"link_gb_per_s": question.goal.link_gb_per_s} if apart else {}),
         "engine": question.goal.engine,
         "precision": question.goal.precision,
+        **({"power_cap_w": question.goal.energy.power_cap_w} if question.goal.energy.power_cap_w else {}),
         "types": [
             [one.input_tokens, one.output_tokens, *([one.model] if question.several else [])]
             for one in question.types

@@ -57,6 +57,16 @@ class PlanScenario:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class EnergyTerms:
+    """What watts are limited by, and what becomes of them: a cap of each GPU (0: the board's own limit), the
+    site's power usage effectiveness, grams of CO2 equivalent a kWh (0: not told)."""
+
+    power_cap_w: float = 0.0
+    pue: float = 1.0
+    carbon_g_per_kwh: float = 0.0
+
+
 @dataclass(frozen=True)
 class ServiceGoal:
     """The objective of a plan and its limits.
@@ -75,6 +85,7 @@ class ServiceGoal:
     utilisation: float = 0.8
     scenarios: tuple[PlanScenario, ...] = ()
     link_gb_per_s: float | None = None
+    energy: EnergyTerms = field(default_factory=EnergyTerms)
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -160,7 +171,16 @@ class ServiceQuestion:
             goal = self.goal
             shares = self.amounts[mine] / self.amounts[mine].sum()
             mix = shares if goal.objective == MAKESPAN else None
-            pricer = OfferPricer(model, hwdb, goal.engine, goal.precision, loads, goal.slo, mix)
+            pricer = OfferPricer(
+                model,
+                hwdb,
+                goal.engine,
+                goal.precision,
+                loads,
+                goal.slo,
+                mix=mix,
+                power_cap_w=goal.energy.power_cap_w,
+            )
             own = candidates(
                 planner,
                 pricer,

@@ -54,6 +54,10 @@ class ServiceCandidateDocument(Document):
     ttft_p99_s: float | None = None
     tpot_p99_s: float | None = None
     gpus_used: dict[str, int] = Field({})
+    site_w: float | None = Field(
+        None, description="mean watts of the replicas in use with their hosts, times PUE; null: not known"
+    )
+    joules_per_output_token: float | None = Field(None, description="of the GPUs in use, hosts apart")
 
 
 class ServeWhatIfDocument(AnswerDocument):
@@ -190,6 +194,8 @@ def candidate(
         ttft_p99_s=replay.ttft_p99_s,
         tpot_p99_s=replay.tpot_p99_s,
         gpus_used=plan.gpus_used,
+        site_w=None if plan.energy is None else plan.energy.site_w,
+        joules_per_output_token=None if plan.energy is None else plan.energy.joules_per_output_token,
     )
 
 

@@ -19,12 +19,14 @@ def print_candidates(candidates: "Sequence[ServiceCandidateDocument]", first: st
             "-" if one.usd_per_hour is None else f"{one.usd_per_hour:.4g}",
             "-" if one.usd_per_million_tokens is None else f"{one.usd_per_million_tokens:.3g}",
             "-" if one.more_tokens_per_usd is None else f"{one.more_tokens_per_usd:,.0f}",
+            "-" if one.site_w is None else f"{one.site_w / 1e3:.3g}",
+            "-" if one.joules_per_output_token is None else f"{one.joules_per_output_token:.3g}",
             ", ".join(f"{count} {gpu}" for gpu, count in one.gpus_used.items() if count),
         )
         for one in candidates
     ]
-    figures = ("good requests/s", "tokens/s", "USD/h", "USD/M tokens", "tokens per USD more")
-    print_table((first, *figures, last), rows, right=range(1, 6), leaves=(2, 6, 3))
+    figures = ("good requests/s", "tokens/s", "USD/h", "USD/M tokens", "tokens per USD more", "kW", "J/token")
+    print_table((first, *figures, last), rows, right=range(1, 8), leaves=(2, 8, 3, 6))
     for one in candidates:
         if one.reason:
             print_line(f"{one.name}: {one.reason}")

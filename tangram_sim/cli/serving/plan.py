@@ -9,7 +9,7 @@ from tangram_sim.errors import InfeasibleError
 from tangram_sim.questions.serve_plan import ServePlanQuestion
 
 if TYPE_CHECKING:
-    from tangram_sim.studies.serving_plan import ServePlanDocument
+    from tangram_sim.studies.serving_plan import PlanEnergyDocument, ServePlanDocument
 
 
 @derived
@@ -107,6 +107,8 @@ def print_plan(found: "ServePlanDocument") -> None:
         print_line(f"borne as well: {one['name']}")
     if found.interval is not None:
         print_line(f"90 % of the time between {found.interval[0]:.4g} and {found.interval[1]:.4g}")
+    if found.energy is not None:
+        print_line(_energy(found.energy, "in all" if found.objective == "makespan" else "a day"))
     if found.replay is not None:
         unit = "s" if found.objective == "makespan" else "requests/s"
         print_line(
@@ -123,6 +125,17 @@ def print_plan(found: "ServePlanDocument") -> None:
             f"TPOT p99 {played.tpot_p99_s:.3g} s   {played.good_share * 100:.1f} % good"
         )
     print_notes(found.notes)
+
+
+def _energy(energy: "PlanEnergyDocument", when: str) -> str:
+    """Watts, joules per token and kWh in one line."""
+    low, high = energy.intervals["joules_per_output_token"]
+    carbon = "" if energy.kg_co2e is None else f"   {energy.kg_co2e:,.3g} kg CO2e {when}"
+    return (
+        f"power: {energy.gpu_w / 1e3:,.3g} kW of GPUs, {energy.site_w / 1e3:,.3g} kW of the site   "
+        f"{energy.joules_per_output_token:.3g} J per token ({low:.3g} to {high:.3g})   "
+        f"{energy.kwh:,.3g} kWh {when}{carbon}"
+    )
 
 
 def _usd(value: float | None) -> str:

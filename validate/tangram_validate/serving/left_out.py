@@ -114,7 +114,7 @@ def novel(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> list[FittedR
     """
     clear = [run for run in runs if not run.doubt and run.load not in (BURST, APART)]
     found = {
-        FOLDS[leave_out](own[0]): predict(own, hwdb, table_of(rows))[0]
+        FOLDS[leave_out](own[0]): predict(own, hwdb, table_of(rows, hwdb))[0]
         for own, _, rows in left_out(clear, hwdb, leave_out)
     }
     return novel_rows(found, leave_out)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.serving.calibration import RESIDUALS, SEEN, CalibrationTable
+from tangram_sim.serving.calibration import RESIDUALS, SEEN, CalibrationTable, sister_kinds
 from tangram_validate.serving.fitting import FittedRow
 from tangram_validate.serving.predict import PredictedRun, Progress, predict, residual_name
 from tangram_validate.serving.runs import APART, BURST, CLOSED, OPEN, RefusedRun, ServedRun
@@ -63,7 +63,7 @@ def _with(hwdb: Hwdb, rows: Sequence[FittedRow]) -> CalibrationTable:
     from tangram_validate.serving.tables import as_row
 
     shipped = [(0, row) for row in CalibrationTable.load(hwdb).rows()]
-    return CalibrationTable([*shipped, *((1, as_row(row, "own runs")) for row in rows)])
+    return CalibrationTable([*shipped, *((1, as_row(row, "own runs")) for row in rows)], sister_kinds(hwdb))
 
 
 def _own(found: Sequence[PredictedRun], engine: str, metric: str) -> list[PredictedRun]:

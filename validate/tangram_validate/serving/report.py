@@ -39,7 +39,7 @@ def predictions(
     folds: dict[str, list[PredictedRun]] = {}
     all_refused: list[RefusedRun] = []
     for own, rest, rows in left_out(runs, hwdb, leave_out):
-        table = table_of(rows)
+        table = table_of(rows, hwdb)
         found, refused = predict(own, hwdb, table, progress)
         training, _ = predict(rest, hwdb, table, progress)
         folds[FOLDS[leave_out](own[0])] = with_null(training, found, hwdb)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb, Row
-from tangram_sim.serving.calibration import RESIDUALS, SEEN, CalibrationTable, served
+from tangram_sim.serving.calibration import RESIDUALS, SEEN, CalibrationTable, served, sister_kinds
 from tangram_validate.serving.fitting import FittedRow, fit
 from tangram_validate.serving.observations import observe
 from tangram_validate.serving.predict import INTERVAL, PredictedRun, predict, residual_name
@@ -65,9 +65,9 @@ def seen(runs: Sequence[ServedRun]) -> list[FittedRow]:
     ]
 
 
-def table_of(rows: Sequence[FittedRow]) -> CalibrationTable:
-    """The rows as predictions read them."""
-    return CalibrationTable((0, as_row(row, "")) for row in rows)
+def table_of(rows: Sequence[FittedRow], hwdb: Hwdb | None = None) -> CalibrationTable:
+    """The rows as predictions read them; with the sister kinds of `hwdb`, where it is given."""
+    return CalibrationTable(((0, as_row(row, "")) for row in rows), sister_kinds(hwdb) if hwdb else None)
 
 
 def as_row(row: FittedRow, source: str, day: str = "") -> Row:
