@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tangram_sim.studies.serving_whatif import GpuPurchase, ServeWhatIfDocument
 
 _GOAL = part(
-    "slo", "engine", "precision", "utilisation", "scenario", "link_gb_per_s", *("power_cap", "pue", "carbon")
+    *("slo", "engine", "precision", "utilisation", "scenario", "link_gb_per_s"),
+    *("power_cap_w", "pue", "carbon"),
 )
 
 

@@ -9,6 +9,7 @@ from tangram_sim.fields import SOFTWARE, about, described, option, part
 from tangram_sim.questions.question import Question
 from tangram_sim.questions.requests import PlannedRequests, slo_of, slo_option
 from tangram_sim.questions.shared_fields import Hardware, limit_option
+from tangram_sim.units import read_watts
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
@@ -69,12 +70,15 @@ class GoalOptions:
         **_ABOUT,
     )
 
-    power_cap: str = option(
-        "",
+    power_cap_w: float = option(
+        0.0,
         "Of a model: most watts of each GPU, like 400W; lowers its clock.",
         label="Power cap of each GPU",
+        spelled="--power-cap",
+        reads=read_watts,
+        unit="watts",
+        least=0,
         unset="the board's own limit",
-        example="400W",
         **_ENERGY,
     )
     pue: float = option(
@@ -99,9 +103,7 @@ class GoalOptions:
     def goal(self, hwdb: "Hwdb") -> "ServiceGoal":
         """The goal on a hardware database. Raises BadInputError or UnknownNameError for bad values."""
         from tangram_sim.studies.serving_question import EnergyTerms, ServiceGoal
-        from tangram_sim.units import read_watts
 
-        cap_w = read_watts(self.power_cap, "`power_cap=`") if self.power_cap else 0.0
         return ServiceGoal(
             objective=self.objective,
             budget_usd_per_hour=self.budget,
@@ -111,7 +113,7 @@ class GoalOptions:
             utilisation=self.utilisation,
             scenarios=tuple(each.on(hwdb) for each in scenarios_of(self.scenario)),
             link_gb_per_s=self.link_gb_per_s,
-            energy=EnergyTerms(cap_w, self.pue, self.carbon),
+            energy=EnergyTerms(self.power_cap_w, self.pue, self.carbon),
         )
 
 

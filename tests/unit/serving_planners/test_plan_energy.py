@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_model
-from tangram_sim.questions.service_goal import GoalOptions
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import Load
 from tangram_sim.serving.energy import CappedStepCost
@@ -19,6 +18,7 @@ from tangram_sim.serving_planners.pipelines import batches
 from tangram_sim.studies.serving_model_plan import plan_service
 from tangram_sim.studies.serving_plan import PlanEnergyDocument, ServePlanDocument
 from tangram_sim.studies.serving_question import COST, MAKESPAN, EnergyTerms, ServiceGoal
+from tests.commands import tangram
 
 HWDB = Hwdb.load()
 H100, L40S = HWDB.gpu("H100").name, HWDB.gpu("L40S").name
@@ -90,6 +90,7 @@ def test_capped_pipelines_side_by_side_cost_what_each_costs_alone() -> None:
             assert alone.step_s(rows[:2], rows[:2] * 512.0, b, contexts[:2]) == pytest.approx(seconds)
 
 
-def test_a_cap_that_is_no_power_is_refused() -> None:
-    with pytest.raises(BadInputError, match="power_cap"):
-        GoalOptions(power_cap="many").goal(HWDB)
+@pytest.mark.parametrize("options", [("--power-cap", "many"), ("--pue", 0.5), ("--carbon", -1)])
+def test_terms_that_cannot_be_are_refused_by_name(options: tuple[str, Any]) -> None:
+    told = tangram("serve", "plan", "llama3-8b", "--fleet", "H100x8:1", *options)
+    assert told.code == 2 and options[0] in told.err
