@@ -34,7 +34,7 @@ PARAMETERS = (
     ("dispatch", "seconds"),
 )  # what a scale moves
 # Log standard deviation of what hosts differ by beside what the database doubts of its own figure.
-HOST_SIGMA = 0.4
+HOST_SIGMA = 0.5
 # Shares of a log scale that are taken over: what stacks, generations and kinds differ by (stackfit's priors).
 OTHER_DTYPE, OTHER_KIND, OTHER_GENERATION = 0.85, 0.7, 0.3
 SOURCE = "runs of one's own: tangram calibrate run"

@@ -39,6 +39,7 @@ from tangram_validate.published.stacks import GENERIC, lineage
 SOURCE = "fit to published runs, tangram_validate.calibration.stacks"
 FITTED = "2026-11-27"  # the day of the fit; rows must not depend on the day they are written again
 MOST_ROWS = 48  # of one source that are used
+FEWEST = 3  # runs on a generation of GPUs that a stack's factor there may rest on
 # Of a stack like many; its errors are left out, those of the fit count.
 TYPICAL = StackParameters(1.2, 1.3, 25e-6, 0.9, 1.5)
 MOVED = ("scale", "attention", "us/kernel", "tp", "dp")
@@ -103,7 +104,7 @@ def rows_text(cases: MeasuredRuns, fits: Mapping[str, Fit]) -> str:
     """Efficiency rows of every stack, as the text of a CSV file.
 
     A stack has its five parameters for any GPU, and its time scale once more for each generation of GPUs
-    that it was seen on. What rests on no run of the stack itself is marked as inherited,
+    that `FEWEST` of its runs were on. What rests on no run of the stack itself is marked as inherited,
     with n = 0.
     """
     text = io.StringIO()
@@ -119,6 +120,8 @@ def rows_text(cases: MeasuredRuns, fits: Mapping[str, Fit]) -> str:
             line = ("*", "*", kernel, stack, "", parameter, *figures, int(mask.sum()), source, FITTED)
             writer.writerow((*line, f"sources: {sources}" if sources else ""))
         for generation, factor in sorted(own.generations.items()):
+            if own.rows[generation] < FEWEST:
+                continue
             value, sigma = own.parameters.time_scale * factor, own.error_of(generation)
             figures = (f"{x:.3f}" for x in (value, value * sigma))
             line = (f"arch:{generation}", "*", "stack", stack, "", "time_scale", *figures)
