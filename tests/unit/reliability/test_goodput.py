@@ -391,34 +391,3 @@ def test_a_plan_under_a_failure_file(tmp_path: Path) -> None:
     stated = answer(f"goodput {plan} --checkpoint-s {tier['block_s']}")
     assert stated["tiers"][0]["block_s"] == pytest.approx(tier["block_s"])
     assert not any("assumed: every node writes" in note for note in stated["notes"])
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("checkpoint: [{block_s: 1}]\nrecovery: {warmup_steps: 1.0e+308}\n", "recovery: warmup_s comes to"),
-        ("checkpoint: [{block_bytes_per_s: 1.0e-308}]\n", r"checkpoint\.0: block_s comes to inf s"),
-        ("checkpoint: [{block_s: 1}, {block_s: 1, load_s: 2.0e+12}]\n", r"checkpoint\.1: load_s"),
-        ("checkpoint: [{block_s: 1, every: 1e300 steps}]\n", r"checkpoint\.0: period_s"),
-    ],
-)
-def test_ages_are_no_seconds_of_a_checkpoint(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "checkpoint.yaml").write_text(text)
-    with pytest.raises(BadInputError, match=said):
-        load_checkpointing(tmp_path / "checkpoint.yaml", 1, 100.0, 1.0, 10.0)
-
-
-@pytest.mark.parametrize(
-    ("tiers", "said"),
-    [
-        (
-            "[{name: disk, block_s: 1}, {block_s: 2}, {name: disk, block_s: 3}]",
-            "checkpoint.2: a second tier .*'disk'",
-        ),
-        ("[" + ", ".join(["{block_s: 1}"] * 17) + "]", "at most 16 items"),
-    ],
-)
-def test_tiers_have_names_of_their_own_and_are_few(tmp_path: Path, tiers: str, said: str) -> None:
-    (tmp_path / "checkpoint.yaml").write_text(f"checkpoint: {tiers}\n")
-    with pytest.raises(BadInputError, match=said):
-        load_checkpointing(tmp_path / "checkpoint.yaml", 1, 100.0, 1.0, 10.0)
