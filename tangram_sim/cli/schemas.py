@@ -34,6 +34,7 @@ from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_purchase import ServePurchaseDocument
 from tangram_sim.studies.serving_replan import ServeReplanDocument
 from tangram_sim.studies.serving_simulation import ServeSimulationDocument
+from tangram_sim.studies.serving_tuning import ServeTuneDocument
 from tangram_sim.studies.serving_whatif import ServeWhatIfDocument
 from tangram_sim.studies.serving_workload import RatesDocument, WorkloadDocument
 from tangram_sim.studies.stragglers import StragglersDocument
@@ -62,6 +63,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "serve-replan": ServeReplanDocument,
     "serve-simulate": ServeSimulationDocument,
     "serve-purchase": ServePurchaseDocument,
+    "serve-tune": ServeTuneDocument,
     "serve-what-if": ServeWhatIfDocument,
     "serve-rates": RatesDocument,
     "serve-workload": WorkloadDocument,

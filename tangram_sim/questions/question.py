@@ -40,6 +40,7 @@ QUESTIONS: Mapping[str, str] = {
     "serve purchase": "tangram_sim.questions.serve_what_if:ServePurchaseQuestion",
     "serve replan": "tangram_sim.questions.serve_replan:ServeReplanQuestion",
     "serve simulate": "tangram_sim.questions.serve_simulate:ServeSimulateQuestion",
+    "serve tune": "tangram_sim.questions.serve_tune:ServeTuneQuestion",
     "serve what-if": "tangram_sim.questions.serve_what_if:ServeWhatIfQuestion",
     "serve workload describe": "tangram_sim.questions.serve_workload:ServeWorkloadQuestion",
     "simulate": "tangram_sim.questions.simulate:SimulateQuestion",

@@ -81,10 +81,15 @@ class ServiceFleet:
 
 def load_fleet(path: Path, hwdb: Hwdb) -> ServiceFleet:
     """The fleet in a YAML or JSON file; of a plan that `serve plan` wrote, its key `fleet`."""
+    return read_fleet(fleet_data(path), hwdb, str(path))
+
+
+def fleet_data(path: Path) -> Any:
+    """What a fleet file holds, unchecked; of a plan that `serve plan` wrote, its key `fleet`."""
     data = read_json(path) if path.suffix.lower() == ".json" else read_yaml(path)
     if isinstance(data, dict) and isinstance(data.get("fleet"), dict):
-        data = data["fleet"]
-    return read_fleet(data, hwdb, str(path))
+        return data["fleet"]
+    return data
 
 
 def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
@@ -258,9 +263,12 @@ class _FleetBuilder:
             engine,
             max_batched_tokens=one.max_batched_tokens or engine.max_batched_tokens,
             max_sequences=one.max_sequences or engine.max_sequences,
+            memory_fraction=one.memory_fraction or engine.memory_fraction,
             recv_interval=one.recv_interval or engine.recv_interval,
         )
-        precision = precision_of(given.precision, model, given.kv_precision)
+        precision = precision_of(
+            one.precision or given.precision, model, one.kv_precision or given.kv_precision
+        )
         speculation = Speculation(one.drafts, one.acceptance) if one.drafts else None
         if one.stages:
             stages = self._stages(one.stages, model.layers)
@@ -293,7 +301,7 @@ class _FleetBuilder:
         self.deployments.append((one.role, deployment))
         self.assumptions[_label(one)] = {
             "engine": f"{engine.engine} {engine.version}",
-            "precision": given.precision,
+            "precision": one.precision or given.precision,
             "budget_tokens": rules.budget_tokens,
             "seats": rules.seats,
             "kv_blocks": rules.blocks,

@@ -67,6 +67,9 @@ class ReplicaIn(_FleetPart):
     max_sequences: Annotated[int, Field(ge=1, le=65536)] | None = None
     # With which a replica keeps its plan's objective: what it is launched with, no limit of a simulation.
     planned_sequences: Annotated[int, Field(ge=1, le=65536)] | None = None
+    memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    precision: Name | None = None  # of this replica's weights; of its KV cache
+    kv_precision: Name | None = None
     kv_blocks: Count | None = None
     recv_interval: Annotated[int, Field(ge=1, le=10**6)] | None = None
 

@@ -4,7 +4,7 @@ import typer
 
 from tangram_sim.cli.export import writer
 from tangram_sim.cli.plugins import VerbGroup
-from tangram_sim.cli.serving import compare, estimate, plan, replan, simulate, what_if, workload
+from tangram_sim.cli.serving import compare, estimate, plan, replan, simulate, tune, what_if, workload
 from tangram_sim.questions.serve_export import ServeExportQuestion
 
 app = typer.Typer(
@@ -19,5 +19,6 @@ app.command("purchase")(what_if.purchase)
 app.command("export")(writer(ServeExportQuestion))
 app.command("estimate")(estimate.command)
 app.command("simulate")(simulate.command)
+app.command("tune")(tune.command)
 app.command("compare")(compare.command)
 app.add_typer(workload.app, name="workload")

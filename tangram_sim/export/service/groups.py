@@ -113,15 +113,15 @@ def service_of(data: Any, hwdb: Hwdb, engine: str = "", source: str = "fleet") -
     types = tuple((one[0], one[1], one[2] if len(one) > 2 else "") for one in given.types)
     notes = tuple(
         f"{group.name}: started in {group.precision}: {', '.join(group.kinds)} cannot compute in "
-        f"{given.precision}, and the plan was priced so"
-        for group in groups
-        if group.precision != given.precision
+        f"{one.precision or given.precision}, and the plan was priced so"
+        for group, one in zip(groups, given.replicas, strict=True)
+        if group.precision != (one.precision or given.precision)
     )
     notes += tuple(
         f"{group.name}: its KV cache is in 16 bits, not fp8 as planned: {', '.join(group.kinds)} would serve "
         "an fp8 cache with slower attention kernels; half as many tokens fit"
-        for group in groups
-        if group.kv_precision != given.kv_precision
+        for group, one in zip(groups, given.replicas, strict=True)
+        if group.kv_precision != (one.kv_precision or given.kv_precision)
     )
     return ServiceLaunch(given.engine, planned_for, groups, shares, types, notes)
 
@@ -148,6 +148,9 @@ def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) 
         layers = load_model(model).layers
         cuts = [round(layers * stage / one.pp) for stage in range(one.pp + 1)]
         stages = tuple((hwdb.gpu(kind).name, one.tp, end - first) for first, end in pairwise(cuts))
+    given = given.with_fields(
+        precision=one.precision or given.precision, kv_precision=one.kv_precision or given.kv_precision
+    )
     kv_precision = _cache_precision(given, [hwdb.gpu(gpu) for gpu, _, _ in stages], f"{source}: {name}")
     # Engines refuse bf16 on GPUs without it; fp16 is what the plan priced there.
     types = {vector_type(hwdb.gpu(gpu), given.precision) for gpu, _, _ in stages}
@@ -160,7 +163,7 @@ def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) 
         kv_precision=kv_precision,
         seats=one.max_sequences or min(one.planned_sequences or engine.max_sequences, engine.max_sequences),
         budget_tokens=one.max_batched_tokens or engine.max_batched_tokens,
-        memory_fraction=engine.memory_fraction,
+        memory_fraction=one.memory_fraction or engine.memory_fraction,
         context_tokens=_context_tokens(model, given),
         expert_parallel=one.ep > 1,
         role=one.role,

@@ -1,0 +1,49 @@
+"""`tangram serve tune`: the engine settings with which a fleet serves most requests within an objective."""
+
+from typing import TYPE_CHECKING
+
+from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import AnswerOutputs
+from tangram_sim.errors import BadInputError
+from tangram_sim.questions.serve_tune import ServeTuneQuestion
+
+if TYPE_CHECKING:
+    from tangram_sim.studies.serving_tuning import ServeTuneDocument
+
+
+@derived
+def command(question: ServeTuneQuestion, outputs: AnswerOutputs) -> None:
+    """Print the rate that is kept, and the settings of each kind of replica."""
+    from tangram_sim.cli import writing
+
+    if outputs.output is not None and writing.is_report(outputs.output):
+        raise BadInputError(f"--output {outputs.output}: give a .json file, which `serve export` reads")
+    outputs.require_kind()
+    outputs.show(question.answer(), print_tuned)
+
+
+def print_tuned(found: "ServeTuneDocument") -> None:
+    """Print the rate that is kept, and a line for each kind of replica."""
+    from tangram_sim.cli.console import print_line, print_notes, print_table
+
+    before = found.default_goodput_rps
+    more = f", {found.goodput_rps / before - 1.0:+.1%}" if before else ""
+    print_line(
+        f"{found.goodput_rps:.4g} requests/s with 99 % good (settings of the file: "
+        f"{before:.4g}{more})   bound {found.bound_rps:.4g}"
+    )
+    print_line()
+    rows = [
+        (
+            str(one.count),
+            one.name,
+            "   ".join(f"{key} {value}" for key, value in one.settings.items()),
+            f"{one.goodput_rps:.4g}",
+            f"{one.default_goodput_rps:.4g}",
+            f"{one.bound_rps:.4g}",
+        )
+        for one in found.replicas
+    ]
+    heads = ("replicas", "configuration", "settings", "requests/s alone", "before", "bound")
+    print_table(heads, rows, right=(0, 3, 4, 5))
+    print_notes(found.notes)

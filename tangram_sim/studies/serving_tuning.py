@@ -1,0 +1,341 @@
+"""Engine settings of a fleet's replicas: the ones with which it serves most requests within the objective.
+
+Settings are keys of a replica in a fleet file. Every kind of replica is tuned alone on its share of the
+requests, one setting after the other; what counts is the greatest rate at which it is played and 99 % of the
+requests keep the objective.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import chain, product
+from math import ceil, isfinite
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.fleet import FleetReplica, play
+from tangram_sim.serving.fleet_file import ServiceFleet, read_fleet
+from tangram_sim.serving.outcome import ServiceOutcome, Slo
+from tangram_sim.serving.router import RoundRobin
+from tangram_sim.serving.workload import Floats, Workload
+from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
+from tangram_sim.studies.serving_requests import nearest_types
+from tangram_sim.studies.serving_simulation import simulate_service
+
+Setting = int | float | str
+SEATS, BUDGET = "max_sequences", "max_batched_tokens"
+# What is tried of the two limits that change no output; of memory and number formats what the caller allows.
+LIMITS: Mapping[str, Sequence[Setting]] = {
+    SEATS: (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
+    BUDGET: (256, 512, 1024, 2048, 4096, 8192, 16384),
+}
+ALLOWED = ("memory_fraction", "precision", "kv_precision")
+GOOD = 0.99  # share of the requests that must keep the objective
+BETTER = 1.01  # times the best rate so far, before settings are looked at closer
+_CLOSE = 1.004  # ratio of the ends of a bisection where it stops
+_PASSES = 3  # over all settings
+_NEAR = (1.3, 0.77, 1.12, 0.89)  # times a limit found, tried in the end
+_PROMPTS = (0.5, 1.0, 2.0)  # whole prompts in the budget of an iteration, tried as well
+_STAYS = 4.0  # as long as a good request stays at most, requests are played at least
+_LONGEST_TPOT_S = 0.1  # that is counted for that
+_MOST_PLAYED = 20_000  # requests
+
+
+class TunedReplicaDocument(Document):
+    """The settings of one kind of replica, and the rates at which it keeps the objective alone."""
+
+    name: str
+    count: int
+    settings: dict[str, int | float | str]
+    changed: dict[str, int | float | str] = Field(description="those that the engine's defaults lack")
+    goodput_rps: float = Field(description="requests a second of one replica, as played")
+    default_goodput_rps: float = Field(description="the same with the settings of the file")
+    bound_rps: float = Field(description="none of the settings keeps the objective on average beyond this")
+
+
+class ServeTuneDocument(AnswerDocument):
+    """Output of `tangram serve tune --json`: the fleet with tuned settings; rates in requests a second."""
+
+    schema_version: str = SCHEMA_VERSION
+    replicas: list[TunedReplicaDocument]
+    goodput_rps: float = Field(description="of the fleet, as played: 99 % of the requests are good")
+    default_goodput_rps: float = Field(description="the same with the settings of the file")
+    bound_rps: float
+    fleet: dict[str, Any] = Field(description="for `serve simulate` and `serve export`")
+    played: int = Field(description="settings and rates that were played")
+    notes: list[str] = Field([])
+    planning_cpu_s: float = 0.0
+
+
+def tune_service(
+    data: Mapping[str, Any],
+    workload: Workload,
+    slo: Slo,
+    hwdb: Hwdb,
+    choices: Mapping[str, Sequence[Setting]] | None = None,
+) -> ServeTuneDocument:
+    """The fleet in `data` (keys of a fleet file) with the settings that serve most within `slo`.
+
+    `choices`: what else may be tried, by key of ALLOWED. Never worse than the settings of the file on these
+    requests. Raises BadInputError, InfeasibleError.
+    """
+    begun = time.process_time()
+    if not isfinite(slo.ttft_s):
+        raise BadInputError("settings are tuned for an objective with a first token: give `slo=` like ttft=1")
+    if workload.rate_rps <= 0:
+        raise BadInputError("settings are tuned for a rate: the requests of this workload come all at once")
+    for key in choices or {}:
+        if key not in ALLOWED:
+            raise BadInputError(f"`choices`: {key!r} given; known are {', '.join(ALLOWED)}")
+    given = read_fleet(dict(data), hwdb)
+    if given.link is not None:
+        raise BadInputError("replicas that only prefill or decode have no settings to tune together yet")
+    tuned, told, played = [], [], 0
+    for place, entry in enumerate(data["replicas"]):
+        if entry.get("costs"):
+            raise BadInputError(f"replica {place} has costs of its own: no setting of an engine changes them")
+        work = _own_requests(given, place, workload)
+        found = _Tuning(data, entry, work, slo, hwdb, {**LIMITS, **(choices or {})}).run()
+        tuned.append({**entry, **found.settings})
+        told.append(found.document(entry, given, place))
+        played += found.played
+    # Routed as before, or as many requests to each replica as it serves alone; replicas may gain alone what
+    # the fleet does not.
+    fleets = [dict(data), {**data, "replicas": tuned}, {**data, "replicas": _shared_out(tuned, told)}]
+    rates = [greatest_rate(_fleet_keeps(one, workload, slo, hwdb), workload.rate_rps) for one in fleets]
+    best = max(range(len(fleets)), key=lambda number: (rates[number], -number))
+    if rates[best] <= 0:
+        raise InfeasibleError(
+            f"no settings keep the objective for {GOOD:.0%} of the requests at any rate: give a longer "
+            "`slo=`, more GPUs to a replica or fewer bits"
+        )
+    return ServeTuneDocument(
+        replicas=told,
+        goodput_rps=rates[best],
+        default_goodput_rps=rates[0],
+        bound_rps=sum(one.bound_rps * one.count for one in told),
+        fleet=fleets[best],
+        played=played,
+        notes=list(workload.notes),
+        planning_cpu_s=time.process_time() - begun,
+    )
+
+
+def _shared_out(
+    entries: Sequence[Mapping[str, Any]], told: Sequence[TunedReplicaDocument]
+) -> list[dict[str, Any]]:
+    """The entries with shares of the requests of their model in proportion to what they serve alone."""
+    able = [one.goodput_rps * one.count for one in told]
+    found = []
+    for entry, mine in zip(entries, able, strict=True):
+        whole = sum(
+            rate
+            for rate, other in zip(able, entries, strict=True)
+            if other.get("model") == entry.get("model")
+        )
+        width = len(entry.get("shares") or [1.0])
+        found.append({**entry, "shares": [mine / whole if whole else 1.0] * width})
+    return found
+
+
+def greatest_rate(keeps: Callable[[float], bool], start: float, floor: float = 0.0) -> float:
+    """The greatest rate (requests/s) that `keeps` says yes to, to .4 %; 0.0 where it says no to all.
+
+    From `start` on it is doubled or halved, then bisected. Above a `floor` that it does not reach: 0.0.
+    """
+    if floor and not keeps(floor):
+        return 0.0
+    low = high = floor or start
+    if floor or keeps(low):
+        while keeps(high := 2.0 * low):
+            low = high
+    else:
+        while high > start / 1024 and not keeps(low := high / 2.0):
+            high = low
+        if high <= start / 1024:
+            return 0.0
+    while high / low > _CLOSE:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def at_rate(workload: Workload, rate_rps: float, slo: Slo) -> Workload:
+    """The same requests, arriving as they do but at another mean rate; again and again if that is too short.
+
+    Before replicas have filled, latencies are those of an empty service.
+    """
+    found = replace(workload, arrival_s=workload.arrival_s * (workload.rate_rps / rate_rps))
+    stay_s = slo.ttft_s + float(workload.output_tokens.mean()) * min(slo.tpot_s, _LONGEST_TPOT_S)
+    times = min(ceil(_STAYS * stay_s / found.span_s), _MOST_PLAYED // len(found))
+    return found.repeated(times) if times > 1 else found
+
+
+def replica_keeps(one: FleetReplica, workload: Workload, slo: Slo) -> Callable[[float], bool]:
+    """Whether a replica alone serves the requests at a rate so that 99 % keep the objective."""
+
+    def keeps(rate_rps: float) -> bool:
+        played = at_rate(workload, rate_rps, slo)
+        return ServiceOutcome(play([one], played, RoundRobin())).good(slo) >= GOOD * len(played)
+
+    return keeps
+
+
+def _fleet_keeps(
+    data: Mapping[str, Any], workload: Workload, slo: Slo, hwdb: Hwdb
+) -> Callable[[float], bool]:
+    fleet = read_fleet(dict(data), hwdb)
+    router = "weighted" if fleet.shares else "round_robin"
+
+    def keeps(rate_rps: float) -> bool:
+        told, _ = simulate_service(fleet, at_rate(workload, rate_rps, slo), router=router, slo=slo)
+        return told.good_share >= GOOD
+
+    return keeps
+
+
+def _own_requests(fleet: ServiceFleet, place: int, workload: Workload) -> Workload:
+    """As many requests as the workload has, of the types that replicas of entry `place` are sent."""
+    shares = np.array(fleet.shares.get(_names(fleet)[place], ()))
+    if len(shares) < 2 or not shares.any():
+        return workload
+    weights = shares[nearest_types(workload, fleet.types)]
+    drawn = np.random.default_rng(0).choice(len(workload), len(workload), p=weights / weights.sum())
+    return replace(workload.chosen(np.sort(drawn)), arrival_s=workload.arrival_s)
+
+
+def _names(fleet: ServiceFleet) -> dict[int, str]:
+    """The name of one replica of every entry, by the entry's place in the file."""
+    return {int(one.name.partition(":")[0].partition(".")[0]): one.name for one in fleet.everyone}
+
+
+@dataclass
+class _Tuning:
+    """The search of one replica's settings: one after the other, as long as any of them gains."""
+
+    data: Mapping[str, Any]
+    entry: Mapping[str, Any]
+    workload: Workload
+    slo: Slo
+    hwdb: Hwdb
+    choices: Mapping[str, Sequence[Setting]]
+    settings: dict[str, Setting] = field(default_factory=dict)
+    best_rps: float = 0.0
+    default_rps: float = 0.0
+    played: int = 0
+
+    def __post_init__(self) -> None:
+        self._built = cache(self._build)
+
+    def run(self) -> "_Tuning":
+        """This search, done."""
+        self.default_rps = self.best_rps = self._rate({}, 0.0)
+        prompt = float(self.workload.input_tokens.mean())
+        for _ in range(_PASSES):
+            before = self.best_rps
+            for key, values in self.choices.items():
+                self._try(key, values)
+            running = self._limit(SEATS)
+            self._try(BUDGET, [max(round(times * prompt) + running, running) for times in _PROMPTS])
+            if self.best_rps <= before * BETTER:
+                break
+        for key in (SEATS, BUDGET):
+            for factor in _NEAR:
+                self._try(key, [max(round(factor * self._limit(key)), 1)])
+        return self
+
+    def _limit(self, key: str) -> int:
+        """A limit in force: as found, as in the file, or the engine's own."""
+        replica = self._built(tuple(self.settings.items()))
+        assert replica is not None
+        return replica.rules.seats if key == SEATS else replica.rules.budget_tokens
+
+    def _try(self, key: str, values: Sequence[Setting]) -> None:
+        """Take the best of the values of one setting, where it is better than what is found."""
+        for value in values:
+            if value == self.settings.get(key, self.entry.get(key)):
+                continue
+            tried = {**self.settings, key: value}
+            rate = self._rate(tried, BETTER * self.best_rps)
+            if rate > self.best_rps:
+                self.settings, self.best_rps = tried, rate
+
+    def _rate(self, settings: Mapping[str, Setting], floor: float) -> float:
+        replica = self._built(tuple(settings.items()))
+        if replica is None:
+            return 0.0
+        keeps = replica_keeps(replica, self.workload, self.slo)
+
+        def counted(rate_rps: float) -> bool:
+            self.played += 1
+            return keeps(rate_rps)
+
+        return greatest_rate(counted, self.workload.rate_rps, floor)
+
+    def _build(self, settings: tuple[tuple[str, Setting], ...]) -> FleetReplica | None:
+        """The replica with these settings; None where it does not fit its GPUs."""
+        skipped = ("count", "shares", "up")
+        alone = {key: value for key, value in self.entry.items() if key not in skipped}
+        data = {key: value for key, value in self.data.items() if key not in ("replicas", "types")}
+        try:
+            built = read_fleet({**data, "replicas": [{**alone, **dict(settings)}]}, self.hwdb)
+        except InfeasibleError:
+            if not settings:
+                raise
+            return None
+        return replace(built.replicas[0], model="")
+
+    def bound_rps(self) -> float:
+        """Requests/s beyond which full iterations take too long, whatever the settings.
+
+        Of each number format, with all seats and the whole budget: the rate at which a replica is busy all
+        the time, decoding as many at once as memory holds or the time per token allows.
+        """
+        allowed = [[(), *(((key, value),) for value in self.choices.get(key, ()))] for key in ALLOWED]
+        found = self.best_rps
+        for formats in product(*allowed):
+            for widest in ((), ((SEATS, 1024), (BUDGET, 16384))):
+                replica = self._built((*chain(*formats), *widest))
+                if replica is not None:
+                    found = max(found, busy_rate(replica, self.workload, self.slo))
+        return found
+
+    def document(self, entry: Mapping[str, Any], fleet: ServiceFleet, place: int) -> TunedReplicaDocument:
+        """What was found."""
+        replica = self._built(tuple(self.settings.items()))
+        assert replica is not None
+        rules = replica.rules
+        return TunedReplicaDocument(
+            name=_names(fleet)[place].partition(": ")[2],
+            count=entry.get("count", 1),
+            settings={SEATS: rules.seats, BUDGET: rules.budget_tokens, **self.settings},
+            changed=self.settings,
+            goodput_rps=self.best_rps,
+            default_goodput_rps=self.default_rps,
+            bound_rps=self.bound_rps(),
+        )
+
+
+def busy_rate(replica: FleetReplica, workload: Workload, slo: Slo) -> float:
+    """Requests/s of a replica that never idles, where a mean time per token keeps the objective.
+
+    Prompts come one by one between decodes, or packed into every iteration, whichever takes less.
+    """
+    table, rules = replica.table, replica.rules
+    isl, osl = float(workload.input_tokens.mean()), float(workload.output_tokens.mean())
+    context = isl + osl / 2.0
+    room = min(rules.seats, rules.blocks * rules.block_tokens / context)
+    b: Floats = np.arange(1.0, max(room, 1.0) + 1.0)
+    step = table.decode_s[1 : len(b) + 1] + table.context_s[1 : len(b) + 1] * b * context
+    prompt = np.interp(isl, table.row_knots, table.rows_s) - table.rows_s[0]
+    tpot = step + b / osl * max(prompt, 0.0)
+    if rules.mixed:
+        rows = b / osl * isl
+        packed = np.interp(rows + b, table.row_knots, table.rows_s) + table.score_s * rows * isl / 2.0
+        tpot = np.minimum(tpot, packed + table.mixed_context_s * b * context + table.beside_s[1 : len(b) + 1])
+    return float((b / (osl * tpot))[tpot <= slo.tpot_s].max(initial=0.0))

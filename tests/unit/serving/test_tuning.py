@@ -1,0 +1,127 @@
+"""Engine settings found for an objective: no worse than defaults, near brute force, played, exported."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.export.service.groups import service_of
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.serving.fleet_file import read_fleet
+from tangram_sim.serving.outcome import Slo
+from tangram_sim.serving.synthetic import LengthMix, synthetic
+from tangram_sim.serving.workload import Workload, plain
+from tangram_sim.studies.serving_tuning import (
+    BUDGET,
+    SEATS,
+    at_rate,
+    greatest_rate,
+    replica_keeps,
+    tune_service,
+)
+from tests.commands import tangram
+
+HWDB = Hwdb.load()
+SLO = Slo(1.0, 0.03)
+ONE: dict[str, Any] = {"model": "llama3-8b", "replicas": [{"gpu": "H100-SXM5-80GB"}]}
+UNEQUAL: dict[str, Any] = {
+    "model": "llama3-8b",
+    "replicas": [{"gpu": "H100-SXM5-80GB"}, {"gpu": "L40S"}],
+}
+
+
+def requests(count: int = 200, seed: int = 0) -> Workload:
+    return synthetic(count, 5.0, [LengthMix(1024, 128, 1.0, 0.5)], seed)
+
+
+@given(st.floats(1e-2, 1e4), st.floats(0.1, 100.0))
+def test_the_greatest_rate_is_found_to_four_thousandths(limit: float, start: float) -> None:
+    found = greatest_rate(lambda rate: rate <= limit, start)
+    if limit >= start / 512:
+        assert limit / 1.0041 <= found <= limit
+    assert greatest_rate(lambda rate: rate <= limit, start, floor=limit * 1.01) == 0.0
+
+
+def test_rates_too_short_to_fill_a_replica_are_played_again_and_again() -> None:
+    slow, quick = at_rate(requests(), 0.5, SLO), at_rate(requests(), 100.0, SLO)
+    assert len(slow) == 200 < len(quick)
+    assert quick.rate_rps == pytest.approx(100.0, rel=0.02)
+    assert quick.span_s >= 4.0 * SLO.ttft_s
+
+
+def test_tuned_settings_are_no_worse_than_the_files_and_below_the_bound() -> None:
+    found = tune_service(ONE, requests(), SLO, HWDB)
+    assert found.default_goodput_rps <= found.goodput_rps <= found.bound_rps
+    (one,) = found.replicas
+    assert one.default_goodput_rps <= one.goodput_rps <= one.bound_rps
+
+
+@pytest.mark.slow
+def test_tuned_settings_are_as_good_as_the_best_of_all_pairs() -> None:
+    work = requests()
+    found = tune_service(ONE, work, SLO, HWDB)
+    best = 0.0
+    for seats, budget in product((8, 32, 128, 512), (512, 2048, 8192)):
+        replica = {**ONE["replicas"][0], SEATS: seats, BUDGET: budget}
+        one = read_fleet({**ONE, "replicas": [replica]}, HWDB).replicas[0]
+        best = max(best, greatest_rate(replica_keeps(one, work, SLO), 5.0, best))
+    assert found.replicas[0].goodput_rps >= 0.99 * best
+
+
+@pytest.mark.slow
+def test_formats_are_chosen_only_where_they_are_allowed() -> None:
+    found = tune_service(ONE, requests(), SLO, HWDB, {"precision": ["bf16", "fp8"]})
+    assert found.replicas[0].settings["precision"] == "fp8"
+    assert found.goodput_rps > tune_service(ONE, requests(), SLO, HWDB).goodput_rps
+    assert service_of(found.fleet, HWDB).groups[0].precision == "fp8"
+
+
+def test_unequal_replicas_get_requests_by_what_they_serve() -> None:
+    found = tune_service(UNEQUAL, requests(), SLO, HWDB)
+    shares = [one["shares"][0] for one in found.fleet["replicas"]]
+    alone = [one.goodput_rps for one in found.replicas]
+    assert sum(shares) == pytest.approx(1.0)
+    assert shares[0] / shares[1] == pytest.approx(alone[0] / alone[1])
+    assert found.goodput_rps > found.default_goodput_rps
+
+
+def test_the_tuned_fleet_is_simulated_and_exported_with_its_settings(tmp_path: Path) -> None:
+    fleet, tuned = tmp_path / "fleet.yaml", tmp_path / "tuned.json"
+    fleet.write_text("model: llama3-8b\nreplicas: [{gpu: H100}]\n")
+    load = ("--rate", 5, "--isl", 1024, "--osl", 128, "--requests", 200, "--slo", "ttft=1,tpot=30ms")
+    told = tangram("serve", "tune", fleet, *load, "--kv-precisions", "auto,fp8", "-o", tuned, "--json").json
+    settings = told["replicas"][0]["settings"]
+    launched = tangram("serve", "export", tuned, "--to", "vllm").out
+    assert f"--max-num-seqs {settings[SEATS]} --max-num-batched-tokens {settings[BUDGET]}" in launched
+    rate = 0.95 * told["goodput_rps"]
+    played = tangram("serve", "simulate", tuned, *load, "--rate", rate, "--json").json
+    assert played["good_share"] >= 0.99
+
+
+@pytest.mark.parametrize(
+    ("data", "slo", "choices", "words"),
+    [
+        (ONE, Slo(), {}, "ttft=1"),
+        (ONE, SLO, {"tp": [2]}, "known are memory_fraction"),
+        ({"model": "llama3-8b", "replicas": [{"costs": {"step_s": 0.01, "kv_blocks": 9}}]}, SLO, {}, "own"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused(data: dict[str, Any], slo: Slo, choices: Any, words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        tune_service(data, requests(20), slo, HWDB, choices)
+
+
+def test_a_burst_has_no_rate_to_tune_for() -> None:
+    burst = plain(np.zeros(10), np.full(10, 100), np.full(10, 10))
+    with pytest.raises(BadInputError, match="all at once"):
+        tune_service(ONE, burst, SLO, HWDB)
+
+
+def test_an_objective_that_nothing_keeps_is_told() -> None:
+    with pytest.raises(InfeasibleError, match="no settings keep the objective"):
+        tune_service(ONE, requests(20), Slo(1e-4, 1e-4), HWDB)
