@@ -18,6 +18,7 @@ from tangram_sim.serving.deployment import Deployment
 PARAMETERS: Mapping[str, tuple[float, str]] = {
     "gemm": (1.0, "factor on dense products"),
     "experts": (1.0, "factor on products of experts"),
+    "experts_blocks": (1.0, "the same where experts are in fp8 with a scale for each block"),
     "cache": (1.0, "factor on decode attention"),
     "attention": (1.0, "factor on prompt attention"),
     "memory": (1.0, "factor on kernels that move data"),

@@ -78,6 +78,8 @@ class LayerStepCost(StepCost):
         for part in PARTS:
             spent = self.fit[part] * getattr(times, part)
             if part == "experts":  # their arithmetic, as kernels inside the engine were measured
+                if self.deployment.block_scaled:
+                    spent = spent * self.fit["experts_blocks"]
                 spent = np.maximum(spent, self.fit["experts_floor"] * times.experts_least_s)
             seconds = seconds + spent
         return np.asarray(seconds)

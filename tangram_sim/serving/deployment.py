@@ -8,6 +8,8 @@ from tangram_sim.models import Model
 from tangram_sim.precision import Precision
 from tangram_sim.serving.engines import EngineDefaults
 
+CHANNEL_SCALED = ("llama4", "mixtral")  # families whose experts in fp8 have a scale a channel or matrix
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStage:
@@ -60,6 +62,15 @@ class Deployment:
     ep: int = 1
     attention_dp: int = 1
     speculation: Speculation | None = None
+
+    @property
+    def block_scaled(self) -> bool:
+        """Whether experts are in fp8 with a scale for each block of weights.
+
+        Those of DeepSeek, Qwen3, MiniMax and GLM are; those in `CHANNEL_SCALED` have one a channel or matrix.
+        """
+        fp8 = (self.precision.experts or self.precision.weights) == "fp8"
+        return fp8 and self.model.family not in CHANNEL_SCALED
 
     @property
     def pp(self) -> int:

@@ -212,3 +212,17 @@ def test_graphs_that_a_batch_fills_and_fits_into_are_neighbours() -> None:
     batches = np.concatenate([np.arange(1.0, 513.0), np.linspace(1.0, 512.0, 777)])
     np.testing.assert_array_equal(filled_graph(batches), [sizes[sizes <= one].max() for one in batches])
     np.testing.assert_array_equal(_bucket(batches, 512), [sizes[sizes >= one].min() for one in batches])
+
+
+def test_experts_scaled_by_block_take_their_factor_and_others_do_not() -> None:
+    for model, blocks in (("qwen3-235b-a22b", True), ("llama4-scout", False)):
+        shape = load_model(model)
+        engine = engine_defaults(HWDB, "vllm", HWDB.gpu("H100"), "0.11.1")
+        for precision in ("fp8", "bf16"):
+            kind = precision_of(precision, shape)
+            deployment = deployment_of(shape, "H100", HWDB, engine, precision=kind, tp=8)
+            assert deployment.block_scaled == (blocks and precision == "fp8")
+            fit = FITS.fit_of(deployment, "0.11.1")
+            plain = replace(fit, values={**fit.values, "experts_blocks": 1.0})
+            step, without = (seconds(LayerStepCost(deployment, HWDB, one), 0.0, 32.0) for one in (fit, plain))
+            assert (step > 1.05 * without) == deployment.block_scaled
