@@ -1,4 +1,4 @@
-"""The question of `tangram serve tune`: engine settings with which a fleet serves most within an objective."""
+"""The question of `tangram serve tune`: engine settings that serve most requests within an objective."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
