@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tangram_sim.errors import BadInputError, TangramError
+from tangram_sim.errors import BadInputError, TangramError, shown
 from tangram_sim.reliability.traces.kinds import code_of
 from tangram_sim.reliability.traces.trace import StepTrace, TraceRows, assemble
 
@@ -62,7 +62,7 @@ def _trace_of(text: str, path: Path) -> StepTrace:
         line = int(wrong.idxmax())
         words = ",".join(frame.iloc[line])
         raise BadInputError(
-            f"{path}: line {line + 2} is {words!r}; give numbers under "
+            f"{path}: line {line + 2} is {shown(words)}; give numbers under "
             f"{', '.join(c for c in COLUMNS if c != 'op')}."
         )
     step, dp, stage, kind, seq = (counts[name].to_numpy(np.int64) for name in COLUMNS[:5])

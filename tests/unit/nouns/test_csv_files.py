@@ -18,9 +18,11 @@ ENDLESS = "9" * 200_000
 def test_a_cell_without_an_end_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "endless.csv"
     path.write_text(f"{HEADER}0,0,0,F,0,0,{ENDLESS}\n")
-    for read in (read_csv, read_table):
-        with pytest.raises(BadInputError, match=r"endless\.csv: not CSV: field larger"):
-            read(path)
+    with pytest.raises(BadInputError, match=r"endless\.csv: not CSV: field larger"):
+        read_csv(path)
+    with pytest.raises(BadInputError, match=r"endless\.csv: line 2 is .*\.\.\.") as refused:
+        read_table(path)
+    assert len(str(refused.value)) < 500
     with pytest.raises(BadInputError, match=r"schedule\.csv: not CSV"):
         schedule_csv.read(f"F0,{ENDLESS}")
 
@@ -29,7 +31,7 @@ def test_a_carriage_return_alone_ends_a_line_of_a_trace(tmp_path: Path) -> None:
     """Found by fuzzing."""
     path = tmp_path / "trace.csv"
     path.write_text(f"{HEADER}0,0,0,F,0,0\r5,10\n", newline="")
-    with pytest.raises(BadInputError, match=r"trace\.csv: line 2 is '0,0,0,F,0,0'"):
+    with pytest.raises(BadInputError, match=r"trace\.csv: line 2 is '0,0,0,F,0,0,'"):
         read_table(path)
 
 

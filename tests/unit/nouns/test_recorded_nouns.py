@@ -115,7 +115,7 @@ def words() -> dict[str, Any]:
         "days": days_of,
         "usd": usd_of,
         "amount": amount_of,
-        "watts": lambda text: read_watts(text, "cap"),
+        "watts": read_watts,
     }
     showing = {
         "seconds": show_seconds, "span": show_span, "amount": show_amount, "bytes": show_bytes,
