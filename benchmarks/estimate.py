@@ -50,9 +50,11 @@ def many() -> dict[str, float]:
     clusters = [cluster_of(gpus, hwdb) for gpus in GPUS]
     api.estimate_many(load_model("gpt2"), clusters[0], JOB, [Uniform(tp=4, pp=2)], hwdb=hwdb)
     begin = time.process_time()
-    found = [one for cluster in clusters for one in api.estimate_many(model, cluster, JOB, wanted, hwdb=hwdb)]
+    found = [
+        item for cluster in clusters for item in api.estimate_many(model, cluster, JOB, wanted, hwdb=hwdb)
+    ]
     spent = time.process_time() - begin
-    refused = sum(isinstance(one, Refusal) for one in found)
+    refused = sum(isinstance(item, Refusal) for item in found)
     return {"layouts": len(found), "refused": refused, "per_cpu_s": len(found) / spent}
 
 

@@ -65,16 +65,16 @@ def jobs(compiled: Path) -> Iterator[Row]:
     # Compiled code on disk: the one process, which comes first, would pay for it alone.
     small = f"plan gpt3-1.3b azure-c1-t4x4-v100x4 --parallelizer {CASE[2]} --global-batch 16"
     measure.tangram(small, compiled)
-    one, _ = call("jobs", "planned", "1", compiled=compiled)
+    item, _ = call("jobs", "planned", "1", compiled=compiled)
     name = " ".join(map(str, CASE))
-    yield Row(f"{name}, 1 process", one["asker_cpu_s"], "CPU-s", note=f"wall {one['wall_s']:.0f} s")
+    yield Row(f"{name}, 1 process", item["asker_cpu_s"], "CPU-s", note=f"wall {item['wall_s']:.0f} s")
     two, _ = call("jobs", "planned", "2", compiled=compiled)
     chain, others = two["asker_cpu_s"] + two["busiest_cpu_s"], two["others_cpu_s"]
-    same = "same step" if one["step_s"] == two["step_s"] else "ANOTHER STEP"
+    same = "same step" if item["step_s"] == two["step_s"] else "ANOTHER STEP"
     yield Row(
         f"{name}, 2 processes: asker and the busier one",
         chain,
         "CPU-s",
         note=f"asker {two['asker_cpu_s']:.1f}, both others {others:.1f}, wall {two['wall_s']:.0f} s",
     )
-    yield Row("faster with 2 processes", one["asker_cpu_s"] / chain, "x", SPEEDUP, True, note=same)
+    yield Row("faster with 2 processes", item["asker_cpu_s"] / chain, "x", SPEEDUP, True, note=same)

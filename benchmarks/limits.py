@@ -177,7 +177,7 @@ def summary(late: dict[tuple[str, str], list[tuple[float, Ended]]]) -> str:
         last = len(runs) - 1
         at = [some[min(int(share * len(runs)), last)] for some in both for share in (0.5, 0.95, 1.0)]
         none = sum(not ended.answered for _, ended in runs)
-        figures = " | ".join(f"{one:.1f}" for one in at)
+        figures = " | ".join(f"{item:.1f}" for item in at)
         lines.append(f"| {verb} | {how} | {len(runs)} | {figures} | {none} |")
     return "\n".join(lines) + "\n"
 

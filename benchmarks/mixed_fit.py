@@ -52,9 +52,9 @@ def log_errors(rows: list[dict[str, str]], scale: float, launch: float, factor: 
         hwdb = Hwdb.load([Path(folder)])
     found = [predict_row(row, hwdb, number) for number, row in enumerate(rows, 1)]
     return [
-        float(np.log(1 + one.error))
-        for one in found
-        if not isinstance(one, Problem) and one.error is not None
+        float(np.log(1 + item.error))
+        for item in found
+        if not isinstance(item, Problem) and item.error is not None
     ]
 
 

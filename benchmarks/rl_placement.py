@@ -63,7 +63,7 @@ def main(fleets: int) -> None:
             f"{fleet} staleness {age}: {step:.1f} s, naive x{naive / step:.2f}, best rule "
             f"x{best / step:.2f}, gap {found.gap:.0%}, {spent:.1f} CPU s"
         )
-    finite = [one for one in over_naive if one < float("inf")]
+    finite = [item for item in over_naive if item < float("inf")]
     gain = exp(mean(map(log, finite)))
     print(f"over the best naive rule, geometric mean: x{gain:.3f} on {len(finite)} fleets")
     print(f"over the best rule: x{exp(mean(map(log, over_all))):.3f}, least x{min(over_all):.3f}")

@@ -70,7 +70,7 @@ def tangram() -> Iterator[SeedRow]:
     systems = (PUBLISHED, METIS, "Sailor", "Alpa", "Aceso", "Tangram-Alpa", "Tangram-Aceso")
     steps = {system: float(ask(system, key)["step_s"]) for system in systems}
     best = steps["Tangram-Aceso"]
-    published, repaired, sailor = (steps[one] / best for one in (PUBLISHED, METIS, "Sailor"))
+    published, repaired, sailor = (steps[item] / best for item in (PUBLISHED, METIS, "Sailor"))
     command = "python -m benchmarks.tangram_paper --only azure-c1-t4x12"
     yield SeedRow(
         "Tangram",
@@ -151,7 +151,7 @@ def hexgen() -> Iterator[SeedRow]:
     pricer = GroupPricer(
         OfferPricer(load_model("llama2-70b"), Hwdb.load(), "vllm", "bf16", loads, Slo()), offers, [0.5, 0.5]
     )
-    pool = tuple(int(one.available) for one in offers)
+    pool = tuple(int(offer.available) for offer in offers)
     found = partition(pool, pricer.worth, seed=0, generations=8)
     alike = max(sum(map(pricer.worth, groups)) for groups in symmetric(pool, pricer.worth))
     yield SeedRow(
@@ -214,7 +214,7 @@ def galvatron() -> Iterator[SeedRow]:
         whole = Slice(model, 0, model.layers + 2)
         asked = Request(whole, island, Job(64, 512, "fp16"), 8, 8, hwdb)
         uniform, by_layer = (
-            step_s(parallelizer(one)(), asked) for one in ("galvatron-uniform", "galvatron-bmw")
+            step_s(parallelizer(item)(), asked) for item in ("galvatron-uniform", "galvatron-bmw")
         )
         gains.append(uniform / by_layer)
     yield SeedRow(

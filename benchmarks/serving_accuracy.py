@@ -49,29 +49,31 @@ WIDTHS = "each {} of the tables of measured runs left out in turn: benchmarks.se
 Test = Callable[[PredictedRun], bool]
 
 
-def _is(load: str, metric: str, more: Test = lambda one: True) -> Test:
-    return lambda one: one.run.load == load and one.metric == metric and more(one)
+def _is(load: str, metric: str, more: Test = lambda predicted_run: True) -> Test:
+    return lambda predicted_run: (
+        predicted_run.run.load == load and predicted_run.metric == metric and more(predicted_run)
+    )
 
 
-def _splitwise(one: PredictedRun) -> bool:
-    return one.run.version == "0.2"
+def _splitwise(predicted_run: PredictedRun) -> bool:
+    return predicted_run.run.version == "0.2"
 
 
-def _sharegpt(one: PredictedRun) -> bool:
-    return one.run.dataset == SHAREGPT
+def _sharegpt(predicted_run: PredictedRun) -> bool:
+    return predicted_run.run.dataset == SHAREGPT
 
 
-def _alike(one: PredictedRun) -> bool:
-    return not one.run.dataset and not _splitwise(one) and not one.run.rate
+def _alike(predicted_run: PredictedRun) -> bool:
+    return not predicted_run.run.dataset and not _splitwise(predicted_run) and not predicted_run.run.rate
 
 
 LINES: tuple[tuple[str, Test], ...] = (
     ("TPOT, closed loop", _is(CLOSED, "tpot")),
-    ("- vLLM", _is(CLOSED, "tpot", lambda one: one.run.engine == "vllm")),
-    ("- SGLang", _is(CLOSED, "tpot", lambda one: one.run.engine == "sglang")),
-    ("- TensorRT-LLM", _is(CLOSED, "tpot", lambda one: one.run.engine == "trtllm")),
-    ("- on H100", _is(CLOSED, "tpot", lambda one: one.run.gpu.startswith("H100"))),
-    ("- on B200", _is(CLOSED, "tpot", lambda one: one.run.gpu.startswith("B200"))),
+    ("- vLLM", _is(CLOSED, "tpot", lambda predicted_run: predicted_run.run.engine == "vllm")),
+    ("- SGLang", _is(CLOSED, "tpot", lambda predicted_run: predicted_run.run.engine == "sglang")),
+    ("- TensorRT-LLM", _is(CLOSED, "tpot", lambda predicted_run: predicted_run.run.engine == "trtllm")),
+    ("- on H100", _is(CLOSED, "tpot", lambda predicted_run: predicted_run.run.gpu.startswith("H100"))),
+    ("- on B200", _is(CLOSED, "tpot", lambda predicted_run: predicted_run.run.gpu.startswith("B200"))),
     ("TTFT, closed loop", _is(CLOSED, "ttft")),
     ("TPOT, prefill and decode apart", _is(APART, "tpot")),
     ("TTFT, the same", _is(APART, "ttft")),
@@ -79,11 +81,11 @@ LINES: tuple[tuple[str, Test], ...] = (
     ("the same: TTFT", _is(OPEN, "ttft")),
     (
         "greatest throughput by shape, TensorRT-LLM 0.15",
-        _is(OFFLINE, "output_tok_s", lambda one: one.run.version.startswith("0.15")),
+        _is(OFFLINE, "output_tok_s", lambda predicted_run: predicted_run.run.version.startswith("0.15")),
     ),
     (
         "greatest throughput, TensorRT-LLM 1.0",
-        _is(OFFLINE, "output_tok_s", lambda one: not one.run.version.startswith("0.15")),
+        _is(OFFLINE, "output_tok_s", lambda predicted_run: not predicted_run.run.version.startswith("0.15")),
     ),
     ("static batches, TensorRT-LLM 0.9: tokens/s", _is(STATIC, "output_tok_s")),
     ("decode alone, vLLM on B200: TPOT", _is(DECODE, "tpot")),
@@ -93,11 +95,14 @@ LINES: tuple[tuple[str, Test], ...] = (
     ("the same: TTFT", _is(BURST, "ttft", _sharegpt)),
     ("bursts of equal requests: tokens/s", _is(BURST, "output_tok_s", _alike)),
     ("the same: TTFT", _is(BURST, "ttft", _alike)),
-    ("all bursts but Splitwise's: tokens/s", _is(BURST, "output_tok_s", lambda one: not _splitwise(one))),
+    (
+        "all bursts but Splitwise's: tokens/s",
+        _is(BURST, "output_tok_s", lambda predicted_run: not _splitwise(predicted_run)),
+    ),
     ("KV tokens at vLLM's start", _is(START, "kv_tokens")),
     (
         "layers on unlike GPUs (Helix): tokens/s",
-        lambda one: bool(one.run.placed) and one.metric == "output_tok_s",
+        lambda predicted_run: bool(predicted_run.run.placed) and predicted_run.metric == "output_tok_s",
     ),
 )
 
@@ -136,23 +141,34 @@ def _errors(errors: Any) -> dict[str, float]:
 
 def scores(found: Sequence[PredictedRun]) -> list[dict[str, Any]]:
     """Of each line: rows, median and 90th percentile of absolute errors, bias, coverage, null's median."""
-    clear = [one for one in found if not one.run.doubt]
+    clear = [predicted_run for predicted_run in found if not predicted_run.run.doubt]
     answers = []
     for _, test in LINES:
-        own = [one for one in clear if test(one)]
-        errors = np.array([one.predicted / one.measured - 1.0 for one in own])
-        nulls = [abs(one.null / one.measured - 1.0) for one in own if one.null]
+        own = [predicted_run for predicted_run in clear if test(predicted_run)]
+        errors = np.array([predicted_run.predicted / predicted_run.measured - 1.0 for predicted_run in own])
+        nulls = [
+            abs(predicted_run.null / predicted_run.measured - 1.0)
+            for predicted_run in own
+            if predicted_run.null
+        ]
         answers.append(
             {
                 "rows": len(own),
                 **_errors(errors),
-                "inside": float(np.mean([one.low <= one.measured <= one.high for one in own])),
+                "inside": float(
+                    np.mean(
+                        [
+                            predicted_run.low <= predicted_run.measured <= predicted_run.high
+                            for predicted_run in own
+                        ]
+                    )
+                ),
                 "null": float(np.median(nulls)) if nulls else None,
             }
             if own
             else {"rows": 0}
         )
-    return answers + [ratios(clear, one, other) for _, one, other in RATIOS]
+    return answers + [ratios(clear, item, other) for _, item, other in RATIOS]
 
 
 def predicted(part: str, runs: Sequence[ServedRun], hwdb: Hwdb, kept: Path | None) -> list[PredictedRun]:
@@ -165,7 +181,7 @@ def predicted(part: str, runs: Sequence[ServedRun], hwdb: Hwdb, kept: Path | Non
     sys.stdout.write(
         calibration_csv(novel_rows(folds, part), WIDTHS.format({"gpu": "GPU kind"}.get(part, part)))
     )
-    return [widened(one, errors, fold) for fold, found in folds.items() for one in found]
+    return [widened(predicted_run, errors, fold) for fold, found in folds.items() for predicted_run in found]
 
 
 def folds_of(
@@ -179,14 +195,19 @@ def folds_of(
     folds = _kept(kept, part, clear)
     for own, _, rows in left_out([run for run in clear if run.load != BURST], hwdb, part, folds):
         fold = key(own[0])
-        training = [one for one in measured if key(one.run) != fold]
+        training = [predicted_run for predicted_run in measured if key(predicted_run.run) != fold]
         asked = own + [run for run in bursts if key(run) == fold]
         folds[fold] = with_null(training, predict(asked, hwdb, table_of(rows, hwdb))[0], hwdb)
         sys.stderr.write(f"{part} {fold}: {len(asked)} runs\n")
         if kept is not None:
             kept.mkdir(parents=True, exist_ok=True)
             cells = [
-                [one.run.table, one.run.line, *(getattr(one, name) for name in KEPT)] for one in folds[fold]
+                [
+                    predicted_run.run.table,
+                    predicted_run.run.line,
+                    *(getattr(predicted_run, name) for name in KEPT),
+                ]
+                for predicted_run in folds[fold]
             ]
             (kept / f"{part}-{len(folds):02}.json").write_text(json.dumps([fold, cells]), "utf-8")
     return dict(sorted(folds.items()))
@@ -256,7 +277,7 @@ def main(words: list[str]) -> int:
         return 2
     hwdb = Hwdb.load()
     read = read_tables([Path(words[0]) / name for name in TABLES], hwdb)
-    runs = [one for one in read if isinstance(one, ServedRun)]
+    runs = [item for item in read if isinstance(item, ServedRun)]
     figures = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {}
     for part in words[1:] or PARTS:
         figures[part] = {

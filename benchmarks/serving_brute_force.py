@@ -54,14 +54,14 @@ def random_problem(family: str, random: np.random.Generator) -> Problem:
     if family == "two_models":
         for w, name in enumerate(("x", "y")):
             given["workload"][w]["model"] = name
-        for c, one in enumerate(found):
-            one["throughput"][c % 2] = None
+        for c, item in enumerate(found):
+            item["throughput"][c % 2] = None
     if family == "apart":
-        for one, role in zip(found, ("prefill", "decode", "both", "both"), strict=True):
-            one["role"] = role
+        for item, role in zip(found, ("prefill", "decode", "both", "both"), strict=True):
+            item["role"] = role
         given["link_gb_per_s"] = float(random.uniform(0.05, 0.6))
-        for one in given["workload"]:
-            one["kv_bytes"] = 1e9
+        for item in given["workload"]:
+            item["kv_bytes"] = 1e9
     return given
 
 
@@ -86,13 +86,13 @@ def best_of_all(given: Problem) -> float:
 def _counts(given: Problem) -> Iterator[tuple[int, ...]]:
     """Replicas of each configuration within what is available."""
     most = [
-        min(given["gpus"][kind]["available"] // n for kind, n in one["gpus"].items())
-        for one in given["configurations"]
+        min(given["gpus"][kind]["available"] // n for kind, n in item["gpus"].items())
+        for item in given["configurations"]
     ]
     for counts in product(*(range(n + 1) for n in most)):
         used = dict.fromkeys(given["gpus"], 0)
-        for count, one in zip(counts, given["configurations"], strict=True):
-            for kind, n in one["gpus"].items():
+        for count, item in zip(counts, given["configurations"], strict=True):
+            for kind, n in item["gpus"].items():
                 used[kind] += count * n
         if all(used[kind] <= given["gpus"][kind]["available"] for kind in used):
             yield counts
@@ -105,7 +105,7 @@ def _shared(given: Problem, counts: tuple[int, ...]) -> float:
     pace = _pace(given, counts, frozenset())
     for scenario in given.get("scenarios", ()):
         lost = frozenset(
-            c for c, one in enumerate(given["configurations"]) if scenario["lost"] in one["gpus"]
+            c for c, item in enumerate(given["configurations"]) if scenario["lost"] in item["gpus"]
         )
         pace = min(pace, _pace(given, counts, lost) / scenario["coverage"])
     return pace
@@ -114,12 +114,12 @@ def _shared(given: Problem, counts: tuple[int, ...]) -> float:
 def _pace(given: Problem, counts: tuple[int, ...], lost: frozenset[int]) -> float:
     """max u: every type is entered u amount, decoded as much, no replica and no link is overloaded."""
     configurations, types = given["configurations"], given["workload"]
-    amounts = [one.get("rate", one.get("requests")) for one in types]
+    amounts = [item.get("rate", item.get("requests")) for item in types]
     pairs = [
         (c, w)
-        for c, one in enumerate(configurations)
+        for c, configuration in enumerate(configurations)
         for w in range(len(types))
-        if counts[c] and c not in lost and one["throughput"][w]
+        if counts[c] and c not in lost and configuration["throughput"][w]
     ]
     size = len(pairs) + 1
     upper, equal = [], []
@@ -158,13 +158,13 @@ def _slices_fit(given: Problem, counts: tuple[int, ...]) -> bool:
     """Whether some way to lay whole slices on configurations overloads none of them."""
     configurations, slices = given["configurations"], given["slices"]
     ways = []
-    for w, one in enumerate(given["workload"]):
+    for w, item in enumerate(given["workload"]):
         able = [c for c, n in enumerate(counts) if n and configurations[c]["throughput"][w]]
         loads = []
         for chosen in combinations_with_replacement(able, slices):
             load = np.zeros(len(counts))
             for c in chosen:
-                load[c] += one["rate"] / slices / configurations[c]["throughput"][w]
+                load[c] += item["rate"] / slices / configurations[c]["throughput"][w]
             loads.append(load)
         ways.append(loads)
     return any((sum(mix) <= np.array(counts) + 1e-9).all() for mix in product(*ways))

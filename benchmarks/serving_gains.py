@@ -43,8 +43,8 @@ def gained(
     )
     found = rent(question.rental(question.priced("milp", hwdb)[0]))
     assert found.plan is not None
-    best = min(one.value for one in found.rivals if one.capped) / found.plan.value
-    freely = min(one.value for one in found.rivals if not one.capped) / found.plan.value
+    best = min(rival.value for rival in found.rivals if rival.capped) / found.plan.value
+    freely = min(rival.value for rival in found.rivals if not rival.capped) / found.plan.value
     return best, freely, found.plan
 
 

@@ -172,7 +172,7 @@ def main() -> int:
         middle = float(np.median(logs))
         spread = 1.4826 * float(np.median(np.abs(logs - middle)))
         names = sorted({engine for engines in tables.values() for engine in engines})
-        own = (np.median([one[name] for one in tables.values() if name in one]) for name in names)
+        own = (np.median([table[name] for table in tables.values() if name in table]) for name in names)
         told = "   ".join(f"{name} {value:.2f}" for name, value in zip(names, own, strict=True))
         sys.stdout.write(f"{what:10}  {len(tables):15}   {np.exp(middle):7.2f}   {spread:6.2f}   {told}\n")
     return 0

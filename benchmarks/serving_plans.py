@@ -47,7 +47,7 @@ def main() -> None:
     for kinds, types, budget, caps in cases:
         given, _ = read_problem(problem(kinds, types, budget, caps, random))
         found = plan_problem(given)
-        alone = min(one.value for one in found.rivals if one.capped and one.value is not None)
+        alone = min(rival.value for rival in found.rivals if rival.capped and rival.value is not None)
         gain = alone / (found.makespan_s or 1.0)
         print(
             f"{kinds} kinds x {types} types at {budget:g} USD/h: {found.status}, gap {found.gap:.4f}, "

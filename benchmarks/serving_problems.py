@@ -29,19 +29,19 @@ def two_models(random: np.random.Generator) -> Problem:
     """A small and a large model in one fleet; the large one needs several GPUs."""
     given = rental(random, int(random.integers(2, 5)), int(random.integers(4, 8)), "requests")
     types, owners = given["workload"], ["small", "large"]
-    for w, one in enumerate(types):
-        one["model"] = owners[w % 2]
+    for w, item in enumerate(types):
+        item["model"] = owners[w % 2]
     doubled = []
-    for one in given["configurations"]:
-        size = sum(one["gpus"].values())
+    for item in given["configurations"]:
+        size = sum(item["gpus"].values())
         for owner, slower, least in (("small", 1.0, 1), ("large", 0.12, 2)):
             if size >= least:
                 rates = [
                     rate * slower if rate and types[w]["model"] == owner else None
-                    for w, rate in enumerate(one["throughput"])
+                    for w, rate in enumerate(item["throughput"])
                 ]
                 doubled.append(
-                    one | {"name": f"{owner} on {one['name']}", "model": owner, "throughput": rates}
+                    item | {"name": f"{owner} on {item['name']}", "model": owner, "throughput": rates}
                 )
     return given | {"configurations": doubled}
 
@@ -54,8 +54,8 @@ def cost(random: np.random.Generator) -> Problem:
 def sliced(random: np.random.Generator) -> Problem:
     """Melange: one configuration a kind, every type cut into whole slices."""
     given = rental(random, int(random.integers(2, 5)), int(random.integers(4, 13)), "rate")
-    alone = [one for one in given["configurations"] if len(one["gpus"]) == 1]
-    smallest = {next(iter(one["gpus"])): one for one in reversed(alone)}
+    alone = [item for item in given["configurations"] if len(item["gpus"]) == 1]
+    smallest = {next(iter(item["gpus"])): item for item in reversed(alone)}
     for gpu in given["gpus"].values():
         gpu["available"] = None
     return given | {"configurations": list(smallest.values()), "slices": int(random.choice([1, 2, 4, 8]))}
@@ -86,7 +86,7 @@ def large_flow(random: np.random.Generator) -> Problem:
 
 
 FAMILIES: dict[str, Callable[[np.random.Generator], Problem]] = {
-    one.__name__: one for one in (makespan, two_models, cost, sliced, robust, flow, large_flow)
+    item.__name__: item for item in (makespan, two_models, cost, sliced, robust, flow, large_flow)
 }
 
 

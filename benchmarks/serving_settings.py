@@ -71,10 +71,10 @@ def best_random(
     for _ in range(count):
         replica = {**service.data["replicas"][0], **random_settings(chance)}
         try:
-            one = read_fleet({**service.data, "replicas": [replica]}, hwdb).replicas[0]
+            fleet_replica = read_fleet({**service.data, "replicas": [replica]}, hwdb).replicas[0]
         except InfeasibleError:
             continue
-        best = max(best, greatest_rate(replica_keeps(one, work, service.slo), 1.0, best * 1.001))
+        best = max(best, greatest_rate(replica_keeps(fleet_replica, work, service.slo), 1.0, best * 1.001))
     return best
 
 
@@ -89,8 +89,8 @@ def main(wanted: int = 30, settings: int = 500) -> None:
             continue
         took = time.process_time() - begun
         work = service.requests(1)
-        one = read_fleet(tuned.fleet, hwdb).replicas[0]
-        mine = greatest_rate(replica_keeps(one, work, service.slo), tuned.goodput_rps)
+        fleet_replica = read_fleet(tuned.fleet, hwdb).replicas[0]
+        mine = greatest_rate(replica_keeps(fleet_replica, work, service.slo), tuned.goodput_rps)
         other = best_random(service, work, hwdb, settings, np.random.default_rng(number))
         shares.append(mine / other if other else 1.0)
         replica, (mix,) = service.data["replicas"][0], service.mix

@@ -204,8 +204,8 @@ def main() -> None:
         for file, call in many_positional(modules("tangram_sim")):
             sys.stdout.write(f"{file.path}:{call.lineno}: {len(call.args)} in {ast.unparse(call.func)}\n")
     elif given.list == "mirrored":
-        for one, other, names in mirrored(modules("tangram_sim")):
-            sys.stdout.write(f"{one} {other}: {', '.join(sorted(names))}\n")
+        for item, other, names in mirrored(modules("tangram_sim")):
+            sys.stdout.write(f"{item} {other}: {', '.join(sorted(names))}\n")
     else:
         limits = budget()
         for name, figure in figures():

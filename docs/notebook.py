@@ -53,7 +53,7 @@ def _cell(source: str, names: dict[str, Any]) -> str:
 
 
 def _text(outputs: list[dict[str, Any]]) -> str:
-    return "".join("".join(one.get("text", [])) for one in outputs)
+    return "".join("".join(output.get("text", [])) for output in outputs)
 
 
 if __name__ == "__main__":

@@ -96,12 +96,12 @@ def _takes(of: type[FilePart], field: str) -> tuple[bool, bool]:
 def _leaves(annotation: Any) -> list[Any]:
     """The types of which an annotation is made, and what a Literal lists."""
     inner = get_args(annotation)
-    return [leaf for one in inner for leaf in _leaves(one)] if inner else [annotation]
+    return [leaf for item in inner for leaf in _leaves(item)] if inner else [annotation]
 
 
 def _holds_truth(value: Any, *, into_mappings: bool) -> bool:
     if isinstance(value, dict):
-        return into_mappings and any(_holds_truth(one, into_mappings=True) for one in value.values())
+        return into_mappings and any(_holds_truth(item, into_mappings=True) for item in value.values())
     if isinstance(value, list | tuple):
-        return any(_holds_truth(one, into_mappings=into_mappings) for one in value)
+        return any(_holds_truth(item, into_mappings=into_mappings) for item in value)
     return isinstance(value, bool)

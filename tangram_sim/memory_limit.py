@@ -61,9 +61,11 @@ def free_bytes() -> float:
     found = [float("inf")]
     with suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found.append(next(float(one.split()[1]) * 1024 for one in lines if one.startswith("MemAvailable:")))
+        found.append(
+            next(float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+        )
     with suppress(OSError, ValueError):
-        most, now = ((_CGROUP / f"memory.{one}").read_text(encoding="ascii") for one in ("max", "current"))
+        most, now = ((_CGROUP / f"memory.{item}").read_text(encoding="ascii") for item in ("max", "current"))
         found.append(max(float(most) - float(now), 0.0))
     return min(found)
 

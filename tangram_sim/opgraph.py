@@ -126,12 +126,12 @@ class OpGraph:
                     f"its own; "
                     "slow its links instead."
                 )
-        counts = [len(one.speed) for one in speeds]
+        counts = [len(item.speed) for item in speeds]
         return replace(
             self,
             speed_ptr=column(np.concatenate(([0], np.cumsum(counts))), np.int32),
-            speed_since_s=column([since for one in speeds for since in one.since_s], np.float64),
-            speed=column([value for one in speeds for value in one.speed], np.float64),
+            speed_since_s=column([since for item in speeds for since in item.since_s], np.float64),
+            speed=column([value for item in speeds for value in item.speed], np.float64),
         )
 
     def predecessors(self, index: int) -> IntArray:

@@ -133,7 +133,7 @@ def pipelines(table: PartialPlanTable, counts: list[int]) -> Iterator[tuple[tupl
     def needed(option: int) -> tuple[int, ...]:
         """Nodes of every island."""
         kind, nodes = int(table.ints[option, 0]), int(table.ints[option, 1])
-        return tuple(nodes * int(one) for one in islands[kind])
+        return tuple(nodes * int(island) for island in islands[kind])
 
     def fits(pipeline: tuple[tuple[int, int, int], ...]) -> bool:
         """Where stages hold the whole depth, each must fit at the depth of the complete pipeline."""
@@ -286,7 +286,7 @@ def exhaustive_s(workshop: Workshop, every: bool = False) -> float:
             composed = composed_of(table, pipeline, objective_s(table, pipeline, hops))
             found.append((passes_s(composed), composed))
     best = float("inf")
-    for least, composed in sorted(found, key=lambda one: one[0]):
+    for least, composed in sorted(found, key=lambda item: item[0]):
         if least >= best and not every:
             break
         seconds = workshop.played(composed)

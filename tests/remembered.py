@@ -38,7 +38,7 @@ def searched_once() -> Iterator[None]:
         *more: object,
         **named: Any,
     ) -> Found:
-        deadline = next((one for one in more if isinstance(one, Deadline)), Deadline())
+        deadline = next((item for item in more if isinstance(item, Deadline)), Deadline())
         own = hwdb.folders != SHIPPED or hwdb.edition[0] is not tables
         if named.keys() - {"known", "below_s", "halves"} or own or deadline.left_s() < float("inf"):
             return search(model, cluster, job, hwdb, wishes, *more, **named)

@@ -60,28 +60,28 @@ def _asked(world: World, name: str, hwdb: Hwdb) -> Asked:
 
 def table(asked: Sequence[Asked]) -> list[str]:
     """Lines of two Markdown tables: steps and CPU seconds of each kind of answer over the free one's."""
-    free = {one.seed: one for one in asked if one.answer == FREE}
+    free = {item.seed: item for item in asked if item.answer == FREE}
     lines = []
     for title in ("step", "CPU seconds"):
         lines += [f"| answer | worlds | without a plan | {title} over free: median | 90 % | worst (seed) |"]
         lines += ["|---|---|---|---|---|---|"]
-        for name in dict.fromkeys(one.answer for one in asked if one.answer != FREE):
-            some = [one for one in asked if one.answer == name]
+        for name in dict.fromkeys(item.answer for item in asked if item.answer != FREE):
+            some = [item for item in asked if item.answer == name]
             ratios = sorted(
-                (ratio, one.seed)
-                for one in some
-                if (ratio := _ratio(one, free[one.seed], steps=title == "step")) is not None
+                (ratio, item.seed)
+                for item in some
+                if (ratio := _ratio(item, free[item.seed], steps=title == "step")) is not None
             )
-            lacking = sum(one.step_s is None for one in some)
+            lacking = sum(item.step_s is None for item in some)
             lines.append(f"| {name} | {len(some)} | {lacking} | {_spread(ratios)} |")
         lines.append("")
     return lines[:-1]
 
 
-def _ratio(one: Asked, free: Asked, *, steps: bool) -> float | None:
+def _ratio(asked: Asked, free: Asked, *, steps: bool) -> float | None:
     if not steps:
-        return one.cpu_s / free.cpu_s
-    return one.step_s / free.step_s if one.step_s and free.step_s else None
+        return asked.cpu_s / free.cpu_s
+    return asked.step_s / free.step_s if asked.step_s and free.step_s else None
 
 
 def _spread(ratios: Sequence[tuple[float, int]]) -> str:
@@ -93,6 +93,6 @@ def _spread(ratios: Sequence[tuple[float, int]]) -> str:
     return f"{median(values):.3f} | {ninety:.3f} | {values[-1]:.3f} ({ratios[-1][1]})"
 
 
-def as_json(one: Asked) -> dict[str, Any]:
+def as_json(asked: Asked) -> dict[str, Any]:
     """An answer as one JSON object."""
-    return asdict(one)
+    return asdict(asked)

@@ -92,7 +92,7 @@ def mixed(seed: int, hwdb: Hwdb | None = None) -> World:
     cluster = cluster_from_dict(facts, hwdb, name)
     memory = sum(group.count * group.node.gpus * group.node.gpu.memory_bytes for group in cluster.groups)
     kind = rng.choice((DENSE, MIXTURES, MIXTURES))
-    able = [one for one in kind if load_model(one).parameters * STATE_BYTES < memory]
+    able = [item for item in kind if load_model(item).parameters * STATE_BYTES < memory]
     model = rng.choice(able or DENSE[:1])
     job = Job(rng.choice((64, 128, 256, 512)), rng.choice((2048, 4096, 8192)))
     return World(seed, facts, model, cluster, load_model(model), job)
@@ -152,12 +152,12 @@ def comparisons(
             base = Question(world, world.cluster, world.job, wishes)
             open_s, margin = answered(base, hwdb, None)
             every = list(restrictions(base, rng))
-            for one in rng.sample(every, min(each, len(every))):
+            for narrower in rng.sample(every, min(each, len(every))):
                 try:
-                    narrow_s, _ = answered(one.question, hwdb, margin)
+                    narrow_s, _ = answered(narrower.question, hwdb, margin)
                 except (BadInputError, UnknownNameError):
                     continue
-                yield Comparison(seed, name, one.family, one.words, open_s, narrow_s, world.words())
+                yield Comparison(seed, name, narrower.family, narrower.words, open_s, narrow_s, world.words())
 
 
 def answered(question: Question, hwdb: Hwdb, margin: float | None) -> tuple[float, float | None]:
@@ -176,17 +176,21 @@ def table(compared: Sequence[Comparison]) -> list[str]:
         f"| answer | restriction | asked | better by over {ALLOWED:.1%} | worst |",
         "|---|---|---|---|---|",
     ]
-    keys = sorted({(one.answer, one.family) for one in compared})
+    keys = sorted({(comparison.answer, comparison.family) for comparison in compared})
     for answer, family in [*keys, ("all", "all")]:
-        some = [one for one in compared if (answer, family) in ((one.answer, one.family), ("all", "all"))]
-        over = [one for one in some if one.better > ALLOWED]
-        worst = max((one.better for one in some), default=0.0)
+        some = [
+            comparison
+            for comparison in compared
+            if (answer, family) in ((comparison.answer, comparison.family), ("all", "all"))
+        ]
+        over = [comparison for comparison in some if comparison.better > ALLOWED]
+        worst = max((comparison.better for comparison in some), default=0.0)
         lines.append(f"| {answer} | {family} | {len(some)} | {len(over)} | {worst:.2%} |")
     return lines
 
 
-def as_json(one: Comparison) -> dict[str, Any]:
+def as_json(comparison: Comparison) -> dict[str, Any]:
     """A comparison as one JSON object; a step that is not there is null."""
-    return {name: None if value == NEVER else value for name, value in asdict(one).items()} | {
-        "better": one.better
+    return {name: None if value == NEVER else value for name, value in asdict(comparison).items()} | {
+        "better": comparison.better
     }

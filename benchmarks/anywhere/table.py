@@ -164,7 +164,7 @@ def _peers(cases: Sequence[Case]) -> list[str]:
             case
             for case in told
             if case.step_s is None
-            and any("step_s" in case.peers.get(one, {}) for one in (names if name not in names else [name]))
+            and any("step_s" in case.peers.get(item, {}) for item in (names if name not in names else [name]))
         ]
         if both:
             mean = math.exp(statistics.fmean(math.log(gain) for gain in both))

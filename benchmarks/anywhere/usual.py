@@ -36,7 +36,7 @@ def usual(seed: int, hwdb: Hwdb | None = None) -> World:
     ]
     facts: dict[str, Any] = {"name": name, "nodes": nodes}
     cluster = cluster_from_dict(facts, hwdb, name)
-    able = [one for one in MODELS if load_model(one).parameters * STATE_BYTES < _memory_bytes(cluster)]
+    able = [item for item in MODELS if load_model(item).parameters * STATE_BYTES < _memory_bytes(cluster)]
     model = rng.choice(able or MODELS[:1])
     job = Job(rng.choice((32, 64, 96, 128, 256)), rng.choice((2048, 4096)))
     return World(seed, facts, model, cluster, load_model(model), job)

@@ -117,7 +117,7 @@ def _job(rng: random.Random, cluster: Cluster, size: Size) -> Job:
     batches = (4, 8, 16, 24, 48, 64, 96, 128, 128, 192, 256, 256, 512, 1000, 1024, 2048, 4096)
     seq = rng.choice(seqs)
     tokens = 64 * 2**20  # of one step, at most
-    batch = rng.choice([one for one in batches if one <= size.batch and one * seq <= tokens])
+    batch = rng.choice([item for item in batches if item <= size.batch and item * seq <= tokens])
     every = [dict(group.node.gpu.peaks) for group in cluster.groups]
     common = [name for name in ("fp16", "bf16", "fp32", "fp8") if all(peaks.get(name) for peaks in every)]
     dtype = rng.choice(common) if common and rng.random() < 0.3 else "auto"

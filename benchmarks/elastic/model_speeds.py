@@ -78,8 +78,13 @@ def main(arguments: list[str] | None = None) -> int:
     costs, _ = read_transitions(given.data / "policies/parcae_migration_costs.csv", TABLE)
     for name, (start, stop) in WINDOWS_H.items():
         window = history.window(start * 3600.0, stop * 3600.0)
-        free = [replay(window, Free(one), free_transitions()).samples for one in (table, measured)]
-        again = [replay(window, Restart(one, costs), costs).samples for one in (table, measured)]
+        free = [
+            replay(window, Free(layout_table), free_transitions()).samples
+            for layout_table in (table, measured)
+        ]
+        again = [
+            replay(window, Restart(layout_table, costs), costs).samples for layout_table in (table, measured)
+        ]
         regret = 1 - picked(table, measured, window) / picked(measured, measured, window)
         print(
             f"{name:4} free changes {free[0] / free[1] * 100 - 100:+5.1f} %   restart "

@@ -23,7 +23,7 @@ CASES = (
 
 def ask(case: str, parallelizer: str) -> dict[str, Any]:
     """CPU seconds, questions and step of one case."""
-    _, _, policies, scaled = next(one for one in CASES if one[0] == case)
+    _, _, policies, scaled = next(item for item in CASES if item[0] == case)
     model, cluster, seq = ABLATED
     hwdb, made = Hwdb.load(), load_model(model)
     if not scaled:  # every question may spend what the whole model may

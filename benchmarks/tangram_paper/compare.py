@@ -42,8 +42,8 @@ def _shown(paper: Times) -> list[str]:
 def orders(paper: Times, ours: Times) -> list[Ratio]:
     """Pairs that the paper tells apart; the order agrees where our ratio is above 1, too."""
     found = []
-    for one, other in combinations(_shown(paper), 2):
-        slower, faster = sorted((one, other), key=lambda name: -(paper[name] or 0.0))
+    for item, other in combinations(_shown(paper), 2):
+        slower, faster = sorted((item, other), key=lambda name: -(paper[name] or 0.0))
         if (paper[slower] or 0.0) > TOLD_APART * (paper[faster] or 0.0):
             found.append(_ratio(slower, faster, paper, ours))
     return found

@@ -19,7 +19,7 @@ def ask(system: str, key: str, stack: str = "", recompute: str = "") -> dict[str
 
     `stack` puts all systems on one software stack, `recompute` replaces what the system's software does.
     """
-    setup = next(one for one in SETUPS if one.key == key)
+    setup = next(item for item in SETUPS if item.key == key)
     asked, hwdb = SYSTEMS[system], Hwdb.load([OVERLAY])
     software = asked.software
     if system == "Tangram-grid" and "Tangram" in setup.systems:  # beside the mixtures' own software

@@ -103,7 +103,7 @@ def headline(found: Sequence[tuple[Setup, Ratio]]) -> str:
     over = [ratio for setup, ratio in found if ratio.slower == PUBLISHED and "+" in setup.paper_cluster]
     ours, repaired = (
         max((value for value in values if value), default=0.0)
-        for values in ([one.ours for one in over], [one.repaired for one in over])
+        for values in ([item.ours for item in over], [item.repaired for item in over])
     )
     return (
         f"Headline, up to, over Metis on mixed clusters: paper 2.3, with Metis as published {ours:.2f}, "

@@ -64,7 +64,7 @@ def drawing(by_source: Mapping[str, Sequence[float]]) -> str:
 def main(runs: str, picture: str) -> None:
     """Predict a sample of every source, write the picture."""
     found = sample(Path(runs), Hwdb.load(), RUNS)
-    by_source = {name: [one.step_s / one.run.measured.step_s for one in ours] for name, ours in found.items()}
+    by_source = {name: [our.step_s / our.run.measured.step_s for our in ours] for name, ours in found.items()}
     Path(picture).write_text(drawing(ordered(by_source)), encoding="utf-8")
 
 

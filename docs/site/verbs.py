@@ -28,13 +28,16 @@ def _leaves(path: tuple[str, ...], command: click.Command) -> Iterator[tuple[tup
 
 
 def _section(path: tuple[str, ...], command: click.Command) -> str:
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    words = " ".join(one.make_metavar(click.Context(command)) for one in arguments)
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    words = " ".join(argument.make_metavar(click.Context(command)) for argument in arguments)
     lines = [f"## {' '.join(path)}", "", f"`tangram {' '.join(path)} {words}`".rstrip(), ""]
     lines += [_cell(command.help or "").replace("<br>", " "), ""]
-    options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
-    rows = [(one.name or "", getattr(one, "help", "") or "", None) for one in arguments]
-    rows += [(", ".join([*one.opts, *one.secondary_opts]), one.help or "", _default(one)) for one in options]
+    options = [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
+    rows = [(argument.name or "", getattr(argument, "help", "") or "", None) for argument in arguments]
+    rows += [
+        (", ".join([*option.opts, *option.secondary_opts]), option.help or "", _default(option))
+        for option in options
+    ]
     if rows:
         lines += ["| what | meaning | default |", "|---|---|---|"]
         lines += [f"| `{name}` | {_cell(text)} | {default or ''} |" for name, text, default in rows]

@@ -114,7 +114,8 @@ def add_gpu(
             {
                 "gpu": dict(made.row.cells),
                 "assumed": [
-                    {"column": one.column, "value": one.value, "why": one.why} for one in made.assumed
+                    {"column": assumed_cell.column, "value": assumed_cell.value, "why": assumed_cell.why}
+                    for assumed_cell in made.assumed
                 ],
                 "efficiency": reached,
                 "files": [str(path) for path in files],
@@ -202,11 +203,12 @@ def _reached(made: "OwnGpu", hwdb: "Hwdb") -> dict[str, Any]:
 
 
 def _print(made: "OwnGpu", reached: dict[str, Any], folder: Path, files: list[str]) -> None:
-    assumed = {one.column for one in made.assumed}
+    assumed = {assumed_cell.column for assumed_cell in made.assumed}
     given = [(c, cell) for c, cell in made.row.cells.items() if c not in assumed and c != "name"]
     print_table((made.row.name, "given"), given)
     print_table(
-        ("assumed", "value", "why"), [(one.column, one.value or "-", one.why) for one in made.assumed]
+        ("assumed", "value", "why"),
+        [(assumed_cell.column, assumed_cell.value or "-", assumed_cell.why) for assumed_cell in made.assumed],
     )
     of = {"*": "any GPU"}.get(reached["of"], str(reached["of"]).removeprefix("arch:"))
     print_line(

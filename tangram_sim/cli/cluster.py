@@ -88,15 +88,17 @@ def _finish(inventory: "Inventory", hwdb: "Hwdb", output: Path | None) -> None:
         lines = [read + "Inferred from the matrix: links, sockets, switches, NICs. Check nic_gbps."]
     else:
         lines = [read + "Links and NICs are assumed: state intra_link and nic_gbps."]
-    left_out = [" ".join(printable(one).split()) for one in inventory.left_out]
+    left_out = [" ".join(printable(item).split()) for item in inventory.left_out]
     lines += [f"# Left out: {words}" for words in left_out]
     lines.append("nodes:")
-    for one, group in zip(found, cluster.groups, strict=True):
-        stated = one.entry.get("labels", ())
-        said = "; ".join((*one.inside.said, *(label for label in group.node.labels if label not in stated)))
-        keys = ", ".join(f"{key}: {_flow(value)}" for key, value in one.entry.items())
+    for found_group, group in zip(found, cluster.groups, strict=True):
+        stated = found_group.entry.get("labels", ())
+        said = "; ".join(
+            (*found_group.inside.said, *(label for label in group.node.labels if label not in stated))
+        )
+        keys = ", ".join(f"{key}: {_flow(value)}" for key, value in found_group.entry.items())
         lines.append(f"  - {{{keys}}}{f'  # {said}' if said else ''}")
-    if wiring := stated_graph(cluster, [one.inside for one in found]):
+    if wiring := stated_graph(cluster, [found_group.inside for found_group in found]):
         lines.append("topology:")
         for part, entries in wiring_to_dict(wiring).items():
             lines += [f"  {part}:", *(f"    - {_flow(entry)}" for entry in entries)]

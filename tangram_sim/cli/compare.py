@@ -84,19 +84,19 @@ def print_answers(answers: "list[PlannerAnswer]") -> None:
     from tangram_sim.studies.cautions import doubted
     from tangram_sim.units import show_bytes, show_seconds
 
-    told = [(one, one.result.document) for one in answers if one.result is not None]
+    told = [(answer, answer.result.document) for answer in answers if answer.result is not None]
     told.sort(key=lambda pair: pair[1].step_s)
     rows = [
         (
-            one.planner,
+            planner_answer.planner,
             step_words(plan),
             f"{plan.step_s / told[0][1].step_s:.2f} x",
             f"{plan.mfu * 100:.1f} %",
             show_bytes(plan.peak_memory_bytes),
             f"{plan.gpus_used} of {plan.gpus_total}",
-            f"{one.planning_cpu_s:.1f} CPU-s",
+            f"{planner_answer.planning_cpu_s:.1f} CPU-s",
         )
-        for one, plan in told
+        for planner_answer, plan in told
     ]
     if rows:
         print_table(
@@ -114,14 +114,14 @@ def print_answers(answers: "list[PlannerAnswer]") -> None:
     )
     for note in shared:
         print_line(note)
-    for one in answers:
-        if one.result is None:
-            print_line(f"{one.planner}: {one.status}: {one.reason}")
+    for answer in answers:
+        if answer.result is None:
+            print_line(f"{answer.planner}: {answer.status}: {answer.reason}")
         else:
-            for note in one.result.document.notes:
+            for note in answer.result.document.notes:
                 if note in shared:
                     continue
-                print_line(f"{one.planner}: {note}")
+                print_line(f"{answer.planner}: {note}")
 
 
 def _require_plotly() -> None:
@@ -136,9 +136,9 @@ def plot_html(answers: "list[PlannerAnswer]", title: str) -> str:
     import plotly.graph_objects as drawing
     from plotly.subplots import make_subplots
 
-    told = [(one, one.result.document) for one in answers if one.result is not None]
+    told = [(answer, answer.result.document) for answer in answers if answer.result is not None]
     figure = make_subplots(rows=1, cols=2, subplot_titles=("step, s (90 % interval)", "planning, CPU-s"))
-    names = [one.planner for one, _ in told]
+    names = [planner_answer.planner for planner_answer, _ in told]
     figure.add_trace(
         drawing.Bar(
             x=names,
@@ -153,7 +153,9 @@ def plot_html(answers: "list[PlannerAnswer]", title: str) -> str:
         row=1,
         col=1,
     )
-    figure.add_trace(drawing.Bar(x=names, y=[one.planning_cpu_s for one, _ in told]), row=1, col=2)
+    figure.add_trace(
+        drawing.Bar(x=names, y=[planner_answer.planning_cpu_s for planner_answer, _ in told]), row=1, col=2
+    )
     figure.update_layout(title=title, showlegend=False)
     phone = '<meta name="viewport" content="width=device-width, initial-scale=1" />'
     return str(figure.to_html(include_plotlyjs=True)).replace("<head>", f"<head>{phone}", 1)

@@ -47,7 +47,9 @@ def _show_step(found: "ExplainDocument") -> None:
     kernels = [
         (
             name,
-            ", ".join(f"{one.kernel} {show_seconds(one.seconds)}" for one in shares if one.seconds > 0),
+            ", ".join(
+                f"{kernel.kernel} {show_seconds(kernel.seconds)}" for kernel in shares if kernel.seconds > 0
+            ),
         )
         for name, shares in zip(found.stage_names, found.stages, strict=True)
     ]
@@ -79,12 +81,12 @@ def _show_lost(found: "LostDocument") -> None:
         ("place", "state", "atoms", "bytes"),
         [
             (
-                one.place,
-                f"{one.what}, {one.part}",
-                f"{one.layers[0]} to {one.layers[1] - 1}",
-                show_bytes(one.bytes),
+                loss.place,
+                f"{loss.what}, {loss.part}",
+                f"{loss.layers[0]} to {loss.layers[1] - 1}",
+                show_bytes(loss.bytes),
             )
-            for one in found.gone
+            for loss in found.gone
         ],
         right=(3,),
     )

@@ -108,18 +108,18 @@ def parameters(hwdb: shared.HwdbFolders = None, as_json: shared.AsJson = False) 
         return
     rows = [
         (
-            f"{one.kernel} {one.parameter}",
-            one.gpu,
-            one.dtype,
-            one.stack,
-            f"{one.value:g}",
-            f"{one.sigma:g}" if one.sigma else "-",
-            str(one.n),
-            one.unit,
-            one.fitted_on,
-            one.source if one.source != one.fitted_on else "-",
+            f"{parameter.kernel} {parameter.parameter}",
+            parameter.gpu,
+            parameter.dtype,
+            parameter.stack,
+            f"{parameter.value:g}",
+            f"{parameter.sigma:g}" if parameter.sigma else "-",
+            str(parameter.n),
+            parameter.unit,
+            parameter.fitted_on,
+            parameter.source if parameter.source != parameter.fitted_on else "-",
         )
-        for one in found.parameters
+        for parameter in found.parameters
     ]
     columns = (
         "parameter",

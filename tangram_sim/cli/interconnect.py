@@ -64,40 +64,40 @@ def topology(
     print_line()
     rows = [
         (
-            one["link"],
-            f"{one['count']:,}",
-            show_rate(one["least_bytes_per_s"])
+            item["link"],
+            f"{item['count']:,}",
+            show_rate(item["least_bytes_per_s"])
             + (
-                f" to {show_rate(one['most_bytes_per_s'])}"
-                if one["most_bytes_per_s"] > one["least_bytes_per_s"]
+                f" to {show_rate(item['most_bytes_per_s'])}"
+                if item["most_bytes_per_s"] > item["least_bytes_per_s"]
                 else ""
             ),
         )
-        for one in found["links"]
+        for item in found["links"]
     ]
     print_table(("link", "edges", "one direction"), rows, right=(1,))
-    if any(one["link"].startswith(NIC_SLOT) for one in found["links"]):
+    if any(item["link"].startswith(NIC_SLOT) for item in found["links"]):
         print_line(f"{NIC_SLOT}: twice the NIC's rate, since files may lump ports together; not a PCIe rate")
         print_line()
     boxes = [
         (
-            one["like"] + (f" and {one['count'] - 1:,} more" if one["count"] > 1 else ""),
-            str(one["gpus"]),
-            str(one["nics"]),
-            show_rate(one["ring_bytes_per_s"]) if one["ring_bytes_per_s"] else "-",
-            show_rate(one["nic_bytes_per_s"]),
+            item["like"] + (f" and {item['count'] - 1:,} more" if item["count"] > 1 else ""),
+            str(item["gpus"]),
+            str(item["nics"]),
+            show_rate(item["ring_bytes_per_s"]) if item["ring_bytes_per_s"] else "-",
+            show_rate(item["nic_bytes_per_s"]),
         )
-        for one in found["boxes"]
+        for item in found["boxes"]
     ]
     print_table(("box", "GPUs", "NICs", "ring inside", "NICs together"), boxes, right=(1, 2, 3, 4))
     if found["bisection_bytes_per_s"]:
         half = show_rate(found["bisection_bytes_per_s"])
         print_line(f"half to half: {half}, limited by {found['bisection_limited_by']}")
     for name in ("ring", "tree", "all_to_all"):
-        one = found["all_gpus"][name]
-        if one["bytes_per_s"]:
-            words = f"all {found['gpus']:,} GPUs, {name}: {show_rate(one['bytes_per_s'])}"
-            print_line(f"{words}, limited by {one['limited_by']}")
+        item = found["all_gpus"][name]
+        if item["bytes_per_s"]:
+            words = f"all {found['gpus']:,} GPUs, {name}: {show_rate(item['bytes_per_s'])}"
+            print_line(f"{words}, limited by {item['limited_by']}")
 
 
 @app.command("plan")
@@ -126,15 +126,15 @@ def plan(
     print_line()
     rows = [
         (
-            str(one["level"]),
-            one["switch"] + (f" x {one['switches']:,}" if one["switches"] > 1 else ""),
-            f"{one['members']:,}",
-            one["plan"]
-            + (" over all leaves below" if one["flat"] else "")
-            + (", blocks gathered first" if one["rearranged"] else ""),
-            show_seconds(one["seconds"]),
+            str(item["level"]),
+            item["switch"] + (f" x {item['switches']:,}" if item["switches"] > 1 else ""),
+            f"{item['members']:,}",
+            item["plan"]
+            + (" over all leaves below" if item["flat"] else "")
+            + (", blocks gathered first" if item["rearranged"] else ""),
+            show_seconds(item["seconds"]),
         )
-        for one in found["steps"]
+        for item in found["steps"]
     ]
     print_table(("level", "switch", "members", "plan", "time"), rows, right=(2, 4))
     others = [

@@ -47,7 +47,9 @@ def _offering(command: Callable[..., None]) -> Callable[..., None]:
         with saying(asked), watched(bytes_of(memory_limit) if memory_limit is not None else None):
             command(**options)
 
-    own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()]
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in signature.parameters.values()
+    ]
     added = {"quiet": (False, Quiet), "verbose": (False, Verbose), "memory_limit": (None, MemoryLimit)}
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [

@@ -58,16 +58,18 @@ def _short(value: float) -> str:
 def batch_words(document: "PlanDocument") -> str:
     """How the batch is cut, true for all pipelines: `32 microbatches of 1 sequence`, or by kind."""
     kinds: dict[tuple[int, int], int] = {}
-    for one in document.pipelines:
-        kinds[one.microbatches, one.microbatch] = kinds.get((one.microbatches, one.microbatch), 0) + 1
+    for pipeline in document.pipelines:
+        kinds[pipeline.microbatches, pipeline.microbatch] = (
+            kinds.get((pipeline.microbatches, pipeline.microbatch), 0) + 1
+        )
     words = [f"{count(number, 'microbatch')} of {count(size, 'sequence')}" for number, size in kinds]
     if len(document.pipelines) == 1:
         return words[0]
     if len(kinds) == 1:
         return f"{len(document.pipelines)} pipelines side by side, {words[0]} each"
     each = [
-        f"{number} of them {one}" if number > 1 else one
-        for one, number in zip(words, kinds.values(), strict=True)
+        f"{number} of them {word}" if number > 1 else word
+        for word, number in zip(words, kinds.values(), strict=True)
     ]
     return f"{len(document.pipelines)} pipelines side by side: {', '.join(each)}"
 

@@ -41,10 +41,10 @@ def prices(
         written = write_prices(listing, output, source or path.name, dated)
         print_table(
             ("node", "figure", "USD", "region"),
-            [(one.node, one.figure, f"{one.value:,.4g}", one.region) for one in listing.prices],
+            [(price.node, price.figure, f"{price.value:,.4g}", price.region) for price in listing.prices],
             right=(2,),
         )
-        nodes = len({one.node for one in listing.prices})
+        nodes = len({price.node for price in listing.prices})
         print_line(
             f"{len(listing.prices)} prices of {nodes} nodes written to {written}; {listing.unknown} names in "
             f"{path} are no row of nodes.csv. Use them with --hwdb {output}"

@@ -15,23 +15,23 @@ def print_days(days: "Sequence[ServedDayDocument]", hours: float, head: str) -> 
     """Print one line a fleet: nodes that serve, tokens trained, and cost, beside not sharing the nodes."""
     print_line(f"serving {hours:g} hours a day, training the rest of it and on what is free:")
     rows = []
-    for one in days:
-        if one.shared is None or one.apart is None:
-            rows.append((one.name, *("-",) * 9))
+    for day in days:
+        if day.shared is None or day.apart is None:
+            rows.append((day.name, *("-",) * 9))
             continue
-        nodes = ", ".join(f"{count} {label}" for label, count in one.serving_nodes.items()) or "none"
+        nodes = ", ".join(f"{count} {label}" for label, count in day.serving_nodes.items()) or "none"
         rows.append(
             (
-                one.name,
+                day.name,
                 nodes,
-                millions(one.served_tokens_per_day),
-                _usd(one.usd_per_million_served),
-                millions(one.shared.trained_tokens_per_day),
-                millions(one.apart.trained_tokens_per_day),
-                percent(one.lost_tokens_per_day / max(one.shared.trained_tokens_per_day, 1.0), 1),
-                _usd(one.shared.usd_per_month, 0),
-                _usd(one.apart.usd_per_month, 0),
-                _usd(one.shared.usd_per_million_trained),
+                millions(day.served_tokens_per_day),
+                _usd(day.usd_per_million_served),
+                millions(day.shared.trained_tokens_per_day),
+                millions(day.apart.trained_tokens_per_day),
+                percent(day.lost_tokens_per_day / max(day.shared.trained_tokens_per_day, 1.0), 1),
+                _usd(day.shared.usd_per_month, 0),
+                _usd(day.apart.usd_per_month, 0),
+                _usd(day.shared.usd_per_million_trained),
             )
         )
     heads = (
@@ -44,15 +44,15 @@ def print_days(days: "Sequence[ServedDayDocument]", hours: float, head: str) -> 
     )
     money = ("$ a month", "if kept apart", "$/M trained")
     print_table((head, *heads, *money), rows, right=range(2, 10), leaves=(6, 8, 3, 5, 9, 7))
-    for one in days:
-        if one.reason:
+    for day in days:
+        if day.reason:
             most = (
-                "" if one.most_rps is None else f"; all its nodes serve {one.most_rps:.4g} requests/s at most"
+                "" if day.most_rps is None else f"; all its nodes serve {day.most_rps:.4g} requests/s at most"
             )
-            print_line(f"{one.name}: {one.reason}{most}")
-        elif not one.changes_over and one.serving_nodes and hours < 24:
-            print_line(f"{one.name}: its nodes stay apart: changing over loses more than it gains")
-    changed = next((one.change for one in days if one.change is not None and one.changes_over), None)
+            print_line(f"{day.name}: {day.reason}{most}")
+        elif not day.changes_over and day.serving_nodes and hours < 24:
+            print_line(f"{day.name}: its nodes stay apart: changing over loses more than it gains")
+    changed = next((day.change for day in days if day.change is not None and day.changes_over), None)
     if changed is not None:
         print_line(
             f"changing over: {changed.drain_s:.0f} s until requests are through, "

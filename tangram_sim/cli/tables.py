@@ -75,7 +75,7 @@ class ConsoleTable:
         if _total(widths) > room:  # headings first: they cost a line, not a figure
             cells = replace(self, columns=[""] * len(columns))._widths()
             words = [max((len(word) for word in column.split()), default=0) for column in columns]
-            columns = [_wrapped(*one) for one in zip(columns, map(max, cells, words), strict=True)]
+            columns = [_wrapped(*item) for item in zip(columns, map(max, cells, words), strict=True)]
             widths = replace(self, columns=columns)._widths()
         while _total(widths) > room:
             widest = max(prose, key=lambda place: widths[place], default=-1)

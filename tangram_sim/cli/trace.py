@@ -73,8 +73,8 @@ def generate(
         model = load_failures(failures)
         rates = {kind: spot_rates(model, kind, return_s, burst, leaf_nodes) for kind in counts}
     else:
-        one = SpotRates(losses_per_node_hour or 0.0, 600.0 if return_s is None else return_s, burst)
-        rates = dict.fromkeys(counts, one)
+        item = SpotRates(losses_per_node_hour or 0.0, 600.0 if return_s is None else return_s, burst)
+        rates = dict.fromkeys(counts, item)
     text = trace_text(made(counts, rates, hours * HOUR_S, seed))
     if output is not None:
         write_whole(output, text)

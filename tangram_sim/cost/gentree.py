@@ -282,14 +282,14 @@ def _fixed(name: str, tree: Tree, size: float, op: str) -> TreePlan:
     if name in FIXED:
         return planner.flat(tree, LocalPlan(name))
     if name.removeprefix("hierarchical-") not in BY_LEVEL:
-        raise unknown_name("fixed plan", name, [*FIXED, *(f"hierarchical-{one}" for one in BY_LEVEL)])
+        raise unknown_name("fixed plan", name, [*FIXED, *(f"hierarchical-{item}" for item in BY_LEVEL)])
     only = (LocalPlan(name.removeprefix("hierarchical-")),)
     known: dict[Tree, TreePlan] = {}
 
-    def solve(one: Tree) -> TreePlan:
-        if one not in known:
-            known[one] = planner.composed(one, [solve(child) for child in one.children], only)
-        return known[one]
+    def solve(tree: Tree) -> TreePlan:
+        if tree not in known:
+            known[tree] = planner.composed(tree, [solve(child) for child in tree.children], only)
+        return known[tree]
 
     return solve(tree)
 

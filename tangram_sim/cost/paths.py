@@ -102,13 +102,13 @@ def _look(finder: PathFinder, ranks: Ranks) -> _Look:
 
 def _worst(found: Sequence[PathRates]) -> PathRates:
     return PathRates(
-        inside=min(one.inside for one in found),
-        ring_bytes_per_s=min(one.ring_bytes_per_s for one in found),
-        exchange_bytes_per_s=min(one.exchange_bytes_per_s for one in found),
-        crossing_bytes_per_s=min(one.crossing_bytes_per_s for one in found),
-        leaving_bytes_per_s=min(one.leaving_bytes_per_s for one in found),
-        hop_inside_s=max(one.hop_inside_s for one in found),
-        hop_outside_s=max(one.hop_outside_s for one in found),
+        inside=min(path_rates.inside for path_rates in found),
+        ring_bytes_per_s=min(path_rates.ring_bytes_per_s for path_rates in found),
+        exchange_bytes_per_s=min(path_rates.exchange_bytes_per_s for path_rates in found),
+        crossing_bytes_per_s=min(path_rates.crossing_bytes_per_s for path_rates in found),
+        leaving_bytes_per_s=min(path_rates.leaving_bytes_per_s for path_rates in found),
+        hop_inside_s=max(path_rates.hop_inside_s for path_rates in found),
+        hop_outside_s=max(path_rates.hop_outside_s for path_rates in found),
     )
 
 

@@ -73,7 +73,7 @@ def _recomputed(plan: Plan) -> dict[str, Any]:
         "recompute_num_layers": 1,
     }
     if not all(full):
-        rows = [[1, pipeline.microbatches, one] for one in full]
+        rows = [[1, pipeline.microbatches, item] for item in full]
         found["recompute_granularity_per_stage_micro_batch"] = rows
         found["recompute_method_per_stage_micro_batch"] = [[1, pipeline.microbatches, 0] for _ in full]
         found["recompute_num_layers_per_stage_micro_batch"] = [[1, pipeline.microbatches, 1] for _ in full]
@@ -134,8 +134,8 @@ def broken(sections: dict[str, Any]) -> list[str]:
     rules = {
         "meshes and their expert tensor degrees differ in number": expert is not None
         and len(expert) != len(tp),
-        "a mesh's dp does not divide dp x micro-batch of the first": any(sequences % one for one in dp),
-        "context-parallel degrees are not all 1": any(one != 1 for one in cp),
+        "a mesh's dp does not divide dp x micro-batch of the first": any(sequences % item for item in dp),
+        "context-parallel degrees are not all 1": any(item != 1 for item in cp),
         "stages of meshes do not add up to the pipeline": stages != sum(pp),
         "first and last tp differ, with one matrix for embedding and head": tied and tp[0] != tp[-1],
         "first and last dp differ, with one matrix for both, and no partial reduce": tied

@@ -123,8 +123,8 @@ def _settings(to: str, version: str, kinds: list[tuple[int, list[int]]], what: s
         f"# {comment(what)}",
         "# Values of the environment win over those written here.",
     ]
-    for one in given:
-        lines += [f"# {one.what}", f': "${{{one.name}:={one.usual}}}"']
+    for item in given:
+        lines += [f"# {item.what}", f': "${{{item.name}:={item.usual}}}"']
     lines += [
         "# Started by hand, not by Slurm or Kubernetes: export MASTER_ADDR, the host of agent 0.",
         "# Networks, where hosts have several: export NCCL_SOCKET_IFNAME=eth0 NCCL_IB_HCA=mlx5",
@@ -135,7 +135,7 @@ def _settings(to: str, version: str, kinds: list[tuple[int, list[int]]], what: s
             f': "${{SLURM_G{number}:=}}"',
         ]
     lines += ["# Kubernetes: image with the framework in it", ': "${IMAGE:=}"', "export IMAGE"]
-    needed = [one.name for one in given if not one.usual]
+    needed = [item.name for item in given if not item.usual]
     lines += [
         f"for one in {words(needed)}; do",
         '  eval "[ -n \\"\\$$one\\" ]" || { echo "settings.sh: give $one" >&2; exit 2; }',
@@ -147,7 +147,7 @@ def _settings(to: str, version: str, kinds: list[tuple[int, list[int]]], what: s
 
 def _quoted(line: str) -> str:
     """The call with each of its values in double quotes, so that blanks in them split nothing."""
-    return " ".join(f'"{one}"' if "$" in one else one for one in line.split())
+    return " ".join(f'"{item}"' if "$" in item else item for item in line.split())
 
 
 def _slurm(kinds: list[tuple[int, list[int]]], cluster: Cluster) -> str:

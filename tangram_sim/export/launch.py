@@ -195,18 +195,18 @@ def _word(gpu: Gpu) -> str:
 def read(text: str, cluster: Cluster) -> tuple[int, ...]:
     """The cluster's GPU of every rank, as torchrun numbers them. Raises BadInputError for other scripts."""
     found = [match.groupdict() for match in _READ.finditer(text)]
-    ordered = sorted(found, key=lambda one: int(one["rank"]))
-    if not found or [int(one["rank"]) for one in ordered] != list(range(int(found[0]["agents"]))):
+    ordered = sorted(found, key=lambda item: int(item["rank"]))
+    if not found or [int(item["rank"]) for item in ordered] != list(range(int(found[0]["agents"]))):
         raise BadInputError(f"{FILE}: not a launch script of `tangram export`, or agents are missing")
     first = [0]
     for group in cluster.node_group:
         first.append(first[-1] + cluster.groups[group].node.gpus)
     ranks: list[int] = []
-    for one in ordered:
-        gpus = [int(gpu) for gpu in one["gpus"].split(",")]
-        if len(gpus) != int(one["count"]):
+    for item in ordered:
+        gpus = [int(gpu) for gpu in item["gpus"].split(",")]
+        if len(gpus) != int(item["count"]):
             raise BadInputError(
-                f"{FILE}: agent {one['rank']} starts {one['count']} processes on {len(gpus)} GPUs"
+                f"{FILE}: agent {item['rank']} starts {item['count']} processes on {len(gpus)} GPUs"
             )
-        ranks += [first[int(one["node"])] + gpu for gpu in gpus]
+        ranks += [first[int(item["node"])] + gpu for gpu in gpus]
     return tuple(ranks)

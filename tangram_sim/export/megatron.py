@@ -33,7 +33,7 @@ def layout_text(layers: tuple[tuple[tuple[int, int], ...], ...]) -> str:
 
     It has no `*`, which a shell would expand.
     """
-    chunks = max(len(one) for one in layers) or 1
+    chunks = max(len(layer) for layer in layers) or 1
     places = [
         stage[chunk][1] - stage[chunk][0] if chunk < len(stage) else 0
         for chunk in range(chunks)

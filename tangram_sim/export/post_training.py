@@ -27,10 +27,13 @@ Settings = dict[str, Any]  # keys with dots, in the order of the file
 def merged(plan: RlPlan) -> RlPlan:
     """The plan with replicas that differ in their count alone as one group."""
     counts: dict[RolloutReplicas, int] = {}
-    for one in plan.rollout:
-        alike = replace(one, count=1)
-        counts[alike] = counts.get(alike, 0) + one.count
-    return replace(plan, rollout=tuple(replace(one, count=count) for one, count in counts.items()))
+    for rollout_replicas in plan.rollout:
+        alike = replace(rollout_replicas, count=1)
+        counts[alike] = counts.get(alike, 0) + rollout_replicas.count
+    return replace(
+        plan,
+        rollout=tuple(replace(rollout_replicas, count=count) for rollout_replicas, count in counts.items()),
+    )
 
 
 def launchable(plan: RlPlan) -> RlPlan:
@@ -40,7 +43,7 @@ def launchable(plan: RlPlan) -> RlPlan:
     """
     if plan.placement == HYBRID:
         plan = replace(plan, placement=SPLIT, lent=(), training=replace(plan.training, offload=False))
-    largest = max(merged(plan).rollout, key=lambda one: one.gpus)
+    largest = max(merged(plan).rollout, key=lambda rollout_replicas: rollout_replicas.gpus)
     return replace(plan, rollout=(largest,), dispatch="even")
 
 
@@ -110,7 +113,10 @@ def _objection(plan: RlPlan, to: str) -> str:
     if plan.placement == HYBRID:
         return f"training GPUs that generate beside rollout nodes in every step, {to} keeps pools apart"
     if len(plan.rollout) > 1:
-        kinds = ", ".join(f"{one.count} replicas of tp {one.tp} on {one.gpu}" for one in plan.rollout)
+        kinds = ", ".join(
+            f"{rollout_replicas.count} replicas of tp {rollout_replicas.tp} on {rollout_replicas.gpu}"
+            for rollout_replicas in plan.rollout
+        )
         return f"unequal rollout replicas ({kinds}), {to} starts equal ones"
     nodes = {(group.node.gpu.name, group.node.gpus) for group in plan.training.cluster.groups}
     if len(nodes) > 1:

@@ -125,7 +125,7 @@ def read(text: str) -> tuple[Pipeline, ...]:
         raise BadInputError(f"{FILE}: {first_problem(error)}") from None
     if found.format != FORMAT:
         raise BadInputError(f"{FILE}: format {found.format!r}; this tangram-sim reads {FORMAT!r}")
-    return tuple(_pipeline(found.ranks, number, one) for number, one in enumerate(found.pipelines))
+    return tuple(_pipeline(found.ranks, number, pipeline) for number, pipeline in enumerate(found.pipelines))
 
 
 def _pipeline(ranks: Sequence[RankDocument], number: int, document: PipelineDocument) -> Pipeline:
@@ -134,7 +134,9 @@ def _pipeline(ranks: Sequence[RankDocument], number: int, document: PipelineDocu
     for place, stage in enumerate(document.stages):
         parts = []
         for index, part in enumerate(stage.parts):
-            mine = [one for one in ranks if (one.pipeline, one.stage, one.part) == (number, place, index)]
+            mine = [
+                rank for rank in ranks if (rank.pipeline, rank.stage, rank.part) == (number, place, index)
+            ]
             layouts = tuple(
                 LayerLayout(
                     run.layers,
@@ -144,8 +146,8 @@ def _pipeline(ranks: Sequence[RankDocument], number: int, document: PipelineDocu
                 )
                 for run in part.layouts
             )
-            whole = sum(one.sequences for one in mine if one.tp_rank == one.cp_rank == 0)
-            parts.append(Part(part.island, tuple(one.gpu for one in mine), whole, layouts))
-        held = next(one for one in ranks if (one.pipeline, one.stage) == (number, place))
+            whole = sum(rank.sequences for rank in mine if rank.tp_rank == rank.cp_rank == 0)
+            parts.append(Part(part.island, tuple(rank.gpu for rank in mine), whole, layouts))
+        held = next(rank for rank in ranks if (rank.pipeline, rank.stage) == (number, place))
         stages.append(Stage(tuple(held.chunks), held.embedding, held.head, tuple(parts)))
     return Pipeline(document.microbatches, document.microbatch, tuple(stages))

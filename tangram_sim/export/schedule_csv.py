@@ -40,7 +40,8 @@ def _text(pipeline: Pipeline, schedule: Schedule) -> str:
     writer = csv.writer(text, lineterminator="\n")
     for stage in range(depth):
         writer.writerow(
-            f"{places[stage, one.chunk]}{names[one.kind]}{one.microbatch}" for one in order.stage(stage)
+            f"{places[stage, stage_pass.chunk]}{names[stage_pass.kind]}{stage_pass.microbatch}"
+            for stage_pass in order.stage(stage)
         )
     return text.getvalue()
 

@@ -51,7 +51,7 @@ class Residuals:
         """Residuals for a dense model, or for a mixture of experts."""
         if not mixture:
             return self
-        step, source = (hypot(one, self.mixture) for one in (self.step, self.source))
+        step, source = (hypot(item, self.mixture) for item in (self.step, self.source))
         return replace(self, step=step, source=source, mixture=0.0)
 
 

@@ -173,9 +173,9 @@ def one_kind(kinds: Counter[str], hwdb: Hwdb, where: str) -> tuple[str, int]:
 def inventory(found: Sequence[FoundGroup], left_out: Sequence[str] = ()) -> Inventory:
     """Single nodes as groups of equal ones, in their order. Raises BadInputError if none is left."""
     groups: dict[str, FoundGroup] = {}
-    for one in found:
-        alike = groups.get(repr(one))
-        groups[repr(one)] = replace(alike, count=alike.count + 1) if alike else one
+    for found_group in found:
+        alike = groups.get(repr(found_group))
+        groups[repr(found_group)] = replace(alike, count=alike.count + 1) if alike else found_group
     if not groups and left_out:
         more = f" (and {len(left_out) - 1} more nodes)" if len(left_out) > 1 else ""
         raise BadInputError(f"{left_out[0]}{more}; no node is left to plan for")

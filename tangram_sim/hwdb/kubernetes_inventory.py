@@ -66,7 +66,7 @@ def _group(node: dict[str, Any], hwdb: Hwdb, where: str) -> FoundGroup | None:
         return None
     if (node.get("spec") or {}).get("unschedulable"):
         raise UnusableNodeError(f"{where}: cordoned")
-    ready = [one["status"] for one in status.get("conditions") or [] if one.get("type") == "Ready"]
+    ready = [item["status"] for item in status.get("conditions") or [] if item.get("type") == "Ready"]
     if ready and ready[0] != "True":
         raise UnusableNodeError(f"{where}: not ready")
     row = _machine(labels, hwdb)

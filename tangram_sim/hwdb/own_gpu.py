@@ -58,7 +58,7 @@ def own_gpu(name: str, given: Mapping[str, str], hwdb: Hwdb, today: date) -> Own
     for column, cell in cells.items():
         check_cell(TABLE, columns[column], cell, where)
     assumed = [*_link(name, cells, hwdb), *_peaks(cells), *_descriptions(name, cells, today)]
-    cells |= {one.column: one.value for one in assumed if one.value}
+    cells |= {assumed_cell.column: assumed_cell.value for assumed_cell in assumed if assumed_cell.value}
     row = Row(TABLE, name, {"name": name} | {c: cells[c] for c in columns if c in cells and c != "name"})
     require(row, columns.values(), where)
     return OwnGpu(row, tuple(assumed))
@@ -127,7 +127,7 @@ def _descriptions(name: str, cells: Mapping[str, str], today: date) -> list[Assu
         ("power_w", "", "not given"),
         ("pcie_gen", "", "not given: PCIe 3 where a node's file names no link"),
     )
-    return [AssumedCell(*one) for one in wanted if one[0] not in cells]
+    return [AssumedCell(*item) for item in wanted if item[0] not in cells]
 
 
 def table_with(path: Path, row: Row) -> str:

@@ -111,11 +111,11 @@ def write_prices(listing: Listing, folder: Path, source: str, day: date) -> Path
             )
         named = [dict(zip(header, row, strict=True)) for _, row in rows]
         lines = [[row.get(column, "") for column in COLUMNS] for row in named]
-    new = {(one.node, one.figure, day.isoformat()): one for one in listing.prices}
+    new = {(price.node, price.figure, day.isoformat()): price for price in listing.prices}
     lines = [row for row in lines if (row[0], row[1], row[4]) not in new]
     lines += [
-        [one.node, one.figure, f"{one.value:.10g}", one.region, day.isoformat(), source, ""]
-        for one in listing.prices
+        [price.node, price.figure, f"{price.value:.10g}", price.region, day.isoformat(), source, ""]
+        for price in listing.prices
     ]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([COLUMNS, *sorted(lines)])

@@ -82,8 +82,8 @@ def _shown(text: str) -> dict[str, tuple[str, list[str], list[str]]]:
     parts = _NODE.split(text)[1:]
     found = {}
     for name, part in zip(parts[::2], parts[1::2], strict=True):
-        states = [state.strip(_SIGNS).lower() for one in _STATE.findall(part) for state in one.split("+")]
-        features = [word for one in _FEATURES.findall(part) for word in one.split(",")]
+        states = [state.strip(_SIGNS).lower() for item in _STATE.findall(part) for state in item.split("+")]
+        features = [word for item in _FEATURES.findall(part) for word in item.split(",")]
         found[name] = (" ".join(_CONFIGURED.findall(part)), states, features)
     return found
 
@@ -104,10 +104,10 @@ def _listed(text: str, where: str) -> dict[str, tuple[str, list[str], list[str]]
 def host_names(text: str, where: str) -> list[str]:
     """The hosts of `gpu[001-003,007],rack[1-2]-b[0-3]`. Raises BadInputError for ranges that are none."""
     found: list[str] = []
-    for one in _HOSTS.findall(text):
-        inside = _RANGES.fullmatch(one)
+    for item in _HOSTS.findall(text):
+        inside = _RANGES.fullmatch(item)
         if inside is None:
-            found.append(one)
+            found.append(item)
             continue
         before, ranges, after = inside.groups()
         if after.count("[") > _MOST_BEHIND:

@@ -254,7 +254,9 @@ class Names:
             aliases = {fold(alias): alias for alias in self._exact if alias not in self.canonical}
             near = get_close_matches(fold(given), aliases, n=5, cutoff=0.7)
             near += sorted(alias for alias in aliases if fold(given) and fold(given) in alias)
-            spelled = (f"{aliases[one]} ({self._exact[aliases[one]]})" for one in dict.fromkeys(near))
+            spelled = (
+                f"{aliases[fromkey]} ({self._exact[aliases[fromkey]]})" for fromkey in dict.fromkeys(near)
+            )
             hint = f"Other spellings: {', '.join(islice(spelled, 5))}." if near else ""
             raise unknown_name(self._kind, given, self.canonical, hint)
         return found

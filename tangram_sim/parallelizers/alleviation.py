@@ -102,7 +102,7 @@ class _Search(Generic[C]):
             for config, cost in self.costs.items()
             if config not in self.explored and cost[0] <= short and cost[1] < _NEAR * seconds
         ]
-        return min(near, key=lambda one: one[0])[1] if near else None
+        return min(near, key=lambda item: item[0])[1] if near else None
 
     def _trial(self, config: C) -> tuple[AdoptedMove[C], ...]:
         self.visited.discard(config)

@@ -112,7 +112,7 @@ def undominated(request: Request, partials: Sequence[PartialPlan]) -> list[Parti
     """Partial plans at the pace asked for that no other is as good as in all that is compared."""
     from tangram_sim.parallelizers.kernels import pareto
 
-    partials = [one for one in partials if one.slowest_s <= request.pace_s]
+    partials = [partial_plan for partial_plan in partials if partial_plan.slowest_s <= request.pace_s]
     if not partials:
         return []
     costs = []

@@ -157,7 +157,7 @@ class Bottlenecks:
         """(bytes missing, sum t + (m - 1) max t + the longest synchronisation and optimizer step)."""
         stages = self.stages(config)
         seconds = [stage.seconds for stage in stages]
-        step_s = sum(seconds) + (self.microbatches - 1) * max(seconds) + max(one.tail_s for one in stages)
+        step_s = sum(seconds) + (self.microbatches - 1) * max(seconds) + max(item.tail_s for item in stages)
         return sum(stage.short_bytes for stage in stages), step_s
 
     def bottlenecks(self, config: Config) -> list[int]:
@@ -204,7 +204,7 @@ class Bottlenecks:
             return cuts, (*chosen[:stage], changed, *chosen[stage + 1 :])
 
         def everywhere(changed: Stage) -> Config:
-            return cuts, tuple(changed if one == (front, back) else one for one in chosen)
+            return cuts, tuple(changed if item == (front, back) else item for item in chosen)
 
         yield from self._dec_op(config, stage)
         strategies = self.strategies

@@ -83,11 +83,11 @@ def _check_repeatable(parallelizer: Parallelizer, request: Request, answer: Answ
         _require(_same(other, answer), f"{who} answers the same question differently ({_where(request)})")
 
 
-def _same(one: Answer, other: Answer) -> bool:
+def _same(answer: Answer, other: Answer) -> bool:
     return (
-        one.partials == other.partials
-        and (one.considered, one.dominated) == (other.considered, other.dominated)
-        and len(one.rejected) == len(other.rejected)
+        answer.partials == other.partials
+        and (answer.considered, answer.dominated) == (other.considered, other.dominated)
+        and len(answer.rejected) == len(other.rejected)
     )
 
 
@@ -230,8 +230,11 @@ def _criteria(request: Request, partial: PartialPlan) -> tuple[float, ...]:
 
 def _check_pareto(request: Request, answer: Answer) -> None:
     found = [
-        ((str(one.layout), one.runs, one.cuts if one.runs else ()), _criteria(request, one))
-        for one in answer.partials
+        (
+            (str(partial.layout), partial.runs, partial.cuts if partial.runs else ()),
+            _criteria(request, partial),
+        )
+        for partial in answer.partials
     ]
     _require(
         len({layout for layout, _ in found}) == len(found),

@@ -69,7 +69,9 @@ class External(Parallelizer):
             rejected[layout] = Rejection(layout, why or f"{self.name} proposes nothing that fits")
         answered = undominated(request, list(found.values()))
         kept = [
-            one for layout, one in rejected.items() if all(layout != p.layout or p.runs for p in answered)
+            rejection
+            for layout, rejection in rejected.items()
+            if all(layout != p.layout or p.runs for p in answered)
         ]
         dominated += len(found) - len(answered)
         return Answer(

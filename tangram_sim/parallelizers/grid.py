@@ -75,13 +75,18 @@ class Grid(Parallelizer):
             reason = str(error)
             nothing = Rejections(1, lambda: [Rejection(Layout(dp=first.island.gpus), reason)])
             return [Answer((), nothing, 1, 0) for _ in requests]
-        keys = [(one.slice.signature, one.job.schedule, one.microbatches) for one in requests]
-        asked = {key: one.slice for key, one in zip(keys, requests, strict=True) if key not in menu.answers}
+        keys = [(request.slice.signature, request.job.schedule, request.microbatches) for request in requests]
+        asked = {
+            key: request.slice for key, request in zip(keys, requests, strict=True) if key not in menu.answers
+        }
         for begin in range(0, len(asked), _TOGETHER):
             some = list(asked.items())[begin : begin + _TOGETHER]
-            kept = self._kept(first, menu, [one for _, one in some])
+            kept = self._kept(first, menu, [item for _, item in some])
             menu.answers.update(zip([key for key, _ in some], kept, strict=True))
-        return [self._answer(one, menu, menu.answers[key]) for key, one in zip(keys, requests, strict=True)]
+        return [
+            self._answer(request, menu, menu.answers[key])
+            for key, request in zip(keys, requests, strict=True)
+        ]
 
     def _answer(self, request: Request, menu: _Menu, kept: _Kept) -> Answer:
         partials = tuple(
@@ -107,9 +112,9 @@ class Grid(Parallelizer):
         number = np.searchsorted(priced.first_row, row, side="right") - 1
         column = row - np.array(priced.first_row)[number]
         behind = priced.behind[at, row]
-        for one, family in enumerate(menu.families):
-            own = np.flatnonzero(number == one)
-            stages = priced.all_stages(one, at[own], column[own], menu.rates)
+        for item, family in enumerate(menu.families):
+            own = np.flatnonzero(number == item)
+            stages = priced.all_stages(item, at[own], column[own], menu.rates)
             for place, kept, fits, (cuts, prices) in zip(
                 at[own].tolist(), column[own].tolist(), behind[own].tolist(), stages, strict=True
             ):
@@ -146,7 +151,11 @@ class Grid(Parallelizer):
         costs = [
             family.pricer.compute_s.min(axis=1) * per_sequence / family.depth for family in menu.families
         ]
-        able = [cost for cost, one in zip(costs, menu.families, strict=True) if one.block_bytes is None]
+        able = [
+            cost
+            for cost, depth_layouts in zip(costs, menu.families, strict=True)
+            if depth_layouts.block_bytes is None
+        ]
         if not able:
             return super().least_seconds(request)
         found = np.min(able, axis=0)

@@ -40,7 +40,7 @@ class SizedLayouts:
         blocks = dict(zip(self.lowered.kinds[1:-1], self.lowered.atoms[1:-1], strict=True))
         held = [self.lowered.held(kind, block) for kind, block in blocks.items()]
         factor = 1.0 + self.setting.rates.fragmentation
-        bytes_of = np.stack([one.static + factor * (one.activation + one.transient) for one in held])
+        bytes_of = np.stack([item.static + factor * (item.activation + item.transient) for item in held])
         lightest: NDArray[np.float64] = bytes_of[:, self._rows].min(axis=0)
         return lightest
 
@@ -111,14 +111,17 @@ def _drawn(
     constraints: Constraints,
 ) -> _DrawnLayouts:
     """Layouts drawn once; `constraints` without microbatches."""
-    some = [one for one in layouts(model, gpus, depths, copies) if constraints.allows(one, one.dp)]
+    some = [
+        layout for layout in layouts(model, gpus, depths, copies) if constraints.allows(layout, layout.dp)
+    ]
     return _DrawnLayouts(
         tuple(some),
-        tuple(one if one.pp == 1 else replace(one, pp=1) for one in some),
-        np.array([one.dp for one in some], dtype=np.int64),
-        np.array([one.pp for one in some], dtype=np.int64),
+        tuple(layout if layout.pp == 1 else replace(layout, pp=1) for layout in some),
+        np.array([layout.dp for layout in some], dtype=np.int64),
+        np.array([layout.pp for layout in some], dtype=np.int64),
         np.array(
-            [first_broken(model, seq, one, one.dp, fused_attention) is None for one in some], dtype=bool
+            [first_broken(model, seq, layout, layout.dp, fused_attention) is None for layout in some],
+            dtype=bool,
         ),
     )
 
@@ -154,21 +157,24 @@ def lawful_layouts(request: Request, rates: Rates) -> dict[int, LawfulLayouts]:
         by_size = {size: some for size, some in by_size.items() if some}
         if not by_size:
             continue
-        single = tuple(drawn.single[one] for some in by_size.values() for one in some)
+        single = tuple(drawn.single[item] for some in by_size.values() for item in some)
         microbatch = tuple(size for size, some in by_size.items() for _ in some)
         lowered = AtomPrices(Setting(model, part, job, microbatch, single, request.hwdb))
         first = 0
         for size, some in by_size.items():
             own = single[first : first + len(some)]
             setting = Setting(model, part, job, size, own, request.hwdb)
-            chosen = tuple(drawn.layouts[one] for one in some)
+            chosen = tuple(drawn.layouts[item] for item in some)
             depths[size].append(SizedLayouts(depth, chosen, setting, lowered, first))
             first += len(some)
 
     def objections(size: int) -> list[tuple[Layout, str]]:
         refused = np.flatnonzero(allowed[size] & ~admitted[size]).tolist()
-        every = [drawn.layouts[one] for one in refused]
-        return [(one, str(first_broken(model, job.seq, one, size, rates.fused_attention))) for one in every]
+        every = [drawn.layouts[item] for item in refused]
+        return [
+            (layout, str(first_broken(model, job.seq, layout, size, rates.fused_attention)))
+            for layout in every
+        ]
 
     return {
         size: LawfulLayouts(

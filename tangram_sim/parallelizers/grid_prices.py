@@ -71,21 +71,23 @@ class PricedSlices:
         """Boundaries and prices of the inner stages of slice `at` under layout `column` of a family."""
         place = self.places[number].get(at)
         if place is not None:
-            stages = tuple(stage_price(one, (place, column), rates) for one in self.inner[number])
+            stages = tuple(
+                stage_price(slice_prices, (place, column), rates) for slice_prices in self.inner[number]
+            )
             return self.cuts[number][place], stages
         # Somebody wants to see the price of what cannot fit.
         family, asked = self.families[number], self.slices[at]
         cuts = balanced_cuts(family.pricer, asked.start, asked.stop, family.depth)
         prices = [family.pricer.price(low, high) for low, high in pairwise(cuts)]
-        return cuts, tuple(stage_price(one, column, rates) for one in prices)
+        return cuts, tuple(stage_price(price, column, rates) for price in prices)
 
     def all_stages(
         self, number: int, at: NDArray[np.int64], columns: NDArray[np.int64], rates: Rates
     ) -> list[tuple[tuple[int, ...], tuple[StagePrice, ...]]]:
         """The same for slices that layouts of a family hold, one pair after another."""
-        places = [self.places[number][one] for one in at.tolist()]
+        places = [self.places[number][item] for item in at.tolist()]
         own = np.array(places, dtype=np.int64)
-        stages = [stage_prices(one, own, columns, rates) for one in self.inner[number]]
+        stages = [stage_prices(slice_prices, own, columns, rates) for slice_prices in self.inner[number]]
         cuts = [self.cuts[number][place] for place in places]
         return list(zip(cuts, zip(*stages, strict=True), strict=True)) if places else []
 

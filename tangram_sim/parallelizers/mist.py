@@ -187,12 +187,12 @@ def _policies(menu: Menu, start: int, stop: int, most: int) -> Policies:
         )
         columns.append(rows[limit >= 1])
 
-    one = np.ones(1, dtype=np.int64)
+    item = np.ones(1, dtype=np.int64)
     for index, layout in enumerate(menu.layouts):
         if layout.recompute == "none":
-            add(-1, index, 0 * one)
+            add(-1, index, 0 * item)
             continue
-        add(index, -1, whole * one)
+        add(index, -1, whole * item)
         plain = replace(layout, recompute="none")
         if plain in menu.layouts and whole > 1:
             add(index, menu.layouts.index(plain), np.arange(1, whole))

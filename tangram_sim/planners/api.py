@@ -29,8 +29,8 @@ class Counts:
 
     def add(self, other: "Counts") -> None:
         """Count what another search counted, too."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for item in fields(self):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
 
 @dataclass(frozen=True, slots=True)

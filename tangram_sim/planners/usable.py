@@ -52,7 +52,9 @@ def usable_islands(
 def _hint(wish: str, name: str, islands: Sequence[Island]) -> str:
     """What to type in place of a name that is no island: the islands that hold such a GPU, if any do."""
     held = [
-        f"{one.name} ({one.gpu.name})" for one in islands if name and name.lower() in one.gpu.name.lower()
+        f"{island.name} ({island.gpu.name})"
+        for island in islands
+        if name and name.lower() in island.gpu.name.lower()
     ]
     which = f" Such GPUs are in {', '.join(held)}." if held else ""
     return f"`{wish}=` takes names that `tangram islands` prints.{which}"

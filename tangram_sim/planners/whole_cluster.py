@@ -124,5 +124,5 @@ def ranked(outlines: Iterable[CoarsePlan], profile: Profile) -> list[tuple[float
     """Outlines that fit by their profile, with their closed-form step, fastest first; ties by their words."""
     found = dict.fromkeys(outline for outline in outlines if fits(outline, profile))
     return sorted(
-        ((step_s(outline, profile), outline) for outline in found), key=lambda one: (one[0], str(one[1]))
+        ((step_s(outline, profile), outline) for outline in found), key=lambda item: (item[0], str(item[1]))
     )

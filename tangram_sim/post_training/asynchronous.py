@@ -53,10 +53,10 @@ class _Pool:
         self.samples = lengths.shape[1]
         self.ledger = RequestLedger.empty(len(self.requests))
         make, self.write = players_of(engine, self.requests, self.ledger)
-        self.players: list[ReplicaPlayer] = [make(one) for one in fleet]
+        self.players: list[ReplicaPlayer] = [make(fleet_replica) for fleet_replica in fleet]
         tokens = work.prompt_tokens + work.lengths.mean / 2.0
         running = max(work.sequences / len(fleet), 1.0)
-        self.rates = np.array([speed(one, running, tokens) for one in fleet])
+        self.rates = np.array([speed(fleet_replica, running, tokens) for fleet_replica in fleet])
         # Seconds of a mean response beside as many as there are seats for.
         self.response_s = work.lengths.mean * running / float(self.rates.max())
         self.given = np.zeros(len(fleet))
@@ -96,8 +96,8 @@ class _Pool:
 
     def advance(self, own_s: float) -> None:
         """Play all replicas up to a time on rollout's clock."""
-        for one in self.players:
-            one.advance(own_s)
+        for player in self.players:
+            player.advance(own_s)
         self.now_s = max(self.now_s, own_s)
 
     def finished_s(self) -> Floats:
@@ -121,9 +121,9 @@ class _Pool:
         own = self.own_s(wall_s)
         self.advance(own)
         if interrupts:
-            for one in self.players:
-                again = np.array(one.unfinished(), dtype=np.int64)
-                one.push_all(again, np.full(len(again), max(own, self.now_s)))
+            for player in self.players:
+                again = np.array(player.unfinished(), dtype=np.int64)
+                player.push_all(again, np.full(len(again), max(own, self.now_s)))
         self.paused_at.append(own)
         self.paused_s.append(seconds)
 
@@ -182,7 +182,7 @@ def play_loop(
     complete = ~np.isnan(times)
     warm = min(WARM, steps // 2)
     whole = ends[-1] - ends[warm - 1] if warm else ends[-1]
-    busy = sum(one.busy_s for one in pool.players) / len(pool.players)
+    busy = sum(player.busy_s for player in pool.players) / len(pool.players)
     return Loop(
         step_s=whole / (steps - warm),
         waited_s=float(np.mean(waited[warm:])),

@@ -34,11 +34,11 @@ class Overheads:
 
     def with_values(self, values: Mapping[str, float]) -> "Overheads":
         """These with some values replaced."""
-        known = {one.name: getattr(self, one.name) for one in fields(self)}
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
         return Overheads(**{**known, **values})
 
 
-NAMES = tuple(one.name for one in fields(Overheads))
+NAMES = tuple(field.name for field in fields(Overheads))
 
 
 @lru_cache(maxsize=16)

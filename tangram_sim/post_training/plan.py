@@ -39,8 +39,8 @@ class TrainingPool:
     @property
     def dp(self) -> int:
         """Data-parallel degree: stated, or as many replicas as the GPUs hold."""
-        one = self.layout
-        return one.dp or max(self.gpus // (one.tp * one.pp * one.cp), 1)
+        uniform = self.layout
+        return uniform.dp or max(self.gpus // (uniform.tp * uniform.pp * uniform.cp), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class RlPlan:
             )
         if self.lent and self.mode.kind == ASYNC:
             raise BadInputError("training GPUs are lent step by step: give a mode of sync or one-step-off")
-        if not self.rollout or any(one.count < 1 for one in self.rollout):
+        if not self.rollout or any(rollout_replicas.count < 1 for rollout_replicas in self.rollout):
             raise BadInputError("a plan needs at least one rollout replica")
         if self.placement == COLOCATED and self.mode.kind != SYNC:
             raise BadInputError(
@@ -140,7 +140,7 @@ class RlPlan:
     @property
     def rollout_gpus(self) -> int:
         """GPUs that generate and do not train; of colocated plans those that do both."""
-        return sum(one.gpus for one in self.rollout)
+        return sum(rollout_replicas.gpus for rollout_replicas in self.rollout)
 
     @property
     def switches(self) -> bool:

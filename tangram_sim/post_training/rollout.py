@@ -122,10 +122,10 @@ def fleet_of(
     """All replicas of a rollout pool, priced; equal ones share their table. Raises TangramError."""
     longest = int(work.prompt_tokens) + work.lengths.cap
     fleet = []
-    for one in replicas:
-        priced = _priced(work.model, work.rollout_precision, replace(one, count=1), longest, hwdb)
+    for replica in replicas:
+        priced = _priced(work.model, work.rollout_precision, replace(replica, count=1), longest, hwdb)
         priced = replace(priced, table=stretched(priced.table, scale, more_s))
-        fleet += [priced] * one.count
+        fleet += [priced] * replica.count
     return fleet
 
 
@@ -169,7 +169,7 @@ def assign(
         raise BadInputError(f"dispatch of groups {dispatch!r}: give {' or '.join(DISPATCH)}")
     if dispatch == EVEN:
         return np.arange(prompts, dtype=np.int64) % len(fleet)
-    rates = np.array([speed(one, requests / len(fleet), context) for one in fleet])
+    rates = np.array([speed(fleet_replica, requests / len(fleet), context) for fleet_replica in fleet])
     return spread_over(rates, prompts, behind)
 
 
@@ -207,16 +207,18 @@ def play_rollout(
     starts = np.zeros(len(fleet)) if starts_s is None else starts_s
     behind = None
     if starts_s is not None:
-        rates = np.array([speed(one, prompts * samples / len(fleet), context) for one in fleet])
+        rates = np.array(
+            [speed(fleet_replica, prompts * samples / len(fleet), context) for fleet_replica in fleet]
+        )
         behind = starts * rates / (samples * float(lengths.mean()))
     group = assign(fleet, prompts, dispatch, prompts * samples, context, behind)
     ledger = RequestLedger.empty(len(work))
     players, write = players_of(engine, work, ledger)
-    instances = [players(one) for one in fleet]
-    for place, one in enumerate(instances):
+    instances = [players(fleet_replica) for fleet_replica in fleet]
+    for place, instance in enumerate(instances):
         mine = np.flatnonzero(np.repeat(group == place, samples))
-        one.push_all(mine, np.full(len(mine), starts[place]))
-        one.advance(inf)
+        instance.push_all(mine, np.full(len(mine), starts[place]))
+        instance.advance(inf)
     write()
     finish = ledger.finish_s.reshape(prompts, samples)
     ends = np.array([finish[group == place].max(initial=0.0) for place in range(len(fleet))])
@@ -225,7 +227,7 @@ def play_rollout(
         finish_s=finish,
         replica=group,
         replica_end_s=ends,
-        busy_s=np.array([one.busy_s for one in instances]),
+        busy_s=np.array([instance.busy_s for instance in instances]),
         generated_tokens=int(lengths.sum()),
         preemptions=int(ledger.preemptions.sum()),
     )

@@ -86,8 +86,8 @@ def unevenness(lengths: Ints, prompt_tokens: float, dp: int, updates: int) -> fl
     found = []
     for part in np.array_split(tokens, updates):
         loads = [0.0] * dp
-        for one in np.sort(part)[::-1].tolist():
-            heapq.heapreplace(loads, loads[0] + one)
+        for item in np.sort(part)[::-1].tolist():
+            heapq.heapreplace(loads, loads[0] + item)
         found.append(max(loads) * dp / part.sum())
     return float(np.mean(found))
 

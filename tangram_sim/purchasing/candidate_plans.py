@@ -63,8 +63,8 @@ class CandidatePlans:
 
     def fastest_inside(self, number: int, told: Mapping[int, PlanDocument]) -> int | None:
         """Which of the other candidates with a plan in `told` that candidate `number` contains is fastest."""
-        inside = [one for one in told if one != number and self._groups(one, number) is not None]
-        return min(inside, key=lambda one: (told[one].step_s, one), default=None)
+        inside = [item for item in told if item != number and self._groups(item, number) is not None]
+        return min(inside, key=lambda item: (told[item].step_s, item), default=None)
 
     def floor(self, number: int, inside: int, found: PlanDocument, why: str) -> PlanOutcome:
         """The plan `found` for candidate `inside` as that of a larger one, whose other nodes idle.
@@ -90,15 +90,15 @@ class CandidatePlans:
         """A plan of a candidate that is `inside` candidate `number` on that one's cluster."""
         groups = self._groups(inside, number)
         assert groups is not None
-        small, large = (self.candidates[one][1].cluster for one in (inside, number))
+        small, large = (self.candidates[item][1].cluster for item in (inside, number))
         return known_on(found, small, large, groups, self.hwdb)
 
     def _case(self, number: int, wishes: SearchOptions, told: Mapping[int, PlanDocument]) -> Case:
         cluster = self.candidates[number][1].cluster
-        moved = tuple(self._moved(one, number, told[one]) for one in told)
+        moved = tuple(self._moved(item, number, told[item]) for item in told)
         return Case(self.model, cluster, self.job, wishes, overlays_of(self.hwdb), moved)
 
 
-def is_slower(one: PlanDocument, other: PlanDocument) -> bool:
+def is_slower(plan: PlanDocument, other: PlanDocument) -> bool:
     """Whether a plan's step is longer than another's, by more than rounding."""
-    return one.step_s > other.step_s * (1 + 1e-9)
+    return plan.step_s > other.step_s * (1 + 1e-9)

@@ -69,7 +69,7 @@ def load_catalogue(path: Path, hwdb: Hwdb) -> list[tuple[Purchase, int]]:
     try:
         parsed = _CatalogueIn.model_validate(dict(data))
     except ValidationError as error:
-        raise BadInputError("\n".join(f"{path}: {_in_words(one)}" for one in error.errors()[:5])) from None
+        raise BadInputError("\n".join(f"{path}: {_in_words(item)}" for item in error.errors()[:5])) from None
     found: dict[str, tuple[Purchase, int]] = {}
     for index, offer in enumerate(parsed.offers):
         beside = path.parent / offer.node

@@ -20,13 +20,15 @@ def cautions_of(rows: Sequence["WhatIfRow"]) -> list[str]:
             if said:
                 found.setdefault((grave, said), {})[row.name] = None
     names = dict.fromkeys(row.name for row, _ in planned)
-    return [f"{where(of, names)}: {said}" for (_, said), of in sorted(found.items(), key=lambda one: one[0])]
+    return [
+        f"{where(of, names)}: {said}" for (_, said), of in sorted(found.items(), key=lambda item: item[0])
+    ]
 
 
 def doubts_of(rows: Sequence["WhatIfRow"], how: str) -> list[str]:
     """Kinds of GPUs whose efficiencies are assumed, or inherited (`how`), in the plans of these rows."""
     documents = [row.document for row in rows if row.document is not None]
-    return doubted((kind for one in documents for kind in one.gpu_kinds), (how,))
+    return doubted((kind for document in documents for kind in document.gpu_kinds), (how,))
 
 
 def where(some: Iterable[str], every: Iterable[str]) -> str:

@@ -113,7 +113,7 @@ def day_document(day: ServedDay) -> ServedDayDocument:
 
 def cheapest_trained(days: Sequence[ServedDay]) -> str | None:
     """The name of the fleet that trains a token for the least; None if no cost is known."""
-    priced = [(one.usd_per_million_trained, one.name) for one in days]
+    priced = [(day.usd_per_million_trained, day.name) for day in days]
     return min(((usd, name) for usd, name in priced if usd is not None), default=(0.0, None))[1]
 
 
@@ -125,9 +125,9 @@ def shared_purchase_document(
         trained=trained,
         served=list(served),
         hours=terms.hours,
-        front=[day_document(one) for one in found.front],
+        front=[day_document(served_day) for served_day in found.front],
         cheapest_trained=cheapest_trained(found.front),
-        days=[day_document(one) for one in found.days],
+        days=[day_document(day) for day in found.days],
         mixes=found.mixes,
         bounded_away=found.bounded_away,
         not_looked_at=found.waiting,
@@ -143,7 +143,7 @@ def shared_what_if_document(
         trained=trained,
         served=list(served),
         hours=terms.hours,
-        candidates=[day_document(one) for one in days],
+        candidates=[day_document(day) for day in days],
         cheapest_trained=cheapest_trained(days),
         notes=list(notes),
     )

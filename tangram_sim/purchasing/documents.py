@@ -250,8 +250,10 @@ def sensitivity_document(found: Sensitivity) -> SensitivityDocument:
 
 def _break_even(rows: Sequence[WhatIfRow], prices: Prices) -> list[BreakEvenDocument]:
     return [
-        BreakEvenDocument(node=one.node, hours=_finite(one.hours), years=_finite(one.years))
-        for one in break_evens(rows, prices)
+        BreakEvenDocument(
+            node=break_even.node, hours=_finite(break_even.hours), years=_finite(break_even.years)
+        )
+        for break_even in break_evens(rows, prices)
     ]
 
 
@@ -299,16 +301,16 @@ def purchase_document(
         ],
         simulated=[
             MixDocument(
-                mix=list(one.mix),
-                name=one.name,
-                cost=one.cost,
-                tokens_per_s=one.tokens_per_s,
-                bound_tokens_per_s=one.bound_tokens_per_s,
-                step_s=[document.step_s for document in one.documents],
-                reason=one.reason,
-                cut_short=one.cut_short,
+                mix=list(simulated.mix),
+                name=simulated.name,
+                cost=simulated.cost,
+                tokens_per_s=simulated.tokens_per_s,
+                bound_tokens_per_s=simulated.bound_tokens_per_s,
+                step_s=[document.step_s for document in simulated.documents],
+                reason=simulated.reason,
+                cut_short=simulated.cut_short,
             )
-            for one in front.simulated
+            for simulated in front.simulated
         ],
         sensitivity=sensitivity_document(found) if found else None,
         break_even=_break_even([row for point in study.points for row in point.rows], study.prices),

@@ -74,15 +74,21 @@ class Fleet:
 
     def with_purchases(self, purchases: Sequence[Purchase]) -> "Fleet":
         """The fleet with one group per purchase added; no network limit to the old nodes is assumed."""
-        bought = [one for one in purchases if one.count]
+        bought = [purchase for purchase in purchases if purchase.count]
         start = len(self.cluster.groups)
         groups = tuple(
-            NodeGroup(f"g{start + index}", one.count, one.node) for index, one in enumerate(bought)
+            NodeGroup(f"g{start + index}", purchase.count, purchase.node)
+            for index, purchase in enumerate(bought)
         )
         members = tuple(
-            Member(f"+{one.name}", one.name, one.count, bought=True, node=one.node) for one in bought
+            Member(f"+{purchase.name}", purchase.name, purchase.count, bought=True, node=purchase.node)
+            for purchase in bought
         )
-        name = self.cluster.name if start else "+".join(f"{one.name}:{one.count}" for one in bought) or NONE
+        name = (
+            self.cluster.name
+            if start
+            else "+".join(f"{purchase.name}:{purchase.count}" for purchase in bought) or NONE
+        )
         cluster = replace(self.cluster, name=name, groups=(*self.cluster.groups, *groups))
         return Fleet(cluster, (*self.members, *members))
 

@@ -54,7 +54,7 @@ class Front:
 def front_of(simulated: Sequence[Simulated]) -> list[Simulated]:
     """The mixes that no other beats (as fast for less, or faster for no more), by rising cost."""
     points: list[Simulated] = []
-    for one in sorted(simulated, key=lambda one: (one.cost, -one.tokens_per_s, one.mix)):
-        if one.tokens_per_s > (points[-1].tokens_per_s if points else 0.0) * (1 + 1e-12):
-            points.append(one)
+    for item in sorted(simulated, key=lambda item: (item.cost, -item.tokens_per_s, item.mix)):
+        if item.tokens_per_s > (points[-1].tokens_per_s if points else 0.0) * (1 + 1e-12):
+            points.append(item)
     return points

@@ -53,7 +53,7 @@ class GoalSearch(MixSearch):
         super().__init__(*args, **kwargs)
         self.goal, self.base = goal, base_usd_per_hour
         self.rent: NDArray[np.float64] = self.counts @ np.array(rents, dtype=float)
-        self.outlay: NDArray[np.float64] = self.counts @ np.array([one.outlay_usd for one in self.offers])
+        self.outlay: NDArray[np.float64] = self.counts @ np.array([offer.outlay_usd for offer in self.offers])
         self.kinds = [tuple(bool(count) for count in mix) for mix in self.mixes]
 
     def _usd(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:

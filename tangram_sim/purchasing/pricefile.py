@@ -149,7 +149,7 @@ def load_prices(path: Path | None, hwdb: Hwdb) -> Prices:
     try:
         parsed = _PricesIn.model_validate(dict(data))
     except ValidationError as error:
-        raise BadInputError("\n".join(f"{path}: {_in_words(one)}" for one in error.errors()[:5])) from None
+        raise BadInputError("\n".join(f"{path}: {_in_words(item)}" for item in error.errors()[:5])) from None
     named = []
     for given, entry in parsed.nodes.items():
         try:
@@ -174,7 +174,7 @@ def with_failures(economics: Economics) -> Economics:
 
 
 def _fields(noun: NodeFacts | Economics) -> dict[str, Any]:
-    return {one.name: getattr(noun, one.name) for one in fields(noun)}
+    return {item.name: getattr(noun, item.name) for item in fields(noun)}
 
 
 def _figures(entry: _NodePriceIn | _EconomicsIn) -> dict[str, Figure]:

@@ -107,7 +107,7 @@ def purchase(
     def study(front: Front) -> PurchaseStudy:
         points = tuple(
             _point(
-                one,
+                simulated,
                 front.points[0],
                 fleet,
                 offers=offers,
@@ -116,7 +116,7 @@ def purchase(
                 terms=terms,
                 failures=failures,
             )
-            for one in front.points
+            for simulated in front.points
         )
         rows = [row for point in points for row in point.rows]
         told = [
@@ -156,7 +156,7 @@ def purchase(
 
 def _unfinished(front: Front, deadline: Deadline) -> list[str]:
     """Notes on what was not searched for lack of time."""
-    cut = sum(one.cut_short for one in front.simulated)
+    cut = sum(simulated.cut_short for simulated in front.simulated)
     if not (front.waiting or cut):
         return []
     if not front.waiting:
@@ -186,7 +186,7 @@ def as_what_if(study: PurchaseStudy, tokens: float) -> WhatIf:
 
 
 def _point(
-    one: Simulated,
+    simulated: Simulated,
     first: Simulated,
     fleet: Fleet,
     offers: Sequence[Offer],
@@ -196,14 +196,14 @@ def _point(
     failures: bool,
 ) -> FrontPoint:
     """A point with its rows; differences are taken to the cheapest point, `first`."""
-    grown, start = offered.bought(fleet, offers, one.mix), offered.bought(fleet, offers, first.mix)
+    grown, start = offered.bought(fleet, offers, simulated.mix), offered.bought(fleet, offers, first.mix)
     rows = []
-    for document, base in zip(one.documents, first.documents, strict=True):
+    for document, base in zip(simulated.documents, first.documents, strict=True):
         from_row = row_of(
             first.name, start, base, tokens=tokens, prices=prices, terms=terms, base=None, failures=failures
         )
         row = row_of(
-            one.name,
+            simulated.name,
             grown,
             document,
             tokens=tokens,
@@ -212,8 +212,8 @@ def _point(
             base=from_row,
             failures=failures,
         )
-        rows.append(row if one is not first else replace(row, marginal_tokens_per_usd=None))
-    return FrontPoint(one, tuple(rows))
+        rows.append(row if simulated is not first else replace(row, marginal_tokens_per_usd=None))
+    return FrontPoint(simulated, tuple(rows))
 
 
 def _nothing_fits(offers: Sequence[Offer], limits: Limits) -> str:

@@ -111,18 +111,20 @@ def row_of(
         goodput=good,
         uses=tuple(
             Use(
-                label=one.label,
-                gpu=one.node.gpu.name,
-                gpus=one.nodes * one.node.gpus,
+                label=member.label,
+                gpu=member.node.gpu.name,
+                gpus=member.nodes * member.node.gpus,
                 gpus_used=gpus,
                 nodes_used=nodes,
-                bought=one.bought,
+                bought=member.bought,
                 busy=busy,
             )
-            for one, (gpus, nodes), busy in zip(fleet.members, taken, busy_of(fleet, document), strict=True)
+            for member, (gpus, nodes), busy in zip(
+                fleet.members, taken, busy_of(fleet, document), strict=True
+            )
         ),
         power_w=sum(
-            power_w_of(one, prices) * nodes for one, nodes in zip(fleet.members, running, strict=True)
+            power_w_of(member, prices) * nodes for member, nodes in zip(fleet.members, running, strict=True)
         ),
         bill=charged,
         days_to_train=costs.days_to_train(tokens, rate.tokens_per_s, prices.economics.utilisation.value),

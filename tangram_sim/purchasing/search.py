@@ -127,7 +127,7 @@ class MixSearch:
                 self.tell(front)
         front = self._front(waiting)
         if not front.points:
-            reasons = [one.reason for one in front.simulated]
+            reasons = [simulated.reason for simulated in front.simulated]
             raise InfeasibleError("no mix has a plan: " + (reasons or [self.deadline.why()])[0])
         return front
 
@@ -189,7 +189,7 @@ class MixSearch:
         answers = self.sweep.run(simulate_case, cases, keys, "plan", before=done, of=most, deadline=time_left)
         if not (self.rate > 0).any():
             answers = [
-                one or simulate_case(case, time_left) for one, case in zip(answers, cases, strict=True)
+                item or simulate_case(case, time_left) for item, case in zip(answers, cases, strict=True)
             ]
         found: dict[int, list[PlanOutcome]] = {}
         for (index, _), answer in zip(pairs, answers, strict=True):
@@ -198,7 +198,9 @@ class MixSearch:
         for index, outcomes in found.items():
             if len(outcomes) < len(self.works):
                 continue
-            rates = [self._tokens_per_s(self.mixes[index], one.document) for one in outcomes]
+            rates = [
+                self._tokens_per_s(self.mixes[index], plan_outcome.document) for plan_outcome in outcomes
+            ]
             self.answers[index] = tuple(outcomes)
             self.rate[index] = rate_of(rates, [work.weight for work in self.works])
             if self.rate[index] > self.bound[index] * (1 + 1e-9):
@@ -219,7 +221,7 @@ class MixSearch:
         """The front so far; `waiting` are the mixes that may still reach it."""
         simulated = [self._simulated(index) for index in sorted(self.answers)]
         may_reach = [(float(self.cost[index]), float(self.bound[index])) for index in waiting]
-        may_reach += [(one.cost, one.bound_tokens_per_s) for one in simulated if one.cut_short]
+        may_reach += [(item.cost, item.bound_tokens_per_s) for item in simulated if item.cut_short]
         left = len(self.mixes) - len(simulated) - len(waiting)
         return Front(front_of(simulated), simulated, len(self.mixes), left, len(waiting), tuple(may_reach))
 
@@ -231,9 +233,11 @@ class MixSearch:
             float(self.cost[index]),
             float(self.rate[index]),
             float(self.bound[index]),
-            tuple(one.document for one in outcomes if one.document is not None),
-            reason=next((one.reason for one in outcomes if one.document is None), ""),
-            cut_short=any(one.cut_short for one in outcomes),
+            tuple(plan_outcome.document for plan_outcome in outcomes if plan_outcome.document is not None),
+            reason=next(
+                (plan_outcome.reason for plan_outcome in outcomes if plan_outcome.document is None), ""
+            ),
+            cut_short=any(plan_outcome.cut_short for plan_outcome in outcomes),
         )
 
 

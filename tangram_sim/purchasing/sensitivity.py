@@ -106,19 +106,27 @@ def sensitivity(study: WhatIf, hwdb: Hwdb, deadline: Deadline | None = None) -> 
     best, second = ranked[0], ranked[min(1, len(ranked) - 1)]
     inputs = [*_bill_inputs(study, [best, second]), *measure.efficiencies([best, second])]
     swings, flips, steady, unseen = [], list[Flip](), list[str](), list[str]()
-    for one in inputs:
+    for uncertain_input in inputs:
         try:
-            swings.append(Swing(one, measure.at(best, one, one.low), measure.at(best, one, one.high)))
+            swings.append(
+                Swing(
+                    uncertain_input,
+                    measure.at(best, uncertain_input, uncertain_input.low),
+                    measure.at(best, uncertain_input, uncertain_input.high),
+                )
+            )
             threshold = (
-                _threshold(partial(measure.lead, best, second, one), one) if best is not second else None
+                _threshold(partial(measure.lead, best, second, uncertain_input), uncertain_input)
+                if best is not second
+                else None
             )
         except _OutOfTimeError:
-            unseen.append(one.name)
+            unseen.append(uncertain_input.name)
             continue
         if threshold is not None:
-            flips.append(Flip(one, threshold))
+            flips.append(Flip(uncertain_input, threshold))
         elif best is not second:
-            steady.append(one.name)
+            steady.append(uncertain_input.name)
     return Sensitivity(
         score="usd_per_million_tokens" if billed else "tokens_per_s",
         best=best.name,
@@ -150,15 +158,15 @@ class _Measure:
         """USD per million tokens, or tokens per second."""
         return row.usd_per_million_tokens or 0.0 if self.billed else row.throughput.tokens_per_s
 
-    def at(self, row: WhatIfRow, one: Input, value: float) -> float:
+    def at(self, row: WhatIfRow, uncertain_input: Input, value: float) -> float:
         """The score of a row with one input changed."""
         study, prices, document = self.study, self.study.prices, row.document
         if document is None:
             return 0.0
-        if one.row is None:
-            prices = with_figure(prices, one.name, value)
+        if uncertain_input.row is None:
+            prices = with_figure(prices, uncertain_input.name, value)
         else:
-            document = document.with_fields(step_s=self._step_s(row.name, document, one, value))
+            document = document.with_fields(step_s=self._step_s(row.name, document, uncertain_input, value))
         changed = row_of(
             row.name,
             row.fleet,
@@ -171,9 +179,9 @@ class _Measure:
         )
         return self.score(changed)
 
-    def lead(self, best: WhatIfRow, second: WhatIfRow, one: Input, value: float) -> float:
+    def lead(self, best: WhatIfRow, second: WhatIfRow, uncertain_input: Input, value: float) -> float:
         """How much better the best scores than the second; negative if the second has overtaken it."""
-        ahead = self.at(second, one, value) - self.at(best, one, value)
+        ahead = self.at(second, uncertain_input, value) - self.at(best, uncertain_input, value)
         return ahead if self.billed else -ahead
 
     def efficiencies(self, rows: Sequence[WhatIfRow]) -> list[Input]:
@@ -193,14 +201,14 @@ class _Measure:
             found.append(Input(_named(read), value, low, high, read["source"], read))
         return found
 
-    def _step_s(self, name: str, document: PlanDocument, one: Input, value: float) -> float:
-        key = (name, one.name, value)
-        if one.row is None or value == one.base:
+    def _step_s(self, name: str, document: PlanDocument, uncertain_input: Input, value: float) -> float:
+        key = (name, uncertain_input.name, value)
+        if uncertain_input.row is None or value == uncertain_input.base:
             return document.step_s
         if key not in self._steps:
             if self.deadline.over():
                 raise _OutOfTimeError
-            changed = replace(one.row, cells={**one.row.cells, "value": repr(value)})
+            changed = replace(uncertain_input.row, cells={**uncertain_input.row.cells, "value": repr(value)})
             database = self.hwdb.with_row(changed)
             self._steps[key] = seconds_of(plan_from_document(document, database, name), database)
         return self._steps[key]
@@ -271,30 +279,38 @@ def with_figure(prices: Prices, name: str, value: float) -> Prices:
     return replace(prices, nodes={**prices.nodes, node: facts})
 
 
-def _threshold(lead: Callable[[float], float], one: Input) -> float | None:
+def _threshold(lead: Callable[[float], float], uncertain_input: Input) -> float | None:
     """The value nearest to the figure at which `lead` becomes negative; None where it never does.
 
     Figures of a bill are searched between figure / REACH and figure x REACH, efficiencies over three
     standard errors.
     """
-    if one.row is None:
-        least, most = _LIMITS.get(one.name.rpartition(".")[2], (0.0, math.inf))
-        ends, steps, halvings = (max(one.base / REACH, least), min(one.base * REACH, most)), _GRID, _HALVINGS
+    if uncertain_input.row is None:
+        least, most = _LIMITS.get(uncertain_input.name.rpartition(".")[2], (0.0, math.inf))
+        ends, steps, halvings = (
+            (max(uncertain_input.base / REACH, least), min(uncertain_input.base * REACH, most)),
+            _GRID,
+            _HALVINGS,
+        )
     else:
-        sigma = one.row.number("sigma")
-        least, most = _range(one.row)
-        ends = (max(one.base - 3 * sigma, least), min(one.base + 3 * sigma, most))
+        sigma = uncertain_input.row.number("sigma")
+        least, most = _range(uncertain_input.row)
+        ends = (max(uncertain_input.base - 3 * sigma, least), min(uncertain_input.base + 3 * sigma, most))
         steps, halvings = 1, _REPLAYS
     crossings = []
     for end in ends:
-        inside = one.base
+        inside = uncertain_input.base
         for step in range(1, steps + 1):
-            value = one.base * (end / one.base) ** (step / steps) if end > 0 else one.base
+            value = (
+                uncertain_input.base * (end / uncertain_input.base) ** (step / steps)
+                if end > 0
+                else uncertain_input.base
+            )
             if lead(value) < 0:
                 crossings.append(_bisect(lead, inside, value, halvings))
                 break
             inside = value
-    return min(crossings, key=lambda value: abs(math.log(value / one.base)), default=None)
+    return min(crossings, key=lambda value: abs(math.log(value / uncertain_input.base)), default=None)
 
 
 def _bisect(lead: Callable[[float], float], inside: float, outside: float, halvings: int) -> float:

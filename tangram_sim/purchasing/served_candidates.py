@@ -91,7 +91,7 @@ def purchase_served(
     offers, notes = offered.priced_offers(catalogue, prices, paid, limits, ordered)
     mixes = sorted(
         offered.mixes(offers, limits),
-        key=lambda mix: (sum(one.usd_per_hour * n for one, n in zip(offers, mix, strict=True)), mix),
+        key=lambda mix: (sum(offer.usd_per_hour * n for offer, n in zip(offers, mix, strict=True)), mix),
     )
     fleets = [offered.bought(fleet, offers, mix) for mix in mixes]
     services = FleetServices(demand, fleets, hwdb)
@@ -116,7 +116,7 @@ def purchase_served(
         if tell is not None:
             tell(told, passed + len(looked), len(mixes))
     if not front:
-        reasons = [one.reason for one in reversed(looked) if one.reason]
+        reasons = [item.reason for item in reversed(looked) if item.reason]
         why = reasons[0] if reasons else deadline.why() if deadline.over() else "none has enough GPUs"
         raise InfeasibleError(f"no mix serves the requests: {why}")
     least = cheapest_tokens(front)

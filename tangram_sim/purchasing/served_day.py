@@ -83,8 +83,8 @@ class ServedDay:
 def front_of_days(days: Sequence[ServedDay]) -> list[ServedDay]:
     """The days that no other beats (as many tokens trained for less, or more for no more), by rising USD."""
     found: list[ServedDay] = []
-    billed = [(one.usd_per_month, one) for one in days if not one.reason and one.usd_per_month is not None]
-    for _, one in sorted(billed, key=lambda pair: (pair[0], -pair[1].trained.shared, pair[1].name)):
-        if not found or one.trained.shared > found[-1].trained.shared * (1 + 1e-12):
-            found.append(one)
+    billed = [(day.usd_per_month, day) for day in days if not day.reason and day.usd_per_month is not None]
+    for _, served_day in sorted(billed, key=lambda pair: (pair[0], -pair[1].trained.shared, pair[1].name)):
+        if not found or served_day.trained.shared > found[-1].trained.shared * (1 + 1e-12):
+            found.append(served_day)
     return found

@@ -134,7 +134,9 @@ def taken_nodes(fleet: Fleet, plan: ServePlanDocument) -> dict[str, int]:
 
 def price_lacks(fleets: Sequence[Fleet], prices: Prices, paid: Terms) -> tuple[str, ...]:
     """A note naming the missing figures without which fleets have no cost; () if none is missing."""
-    bills = [bill(one.members, [member.nodes for member in one.members], prices, paid) for one in fleets]
+    bills = [
+        bill(fleet.members, [member.nodes for member in fleet.members], prices, paid) for fleet in fleets
+    ]
     lacking = dict.fromkeys(figure for charged in bills for figure in charged.missing)
     return (f"no dollars where these are missing: {', '.join(lacking)}",) if lacking else ()
 
@@ -148,7 +150,9 @@ def has_all(fleet: Fleet, other: Fleet) -> bool:
 def _gpus(fleet: Fleet, kind: str) -> int:
     """Number of GPUs of a kind in a fleet that replicas can use."""
     return sum(
-        one.nodes * _in_groups_of_two(one.node.gpus) for one in fleet.members if one.node.gpu.name == kind
+        member.nodes * _in_groups_of_two(member.node.gpus)
+        for member in fleet.members
+        if member.node.gpu.name == kind
     )
 
 

@@ -67,7 +67,7 @@ def purchase_shared(
     offers, notes = offered.priced_offers(catalogue, prices, paid, limits, ordered)
     mixes = sorted(offered.mixes(offers, limits), key=lambda mix: (_hourly(offers, mix), mix))
     fleets = [offered.bought(fleet, offers, mix) for mix in mixes]
-    failures = not any(failure_lacks(one.members, prices) for one in fleets)
+    failures = not any(failure_lacks(item.members, prices) for item in fleets)
     services = FleetServices(demand, fleets, hwdb) if terms.hours else None
     planner = DayPlanner(
         model=work.model,
@@ -98,7 +98,9 @@ def purchase_shared(
             tell(day)
     front = front_of_days(found)
     if not front:
-        reasons = [one.reason for one in reversed(found) if one.reason] or [deadline.why()]
+        reasons = [served_day.reason for served_day in reversed(found) if served_day.reason] or [
+            deadline.why()
+        ]
         raise InfeasibleError(f"no mix serves the requests: {reasons[0]}")
     return SharedPurchase(
         front=tuple(front),

@@ -107,7 +107,10 @@ class DayPlanner:
                     name, fleet, serving_nodes=nodes, service=plan, served_tokens=self._served(plan)
                 )
                 found[key] = self._of(begun)
-        return max(found.values(), key=lambda one: (one.trained.shared, -(one.usd_per_month or 0.0)))
+        return max(
+            found.values(),
+            key=lambda served_day: (served_day.trained.shared, -(served_day.usd_per_month or 0.0)),
+        )
 
     def _most(self, fleet: Fleet) -> float | None:
         """Good requests/s (within the latency limits) of all nodes; None if they can serve nothing."""
@@ -121,8 +124,8 @@ class DayPlanner:
     def _served(self, plan: ServePlanDocument) -> float:
         """Output tokens per day in requests served within the latency limits."""
         good = plan.replay.played * plan.replay.good_share if plan.replay else 0.0
-        tokens = sum(one.amount * one.output_tokens for one in plan.types)
-        each = tokens / sum(one.amount for one in plan.types)
+        tokens = sum(planned_type.amount * planned_type.output_tokens for planned_type in plan.types)
+        each = tokens / sum(planned_type.amount for planned_type in plan.types)
         return good * each * self.terms.hours * HOUR_S
 
     def _of(self, begun: ServedDay) -> ServedDay:
@@ -196,7 +199,7 @@ class DayPlanner:
         moved_s = state / nodes / _SAVED_BYTES_PER_S
         drain_s = 0.0
         if service is not None and service.replay is not None:
-            longest = max(one.output_tokens for one in service.types)
+            longest = max(planned_type.output_tokens for planned_type in service.types)
             drain_s = service.replay.ttft_p99_s + service.replay.tpot_p99_s * longest
         return ChangeOver(
             drain_s,
@@ -219,7 +222,7 @@ class DayPlanner:
 
     def _hourly(self, members: Sequence[Member], used: Mapping[str, int]) -> float | None:
         """USD per hour of these members with `used` nodes of each running; None if a price is not stated."""
-        running = [min(one.nodes, used.get(one.label, 0)) for one in members]
+        running = [min(member.nodes, used.get(member.label, 0)) for member in members]
         charged = bill(members, running, self.prices, self.paid)
         return charged.usd_per_hour if charged.known else None
 
@@ -281,5 +284,5 @@ def _rest(fleet: Fleet, serving: Mapping[str, int]) -> Fleet | None:
 
 def _serving(begun: ServedDay) -> list[Member]:
     """The members of the fleet that serve, with their counts of serving nodes."""
-    held = [replace(one, nodes=begun.serving_nodes.get(one.label, 0)) for one in begun.fleet.members]
+    held = [replace(item, nodes=begun.serving_nodes.get(item.label, 0)) for item in begun.fleet.members]
     return [member for member in held if member.nodes]

@@ -74,7 +74,7 @@ def what_if(
     wishes, every = wishes or SearchOptions(), range(len(candidates))
     standing = len(candidates) - len(purchases)
     plans = CandidatePlans(model, job or Job(), candidates, standing, hwdb, sweep)
-    failures = not any(failure_lacks(one.members, prices) for _, one in candidates)
+    failures = not any(failure_lacks(item.members, prices) for _, item in candidates)
     outcomes = plans.planned(wishes, deadline)
     outcomes |= _unseen(plans, every[standing:], outcomes, outcomes.get(standing - 1), deadline)
     outcomes |= _floors(plans, outcomes, deadline)
@@ -104,7 +104,9 @@ def rank_key(row: WhatIfRow, among: Sequence[WhatIfRow]) -> tuple[float, float]:
     rate = row.throughput.tokens_per_s
     if not rate:
         return float("inf"), 0.0
-    billed = all(one.bill.known and one.bill.usd_per_hour > 0 for one in among if one.document is not None)
+    billed = all(
+        item.bill.known and item.bill.usd_per_hour > 0 for item in among if item.document is not None
+    )
     return (row.usd_per_million_tokens or 0.0) if billed else 0.0, -rate
 
 
@@ -157,7 +159,7 @@ def _unseen(
 
 
 def _documents(outcomes: Mapping[int, PlanOutcome]) -> dict[int, PlanDocument]:
-    return {number: one.document for number, one in outcomes.items() if one.document is not None}
+    return {number: outcome.document for number, outcome in outcomes.items() if outcome.document is not None}
 
 
 def _rows(

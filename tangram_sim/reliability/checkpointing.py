@@ -120,9 +120,9 @@ def load_checkpointing(
         *((f"checkpoint.{index}", tier) for index, tier in enumerate(tiers)),
         ("recovery", recovery),
     ]
-    for place, one in stated:
-        for each in fields(one):
-            seconds = getattr(one, each.name)
+    for place, item in stated:
+        for each in fields(item):
+            seconds = getattr(item, each.name)
             if each.name.endswith("_s") and seconds > _MOST_S:
                 raise BadInputError(
                     f"{path}: {place}: {each.name} comes to {seconds:g} s; at most {_MOST_S:g} s can be meant"

@@ -49,7 +49,11 @@ def judged(
 
 def chosen(verdicts: Sequence[TierVerdict]) -> TierVerdict | None:
     """The cheapest tier that is left; None: all is lost."""
-    return min((one for one in verdicts if one.left), key=lambda one: one.costs_s, default=None)
+    return min(
+        (verdict for verdict in verdicts if verdict.left),
+        key=lambda tier_verdict: tier_verdict.costs_s,
+        default=None,
+    )
 
 
 def _why_not(tier: CheckpointTier, lost: AbstractSet[int], used: Sequence[int], cluster: Cluster) -> str:

@@ -22,7 +22,7 @@ class PipelineNodes:
 
 def replicas_on_nodes(plan: Plan, node_of: Sequence[int]) -> tuple[PipelineNodes, ...]:
     """The replicas of every stage of a plan, each as the nodes it cannot do without."""
-    sequences = [one.microbatches * one.microbatch for one in plan.pipelines]
+    sequences = [item.microbatches * item.microbatch for item in plan.pipelines]
     return tuple(
         PipelineNodes(count / sum(sequences), tuple(_replicas(stage, node_of) for stage in pipeline.stages))
         for pipeline, count in zip(plan.pipelines, sequences, strict=True)

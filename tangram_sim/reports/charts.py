@@ -43,7 +43,7 @@ def front(
     rows: Sequence["WhatIfRow"], costs: Sequence[float | None], cost: str, *, line: bool, chosen: str
 ) -> Chart:
     """Throughput against cost with intervals; throughput alone, as bars, where a cost is not known."""
-    if any(one is None for one in costs):
+    if any(item is None for item in costs):
         return {
             "kind": "bars",
             "unit": "tokens a second",
@@ -177,7 +177,7 @@ def account_bars(accounts: Mapping[str, Mapping[str, float]]) -> Chart:
     bars = []
     for name, spent in accounts.items():
         total = sum(spent.values())
-        parts = [{"name": _account(one), "value": s / total} for one, s in spent.items() if s > 0]
+        parts = [{"name": _account(item), "value": s / total} for item, s in spent.items() if s > 0]
         bars.append(
             {"name": name, "parts": parts, "said": f"{percent(spent.get('useful', 0.0) / total)} running"}
         )
@@ -194,16 +194,19 @@ def node_counts(counts: Sequence[tuple[float, int]], until_s: float) -> Chart:
 
 def policy_timeline(found: Mapping[str, "Outcome"], until_s: float) -> Chart:
     """What every policy did when (ran, stalled, ...); if there are too many intervals, the longest only."""
-    stretches = [(row, one) for row, outcome in enumerate(found.values()) for one in outcome.segments]
+    stretches = [(row, segment) for row, outcome in enumerate(found.values()) for segment in outcome.segments]
     stretches = sorted(stretches, key=lambda pair: pair[1].start_s - pair[1].stop_s)[:MOST_OPS]
-    accounts = list(dict.fromkeys(["useful", *(one.account for _, one in stretches)]))
+    accounts = list(dict.fromkeys(["useful", *(segment.account for _, segment in stretches)]))
     place = {account: at for at, account in enumerate(accounts)}
     return {
         "kind": "timeline",
         "tracks": list(found),
-        "kinds": [_account(one) for one in accounts],
+        "kinds": [_account(item) for item in accounts],
         "colours": [f"fill{(2, 4, 1, 3, 5, 6, 7, 0)[at % 8]}" for at in range(len(accounts))],
-        "ops": [[row, place[one.account], one.start_s, one.stop_s, one.label] for row, one in stretches],
+        "ops": [
+            [row, place[segment.account], segment.start_s, segment.stop_s, segment.label]
+            for row, segment in stretches
+        ],
         "until": until_s,
     }
 

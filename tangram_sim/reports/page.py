@@ -48,7 +48,7 @@ def caption(text: str) -> str:
 
 def verdict(sentences: Sequence[str]) -> str:
     """HTML of the conclusions, one paragraph per sentence (HTML); empty if there is none."""
-    lines = "".join(f"<p>{one}</p>" for one in sentences)
+    lines = "".join(f"<p>{sentence}</p>" for sentence in sentences)
     return f'<div class="verdict">{lines}</div>' if lines else ""
 
 
@@ -68,8 +68,8 @@ def table(
     """
     head = "".join(
         f'<th scope="col"{" class=text" if column in names else ""}>'
-        f'<button type="button">{escape(one)}</button></th>'
-        for column, one in enumerate(heads)
+        f'<button type="button">{escape(item)}</button></th>'
+        for column, item in enumerate(heads)
     )
     body = []
     for number, row in enumerate(rows):

@@ -201,7 +201,7 @@ def _judged(document: PlanDocument, sources: tuple[str, ...]) -> list[str]:
         found.append(
             f"No kernels were measured on {page.name(', '.join(assumed))}: inherited or assumed rates."
         )
-    open_ones = [one for one in document.alternatives if not one.told_apart]
+    open_ones = [alternative for alternative in document.alternatives if not alternative.told_apart]
     if open_ones:
         many = page.figure_of(f"{len(open_ones)} of the {len(document.alternatives)}", sources)
         found.append(f"A tie: {many} alternatives are statistically tied with this plan.")
@@ -213,13 +213,13 @@ def _alternatives(document: PlanDocument, source: str) -> str:
         return ""
     rows = [
         [
-            Cell(show_seconds(one.step_s), (source,), one.step_s),
-            Cell("yes" if one.told_apart else "no: a tie"),
-            Cell(f"{one.gpus_used}", (source,), one.gpus_used),
-            Cell(percent(one.peak_memory_fraction), (source,), one.peak_memory_fraction),
-            Cell(one.summary, (source,)),
+            Cell(show_seconds(alternative.step_s), (source,), alternative.step_s),
+            Cell("yes" if alternative.told_apart else "no: a tie"),
+            Cell(f"{alternative.gpus_used}", (source,), alternative.gpus_used),
+            Cell(percent(alternative.peak_memory_fraction), (source,), alternative.peak_memory_fraction),
+            Cell(alternative.summary, (source,)),
         ]
-        for one in document.alternatives
+        for alternative in document.alternatives
     ]
     heads = ("step", "told apart", "GPUs", "fullest memory", "what")
     return page.section("Alternatives", page.table("alternatives", heads, rows, names=(1, 4)))

@@ -193,10 +193,10 @@ def _front(question: PurchaseFigures, cited: CitedFigures, best: WhatIfRow) -> s
     shown = billed if len(billed) > 1 else planned
     rows = [question.rows[number] for number in shown]
     costs = [question.costs[number] for number in shown]
-    bills = [one for row in rows for one in cited.bill(row)] if shown == billed else []
-    sources = dict.fromkeys([*(one for row in rows for one in cited.rate(row)), *bills])
+    bills = [item for row in rows for item in cited.bill(row)] if shown == billed else []
+    sources = dict.fromkeys([*(item for row in rows for item in cited.rate(row)), *bills])
     drawn = charts.front(rows, costs, question.cost_name, line=question.is_front, chosen=best.name)
-    rates = tuple(dict.fromkeys(one for row in rows for one in cited.rate(row)[:1]))
+    rates = tuple(dict.fromkeys(item for row in rows for item in cited.rate(row)[:1]))
     priced = drawn["kind"] == "points"  # only points are drawn with their intervals
     title = "Throughput against cost" if priced else "Throughput"
     said = page.figure_of("Bars are 90 % intervals." if priced else "Longer is faster.", rates)
@@ -211,7 +211,7 @@ def _costs(question: PurchaseFigures, cited: CitedFigures) -> str:
     title, missing = "What the money goes to", dict.fromkeys(n for row in planned for n in row.bill.missing)
     parts = []
     if any(row.bill.charges for row in planned):
-        sources = dict.fromkeys(one for row in planned for one in cited.bill(row))
+        sources = dict.fromkeys(item for row in planned for item in cited.bill(row))
         parts.append(page.chart("costs", charts.cost_bars(planned), tuple(sources)))
         lines = [
             [
@@ -230,7 +230,7 @@ def _costs(question: PurchaseFigures, cited: CitedFigures) -> str:
         heads = ("candidate", "of", "for", "USD/h")
         parts.append(page.folded("Every charge", page.table("charges", heads, lines, names=(1, 2))))
     if missing:
-        words = "; ".join(keys_in_words(one) for one in missing)
+        words = "; ".join(keys_in_words(item) for item in missing)
         parts.append(page.caption(f"Not stated, hence not counted: {page.name(words)}."))
     return page.section(title, *parts)
 

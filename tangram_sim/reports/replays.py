@@ -16,7 +16,7 @@ def replay_report(document: ReplayDocument, found: Mapping[str, Outcome], histor
     ledger = Ledger()
     given = ledger.cite("given", f"the trace {document.trace}")
     played = ledger.cite("computed", f"replays of {document.trace} under each policy (docs/models/replay.md)")
-    unit = "samples" if all(one.tokens is None for one in document.policies.values()) else "tokens"
+    unit = "samples" if all(policy.tokens is None for policy in document.policies.values()) else "tokens"
     job = (
         f"{figure_of(f'{document.duration_s / HOUR_S:.2f} h', [given])} with "
         f"{figure_of(str(document.losses), [given])} losses and "
@@ -27,7 +27,7 @@ def replay_report(document: ReplayDocument, found: Mapping[str, Outcome], histor
         f"{figure_of(f'{_amount(document, document.best):,.0f}', [played])} {unit}; changes that cost "
         f"nothing would make {figure_of(f'{document.upper_bound:,.0f}', [played])} of them."
     )
-    accounts = charts.account_bars({name: one.accounts for name, one in found.items()})
+    accounts = charts.account_bars({name: outcome.accounts for name, outcome in found.items()})
     sections = [
         _policies(document, unit, played),
         section(
@@ -46,28 +46,28 @@ def replay_report(document: ReplayDocument, found: Mapping[str, Outcome], histor
 
 
 def _amount(document: ReplayDocument, name: str) -> float:
-    one = document.policies.get(name)
-    return 0.0 if one is None else one.samples if one.tokens is None else one.tokens
+    item = document.policies.get(name)
+    return 0.0 if item is None else item.samples if item.tokens is None else item.tokens
 
 
 def _policies(document: ReplayDocument, unit: str, source: str) -> str:
     heads = ["policy", unit, "of the bound", "useful", "changes"]
-    priced = any(one.usd_per_million is not None for one in document.policies.values())
+    priced = any(policy.usd_per_million is not None for policy in document.policies.values())
     heads += [f"USD per million {unit}"] if priced else []
     rows = []
-    for name, one in document.policies.items():
+    for name, policy in document.policies.items():
         amount = _amount(document, name)
         cells = [
             Cell(name),
             Cell(f"{amount:,.0f}", [source], amount),
-            Cell(f"{one.of_upper_bound * 100:.1f} %", [source], one.of_upper_bound),
-            Cell(f"{one.useful_share * 100:.1f} %", [source], one.useful_share),
-            Cell(str(one.changes), [source], float(one.changes)),
+            Cell(f"{policy.of_upper_bound * 100:.1f} %", [source], policy.of_upper_bound),
+            Cell(f"{policy.useful_share * 100:.1f} %", [source], policy.useful_share),
+            Cell(str(policy.changes), [source], float(policy.changes)),
         ]
         if priced:
-            cost = one.usd_per_million
+            cost = policy.usd_per_million
             cells.append(Cell("-") if cost is None else Cell(f"{cost:,.4g}", [source], cost))
         rows.append(cells)
     left = "; ".join(f"{name}: {reason}" for name, reason in document.left_out.items())
     words = [f"Left out: {left}."] if left else []
-    return section("Policies", table("policies", heads, rows, 0), *[caption(one) for one in words])
+    return section("Policies", table("policies", heads, rows, 0), *[caption(word) for word in words])

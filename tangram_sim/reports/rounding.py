@@ -26,15 +26,15 @@ def with_interval(value: float, low: float, high: float) -> str:
     """`350,000 (250,000 to 500,000)`: all three to the digits of the interval."""
     if not high > low:
         return number(rounded(value))
-    ends = (rounded(one, low, high) for one in (low, high))
-    return f"{number(rounded(value, low, high))} ({' to '.join(number(one) for one in ends)})"
+    ends = (rounded(item, low, high) for item in (low, high))
+    return f"{number(rounded(value, low, high))} ({' to '.join(number(end) for end in ends)})"
 
 
 def seconds_with_interval(value: float, low: float, high: float) -> str:
     """A time with its interval, `5.96 s (4.2 s to 8.5 s)`; without one, the time."""
     if not high > low:
         return show_seconds(value)
-    value, low, high = (rounded(one, low, high) for one in (value, low, high))
+    value, low, high = (rounded(item, low, high) for item in (value, low, high))
     return f"{show_seconds(value)} ({show_seconds(low)} to {show_seconds(high)})"
 
 
@@ -44,7 +44,7 @@ def time_with_interval(days: float, low: float = 0.0, high: float = 0.0) -> str:
     value, low, high = days / size, low / size, high / size
     if not high > low:
         return f"{number(rounded(value))} {unit}"
-    ends = " to ".join(number(rounded(one, low, high)) for one in (low, high))
+    ends = " to ".join(number(rounded(item, low, high)) for item in (low, high))
     return f"{number(rounded(value, low, high))} {unit} ({ends})"
 
 

@@ -13,38 +13,41 @@ def candidates_report(
 ) -> str:
     """One HTML page, usable offline, on what each candidate serves; `head` names the kind of candidate."""
     ledger = Ledger()
-    served = [one for one in candidates if one.good_rps > 0]
+    served = [candidate for candidate in candidates if candidate.good_rps > 0]
     found = ledger.cite("simulated", "every fleet planned for the most good requests/s, then replayed")
     paid = ledger.cite("price", "USD an hour of all nodes or GPUs rented, as the price file or offers state")
     answer = "No fleet here serves these requests; the table says why."
     said: list[str] = []
     if served:
-        most = max(served, key=lambda one: one.good_rps)
+        most = max(served, key=lambda candidate: candidate.good_rps)
         answer = (
             f"{name(most.name)} serves the most: {figure_of(f'{most.good_rps:.4g} requests/s', [found])}, "
             f"{figure_of(f'{most.good_output_tok_s:,.0f} output tokens/s', [found])}."
         )
         least = cheapest_tokens(served)
-        if least is not None and sum(one.usd_per_million_tokens is not None for one in served) > 1:
+        if (
+            least is not None
+            and sum(candidate.usd_per_million_tokens is not None for candidate in served) > 1
+        ):
             usd = figure_of(f"{least.usd_per_million_tokens:.3g} USD a million", [found, paid])
             said.append(f"Tokens are cheapest with {name(least.name)}: {usd}.")
-    spent = [(one.usd_per_hour, one.good_output_tok_s, one.name) for one in served]
+    spent = [(candidate.usd_per_hour, candidate.good_output_tok_s, candidate.name) for candidate in served]
     priced_points = [(usd, rate, words) for usd, rate, words in spent if usd is not None]
     drawn = charts.points(priced_points, "USD an hour", "good output tokens/s")
     rows = [
         [
-            Cell(one.name),
-            Cell(f"{one.good_rps:.4g}", [found], one.good_rps)
-            if not one.reason
-            else Cell(one.reason, [found]),
-            Cell(f"{one.good_output_tok_s:,.0f}", [found], one.good_output_tok_s),
-            _usd(one.usd_per_hour, paid),
-            _usd(one.usd_per_million_tokens, found, paid),
-            Cell(_seconds(one.ttft_p99_s), [found], one.ttft_p99_s),
-            Cell(_seconds(one.tpot_p99_s), [found], one.tpot_p99_s),
-            Cell(", ".join(f"{count} {gpu}" for gpu, count in one.gpus_used.items() if count), [found]),
+            Cell(candidate.name),
+            Cell(f"{candidate.good_rps:.4g}", [found], candidate.good_rps)
+            if not candidate.reason
+            else Cell(candidate.reason, [found]),
+            Cell(f"{candidate.good_output_tok_s:,.0f}", [found], candidate.good_output_tok_s),
+            _usd(candidate.usd_per_hour, paid),
+            _usd(candidate.usd_per_million_tokens, found, paid),
+            Cell(_seconds(candidate.ttft_p99_s), [found], candidate.ttft_p99_s),
+            Cell(_seconds(candidate.tpot_p99_s), [found], candidate.tpot_p99_s),
+            Cell(", ".join(f"{count} {gpu}" for gpu, count in candidate.gpus_used.items() if count), [found]),
         ]
-        for one in candidates
+        for candidate in candidates
     ]
     heads = (
         *(head, "good requests/s", "tokens/s", "USD/h", "USD per M tokens", "TTFT p99", "TPOT p99"),
@@ -58,7 +61,7 @@ def candidates_report(
         section("Notes", f"<ul>{listed}</ul>") if notes else "",
     ]
     return page(
-        title, name(f"{len(candidates)} candidates"), answer, [one for one in sections if one], ledger
+        title, name(f"{len(candidates)} candidates"), answer, [item for item in sections if item], ledger
     )
 
 

@@ -18,7 +18,7 @@ def days_report(
     planned = ledger.cite("simulated", "training plans as simulated, times goodput where failures are stated")
     played = ledger.cite("simulated", "services planned to carry the rate, and replayed")
     paid = ledger.cite("price", "USD of all nodes, a month of 30.4 days, as the price file states")
-    known = [one for one in days if one.shared is not None]
+    known = [day for day in days if day.shared is not None]
     answer, said = "No fleet here serves these requests; the table says why.", list[str]()
     if known:
         best = max(known, key=_trained)
@@ -36,28 +36,35 @@ def days_report(
                 "tokens a day."
             )
     rows = []
-    for one in days:
-        if one.shared is None or one.apart is None:
-            rows.append([Cell(one.name), Cell(one.reason, [played]), *[Cell("-")] * 7])
+    for day in days:
+        if day.shared is None or day.apart is None:
+            rows.append([Cell(day.name), Cell(day.reason, [played]), *[Cell("-")] * 7])
             continue
-        nodes = ", ".join(f"{count} {label}" for label, count in one.serving_nodes.items()) or "none"
-        served, apart = one.served_tokens_per_day, one.apart.trained_tokens_per_day
+        nodes = ", ".join(f"{count} {label}" for label, count in day.serving_nodes.items()) or "none"
+        served, apart = day.served_tokens_per_day, day.apart.trained_tokens_per_day
         rows.append(
             [
-                Cell(one.name),
+                Cell(day.name),
                 Cell(nodes, [played]),
                 Cell(f"{served / MEGA:,.4g}", [played], served),
-                _usd(one.usd_per_million_served, played, paid),
-                Cell(f"{_trained(one) / MEGA:,.0f}", [planned], _trained(one)),
+                _usd(day.usd_per_million_served, played, paid),
+                Cell(f"{_trained(day) / MEGA:,.0f}", [planned], _trained(day)),
                 Cell(f"{apart / MEGA:,.0f}", [planned], apart),
-                _usd(one.shared.usd_per_month, paid),
-                _usd(one.apart.usd_per_month, paid),
-                _usd(one.shared.usd_per_million_trained, planned, paid),
+                _usd(day.shared.usd_per_month, paid),
+                _usd(day.apart.usd_per_month, paid),
+                _usd(day.shared.usd_per_million_trained, planned, paid),
             ]
         )
     heads = (head, "nodes that serve", "M tokens served a day", "USD per M served", "M tokens trained a day")
     more = ("if kept apart", "USD a month", "if kept apart ", "USD per M trained")
-    spent = [(one.shared.usd_per_month if one.shared else None, _trained(one), one.name) for one in known]
+    spent = [
+        (
+            served_day.shared.usd_per_month if served_day.shared else None,
+            _trained(served_day),
+            served_day.name,
+        )
+        for served_day in known
+    ]
     priced = [(usd, tokens, words) for usd, tokens, words in spent if usd is not None]
     front = chart("front", charts.points(priced, "USD a month", "tokens trained a day"), [planned, paid])
     apart_means = "Kept apart: nodes that serve do nothing else; rented ones are given back for the night."
@@ -69,11 +76,11 @@ def days_report(
         section("Notes", f"<ul>{listed}</ul>") if notes else "",
     ]
     job = name(f"{hours:g} hours of serving a day")
-    return page(f"Serving and training: {title}", job, answer, [one for one in sections if one], ledger)
+    return page(f"Serving and training: {title}", job, answer, [item for item in sections if item], ledger)
 
 
-def _trained(one: ServedDayDocument) -> float:
-    return one.shared.trained_tokens_per_day if one.shared else 0.0
+def _trained(served_day: ServedDayDocument) -> float:
+    return served_day.shared.trained_tokens_per_day if served_day.shared else 0.0
 
 
 def _usd(value: float | None, *sources: str) -> Cell:

@@ -47,8 +47,11 @@ def _latencies(found: ServeSimulationDocument, outcome: ServiceOutcome, run: str
     }
     spreads = (found.ttft_s, found.tpot_s, found.e2e_s, found.queue_s)
     rows = [
-        [Cell(words), *(Cell(show_seconds(s), [run], s) for s in (one.mean, one.p50, one.p90, one.p99))]
-        for words, one in zip(columns, spreads, strict=True)
+        [
+            Cell(words),
+            *(Cell(show_seconds(s), [run], s) for s in (spread.mean, spread.p50, spread.p90, spread.p99)),
+        ]
+        for words, spread in zip(columns, spreads, strict=True)
     ]
     drawn = chart("distributions", charts.distributions(columns), [run])
     words = "Share of the served requests that took at most so long."
@@ -78,11 +81,13 @@ def over_time(played: PlayedService, points: int = 400) -> tuple[Floats, Floats,
     work, book = played.workload, played.ledger
     there = ~np.isnan(book.finish_s)
     arrival, start, first, finish = (
-        one[there] for one in (work.arrival_s, book.start_s, book.first_s, book.finish_s)
+        item[there] for item in (work.arrival_s, book.start_s, book.first_s, book.finish_s)
     )
     inputs, outputs = work.input_tokens[there], work.output_tokens[there]
     times = np.linspace(float(work.arrival_s[0]), max(played.end_s, float(work.arrival_s[0])), points)
-    blocks = sum(one.given.rules.blocks * one.given.rules.block_tokens for one in played.instances)
+    blocks = sum(
+        instance.given.rules.blocks * instance.given.rules.block_tokens for instance in played.instances
+    )
     waiting, running, held = (np.zeros(points) for _ in range(3))
     for place, now in enumerate(times):
         waiting[place] = np.count_nonzero((arrival <= now) & (start > now))
@@ -98,17 +103,19 @@ def _replicas(found: ServeSimulationDocument, run: str) -> str:
     shown = found.replicas[:_MOST_ROWS]
     rows = [
         [
-            Cell(one.name),
-            Cell(f"{one.requests:,}", [run], one.requests),
-            Cell(f"{one.output_tokens:,}", [run], one.output_tokens),
-            Cell(f"{one.busy_share * 100:.0f} %", [run], one.busy_share),
-            Cell(f"{one.peak_blocks:,} of {one.capacity_blocks:,}", [run], one.peak_blocks),
-            Cell(f"{one.cost_usd:.4g}", [run], one.cost_usd),
+            Cell(instance.name),
+            Cell(f"{instance.requests:,}", [run], instance.requests),
+            Cell(f"{instance.output_tokens:,}", [run], instance.output_tokens),
+            Cell(f"{instance.busy_share * 100:.0f} %", [run], instance.busy_share),
+            Cell(f"{instance.peak_blocks:,} of {instance.capacity_blocks:,}", [run], instance.peak_blocks),
+            Cell(f"{instance.cost_usd:.4g}", [run], instance.cost_usd),
         ]
-        for one in shown
+        for instance in shown
     ]
     heads = ("replica", "requests", "output tokens", "busy", "KV blocks at most", "USD")
-    bars = charts.share_bars({one.name: 100 * one.busy_share for one in shown}, "busy, of the time up")
+    bars = charts.share_bars(
+        {instance.name: 100 * instance.busy_share for instance in shown}, "busy, of the time up"
+    )
     left = len(found.replicas) - len(shown)
     words = f"{left} more replicas are not shown." if left else ""
     return section("Replicas", chart("busy", bars, [run]), table("replicas", heads, rows), caption(words))
@@ -146,28 +153,32 @@ def _rented(found: ServePlanDocument, planned: str) -> str:
     types = range(min(12, max((len(row) for row in found.shares.values()), default=0)))
     rows = [
         [
-            Cell(one.configuration),
-            Cell(str(one.count), [planned], one.count),
-            Cell(", ".join(f"{count} {gpu}" for gpu, count in one.gpus.items()), [planned]),
+            Cell(replica.configuration),
+            Cell(str(replica.count), [planned], replica.count),
+            Cell(", ".join(f"{count} {gpu}" for gpu, count in replica.gpus.items()), [planned]),
             Cell("-")
-            if one.cost_per_hour is None
-            else Cell(f"{one.cost_per_hour * one.count:.2f}", [planned], one.cost_per_hour * one.count),
+            if replica.cost_per_hour is None
+            else Cell(
+                f"{replica.cost_per_hour * replica.count:.2f}",
+                [planned],
+                replica.cost_per_hour * replica.count,
+            ),
             *(
                 Cell(
-                    f"{100 * found.shares[one.configuration][w]:.1f} %",
+                    f"{100 * found.shares[replica.configuration][w]:.1f} %",
                     [planned],
-                    found.shares[one.configuration][w],
+                    found.shares[replica.configuration][w],
                 )
                 for w in types
             ),
         ]
-        for one in found.replicas
+        for replica in found.replicas
     ]
     heads = ("configuration", "replicas", "GPUs each", "USD/h", *(f"type {w}" for w in types))
     told = "; ".join(
-        f"type {w}: {one.input_tokens:,.0f} in, {one.output_tokens:,.0f} out"
-        + (f", {one.model}" if one.model else "")
-        for w, one in enumerate(found.types)
+        f"type {w}: {planned_type.input_tokens:,.0f} in, {planned_type.output_tokens:,.0f} out"
+        + (f", {planned_type.model}" if planned_type.model else "")
+        for w, planned_type in enumerate(found.types)
     )
     return section(
         "Replicas, and the share of each type of request", table("rented", heads, rows), caption(name(told))
@@ -176,8 +187,9 @@ def _rented(found: ServePlanDocument, planned: str) -> str:
 
 def _rivals(found: ServePlanDocument, planned: str, unit: str) -> str:
     known = {
-        f"{one.gpu} alone, {'available' if one.capped else 'any number'}": one.value for one in found.rivals
-    } | {f"without choosing {key.replace('_', ' ')}": one.value for key, one in found.levers.items()}
+        f"{rival.gpu} alone, {'available' if rival.capped else 'any number'}": rival.value
+        for rival in found.rivals
+    } | {f"without choosing {key.replace('_', ' ')}": lever.value for key, lever in found.levers.items()}
     rows = [
         [Cell(words), Cell("no plan" if value is None else f"{value:.6g} {unit}", [planned], value)]
         for words, value in known.items()
@@ -186,14 +198,20 @@ def _rivals(found: ServePlanDocument, planned: str, unit: str) -> str:
 
 
 def _replay(found: ServePlanDocument, replayed: str) -> str:
-    one = found.replay
-    assert one is not None
+    item = found.replay
+    assert item is not None
     unit = "s" if found.objective == "makespan" else "requests/s"
     rows = [
-        [Cell("promised"), Cell(f"{one.promised:.6g} {unit}", [replayed], one.promised)],
-        [Cell("played"), Cell(f"{one.played:.6g} {unit} ({one.error * 100:+.1f} %)", [replayed], one.played)],
-        [Cell("good requests"), Cell(f"{one.good_share * 100:.1f} %", [replayed], one.good_share)],
-        [Cell("time to first token, p99"), Cell(show_seconds(one.ttft_p99_s), [replayed], one.ttft_p99_s)],
-        [Cell("time per output token, p99"), Cell(show_seconds(one.tpot_p99_s), [replayed], one.tpot_p99_s)],
+        [Cell("promised"), Cell(f"{item.promised:.6g} {unit}", [replayed], item.promised)],
+        [
+            Cell("played"),
+            Cell(f"{item.played:.6g} {unit} ({item.error * 100:+.1f} %)", [replayed], item.played),
+        ],
+        [Cell("good requests"), Cell(f"{item.good_share * 100:.1f} %", [replayed], item.good_share)],
+        [Cell("time to first token, p99"), Cell(show_seconds(item.ttft_p99_s), [replayed], item.ttft_p99_s)],
+        [
+            Cell("time per output token, p99"),
+            Cell(show_seconds(item.tpot_p99_s), [replayed], item.tpot_p99_s),
+        ],
     ]
     return section("Played by the simulator", table("replay", ("", ""), rows))

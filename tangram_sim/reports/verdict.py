@@ -94,8 +94,8 @@ def _against_the_fleet(question: PurchaseFigures, row: WhatIfRow, cited: CitedFi
 
 def _fastest(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> list[str]:
     """A sentence on the fastest candidate, if it is not the chosen `row`."""
-    planned = [one for one in question.rows if one.document is not None]
-    best = max(planned, key=lambda one: one.throughput.tokens_per_s)
+    planned = [what_if for what_if in question.rows if what_if.document is not None]
+    best = max(planned, key=lambda what_if: what_if.throughput.tokens_per_s)
     if best is row or best.throughput.tokens_per_s <= row.throughput.tokens_per_s:
         return []
     long = page.figure_of(time_with_interval(best.days_to_train), cited.time(best))
@@ -110,7 +110,7 @@ def _other_measure(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigure
     found = question.sensitivity
     if found is None or found.best in (row.name, found.second):
         return []
-    best = next((one for one in question.rows if one.name == found.best), None)
+    best = next((what_if for what_if in question.rows if what_if.name == found.best), None)
     if best is None:
         return []
     if found.score != "usd_per_million_tokens":
@@ -148,21 +148,21 @@ def _tie(question: PurchaseFigures, cited: CitedFigures, hwdb: Hwdb) -> list[str
     return [f"The order of the two best is sure: {pair}."]
 
 
-def _batch_ratio(one: WhatIfRow, other: WhatIfRow) -> float:
+def _batch_ratio(what_if: WhatIfRow, other: WhatIfRow) -> float:
     """Tokens per step of `other` divided by those of `one`, both after losses to failures."""
 
     def tokens(row: WhatIfRow) -> float:
         return row.throughput.tokens_per_s * (row.document.step_s if row.document else 0.0)
 
-    return tokens(other) / tokens(one)
+    return tokens(other) / tokens(what_if)
 
 
-def _compared(one: WhatIfRow, other: WhatIfRow, hwdb: Hwdb) -> Comparison | None:
-    if one.document is None or other.document is None:
+def _compared(what_if: WhatIfRow, other: WhatIfRow, hwdb: Hwdb) -> Comparison | None:
+    if what_if.document is None or other.document is None:
         return None
     played = [
         forecast(plan_from_document(document, hwdb, "plan"), hwdb).uncertainty
-        for document in (one.document, other.document)
+        for document in (what_if.document, other.document)
     ]
     return compare(played[0], played[1])
 
@@ -171,7 +171,7 @@ def flips_of(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> 
     """What would change the decision for `row`, as HTML: of the recommendation, else of the two best."""
     if question.changes:
         source = (*cited.total(row),)
-        return [page.figure_of(one.replace("`", ""), source) for one in question.changes]
+        return [page.figure_of(change.replace("`", ""), source) for change in question.changes]
     found = question.sensitivity
     if found is None or found.best != row.name:
         return []
@@ -205,7 +205,7 @@ def _if(flip: Flip, cited: CitedFigures) -> str:
     key = key or rest
     over = "over" if flip.threshold > given.base else "under"
     show = dollars if "usd" in key else number
-    value, base = (show(rounded(one)) for one in (flip.threshold, given.base))
+    value, base = (show(rounded(item)) for item in (flip.threshold, given.base))
     words = _BILL_WORDS.get(key) if section in ("nodes", "economics") else None
     said = words.format(node, over, value) if words else f"the {in_words(given.name)} were {over} {value}"
     return page.figure_of(f"{said} (here {base})", sources)
@@ -213,6 +213,6 @@ def _if(flip: Flip, cited: CitedFigures) -> str:
 
 def _payback(question: PurchaseFigures, cited: CitedFigures) -> list[str]:
     return [
-        f"{page.figure_of(str(one)[:1].upper() + str(one)[1:], (cited.formula('even'),))}."
-        for one in break_evens(question.rows, question.prices)
+        f"{page.figure_of(str(break_even)[:1].upper() + str(break_even)[1:], (cited.formula('even'),))}."
+        for break_even in break_evens(question.rows, question.prices)
     ]

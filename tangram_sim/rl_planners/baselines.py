@@ -29,7 +29,7 @@ def best_mode(
     """Pools cut at these nodes, in the fastest mode that the problem allows; `plain`: by default."""
     modes = problem.plain_modes if plain else problem.modes
     found = [pools.plan(training, problem.rest(training), mode) for mode in modes]
-    plans = [one for one in found if one is not None]
+    plans = [item for item in found if item is not None]
     return min(plans, key=judge.step_s, default=None)
 
 
@@ -76,7 +76,7 @@ class FastestTrain(RlBaseline):
 def _last(problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
     """The plan with most trainers that fits."""
     found = [best_mode(problem, pools, judge, cut, plain=True) for cut in reversed(cuts(problem))]
-    return next((one for one in found if one is not None), None)
+    return next((item for item in found if item is not None), None)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class FixedRatio(RlBaseline):
             cuts(problem), key=lambda cut: abs(problem.gpus(problem.rest(cut)) / whole - self.generate)
         )
         found = (best_mode(problem, pools, judge, cut, plain=self.plain) for cut in ordered)
-        return next((one for one in found if one is not None), None)
+        return next((item for item in found if item is not None), None)
 
 
 class StreamBalance(RlBaseline):
@@ -161,7 +161,7 @@ class GraphPartition(RlBaseline):
                 for place in range(len(at))
                 for step in (1, -1)
             ]
-            moves = [one for one in moves if _within(one, problem.counts)]
+            moves = [move for move in moves if _within(move, problem.counts)]
             best = min(moves, key=longer, default=at)
             if longer(best) >= longer(at):
                 return best_mode(problem, pools, judge, at)
@@ -196,7 +196,7 @@ class HalvedSwaps(RlBaseline):
 
         for _ in range(self.rounds):
             arms = sorted(arms, key=tried)[: max(len(arms) // 2, 1)]
-            arms += [moved for one in arms if _within(moved := self._moved(one, random), problem.counts)]
+            arms += [moved for arm in arms if _within(moved := self._moved(arm, random), problem.counts)]
         for cut in arms:
             tried(cut)
         return best

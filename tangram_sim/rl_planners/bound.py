@@ -41,17 +41,17 @@ def overlapped_rate(kinds: Sequence[Advantage]) -> tuple[float, dict[str, float]
 
     Kinds are given to rollout in the order of their ratio until both rates are equal.
     """
-    ordered = sorted(kinds, key=lambda one: -one.ratio)
-    generated, trained = 0.0, sum(one.gpus * one.trains for one in kinds)
-    shares = dict.fromkeys((one.kind for one in kinds), 0.0)
-    for one in ordered:
-        gain, loss = one.gpus * one.generates, one.gpus * one.trains
+    ordered = sorted(kinds, key=lambda kind: -kind.ratio)
+    generated, trained = 0.0, sum(kind.gpus * kind.trains for kind in kinds)
+    shares = dict.fromkeys((kind.kind for kind in kinds), 0.0)
+    for advantage in ordered:
+        gain, loss = advantage.gpus * advantage.generates, advantage.gpus * advantage.trains
         if generated + gain <= trained - loss:
             generated, trained = generated + gain, trained - loss
-            shares[one.kind] = 1.0
+            shares[advantage.kind] = 1.0
             continue
         share = max((trained - generated) / (gain + loss), 0.0) if gain + loss else 0.0
-        shares[one.kind] = share
+        shares[advantage.kind] = share
         generated, trained = generated + share * gain, trained - share * loss
         break
     return min(generated, trained), shares

@@ -61,7 +61,7 @@ class RoleChoices:
 
     def __post_init__(self) -> None:
         self.generation = GenerationBound(self.problem)
-        trains = {one.kind: one.trains for one in self.kinds}
+        trains = {advantage.kind: advantage.trains for advantage in self.kinds}
         self.trains = [trains[kind] for kind in self.problem.kinds]
         self.node_gpus = [group.node.gpus for group in self.problem.fleet.groups]
 
@@ -93,119 +93,125 @@ class RoleChoices:
     def _beside(self, training: Counts) -> Iterator[Counts]:
         rest = self.problem.rest(training)
         if self.small:
-            yield from (one for one in product(*(range(count + 1) for count in rest)) if any(one))
+            yield from (item for item in product(*(range(count + 1) for count in rest)) if any(item))
             return
         less = [
             tuple(0 if at == place else count for at, count in enumerate(rest)) for place in range(len(rest))
         ]
-        yield from (one for one in dict.fromkeys([rest, *less]) if any(one))
+        yield from (fromkey for fromkey in dict.fromkeys([rest, *less]) if any(fromkey))
 
     def gpus(self, counts: Counts) -> Counts:
         """GPUs of each group of so many nodes."""
         return tuple(count * gpus for count, gpus in zip(counts, self.node_gpus, strict=True))
 
-    def rough_s(self, one: RoleNodes) -> float:
+    def rough_s(self, role_nodes: RoleNodes) -> float:
         """Seconds that a step cannot be shorter than, by what is known without pricing a layout."""
         extra, work = self.problem.overheads, self.problem.work
-        gpus = self.gpus(one.training)
+        gpus = self.gpus(role_nodes.training)
         slowest = min(rate for rate, count in zip(self.trains, gpus, strict=True) if count)
         trained = work.sequences / (slowest * sum(gpus)) if slowest else float("inf")
-        switch = extra.switch_s if one.placement != SPLIT else 0.0
-        return self._bound_s(one, _Spent(trained + extra.step_s, extra.sync_s, switch), exact=False)
+        switch = extra.switch_s if role_nodes.placement != SPLIT else 0.0
+        return self._bound_s(role_nodes, _Spent(trained + extra.step_s, extra.sync_s, switch), exact=False)
 
-    def bound_s(self, one: RoleNodes) -> float:
+    def bound_s(self, role_nodes: RoleNodes) -> float:
         """The same with the fastest layout of the nodes that train; infinite where none fits."""
-        spent = self._spent(one)
-        return self._bound_s(one, spent, exact=True) if spent is not None else float("inf")
+        spent = self._spent(role_nodes)
+        return self._bound_s(role_nodes, spent, exact=True) if spent is not None else float("inf")
 
-    def played_bound_s(self, one: RoleNodes) -> float:
+    def played_bound_s(self, role_nodes: RoleNodes) -> float:
         """The bound of a candidate whose plans are made: no engines of one width a group are faster.
 
         Asynchronous loops keep the bound of any schedule, for not all of their engines are played.
         """
-        spent, bound_s = self._spent(one), self.bound_s(one)
-        if spent is None or one.mode.kind == ASYNC:
+        spent, bound_s = self._spent(role_nodes), self.bound_s(role_nodes)
+        if spent is None or role_nodes.mode.kind == ASYNC:
             return bound_s
-        found = self._rollout(one, spent)
-        return max(bound_s, spent.step_s(one, found.least_s)) if found is not None else float("inf")
+        found = self._rollout(role_nodes, spent)
+        return max(bound_s, spent.step_s(role_nodes, found.least_s)) if found is not None else float("inf")
 
-    def _rollout(self, one: RoleNodes, spent: "_Spent") -> BestRollout | None:
+    def _rollout(self, role_nodes: RoleNodes, spent: "_Spent") -> BestRollout | None:
         """The rollout pool of a candidate's plan."""
-        if one.placement == COLOCATED:
-            return self.pools.rollout(one.training, COLOCATED)
-        if one.placement == HYBRID:
-            from_s = spent.trained + spent.switch if one.mode.kind == ONE_STEP_OFF else 0.0
-            return self.pools.hybrid_rollout(one.training, one.rollout, from_s)
-        return self.pools.rollout(one.rollout)
+        if role_nodes.placement == COLOCATED:
+            return self.pools.rollout(role_nodes.training, COLOCATED)
+        if role_nodes.placement == HYBRID:
+            from_s = spent.trained + spent.switch if role_nodes.mode.kind == ONE_STEP_OFF else 0.0
+            return self.pools.hybrid_rollout(role_nodes.training, role_nodes.rollout, from_s)
+        return self.pools.rollout(role_nodes.rollout)
 
-    def _spent(self, one: RoleNodes) -> "_Spent | None":
+    def _spent(self, role_nodes: RoleNodes) -> "_Spent | None":
         """Seconds of a candidate's training pool and weight sync; None where no layout fits."""
-        trains, problem = self.pools.layout(one.training), self.problem
+        trains, problem = self.pools.layout(role_nodes.training), self.problem
         if trains is None:
             return None
-        plan = self._stand_in(one, trains.pool, problem.kinds[0])
+        plan = self._stand_in(role_nodes, trains.pool, problem.kinds[0])
         phases = phases_before_rollout(problem.work, plan, trains.phases, problem.overheads)
         trained = sum(phases[name] for name in (*SCORING, *TRAINING, OTHER))
-        return _Spent(trained, self._sync_s(one, trains.pool) + problem.overheads.sync_s, phases[SWITCH])
+        return _Spent(
+            trained, self._sync_s(role_nodes, trains.pool) + problem.overheads.sync_s, phases[SWITCH]
+        )
 
-    def _stand_in(self, one: RoleNodes, pool: TrainingPool, kind: str) -> RlPlan:
+    def _stand_in(self, role_nodes: RoleNodes, pool: TrainingPool, kind: str) -> RlPlan:
         """A plan with the candidate's placement, for phases that do not depend on its engines."""
         replicas = (RolloutReplicas(kind, 1, _WIDEST),)
-        lent = replicas if one.placement == HYBRID else ()
-        return RlPlan(pool, replicas, one.placement, one.mode, self.problem.sync_method, lent=lent)
+        lent = replicas if role_nodes.placement == HYBRID else ()
+        return RlPlan(
+            pool, replicas, role_nodes.placement, role_nodes.mode, self.problem.sync_method, lent=lent
+        )
 
-    def _sync_s(self, one: RoleNodes, pool: TrainingPool) -> float:
+    def _sync_s(self, role_nodes: RoleNodes, pool: TrainingPool) -> float:
         """Least seconds of the weight sync: to the widest engines, on the best connected of the kinds."""
-        there = zip(self.problem.kinds, one.rollout, strict=True)
+        there = zip(self.problem.kinds, role_nodes.rollout, strict=True)
         kinds = frozenset(kind for kind, count in there if count) or frozenset(self.problem.kinds[:1])
-        key = one.training, kinds, one.placement
+        key = role_nodes.training, kinds, role_nodes.placement
         if key not in self._syncs:
             problem = self.problem
             self._syncs[key] = min(
-                synced(problem.work, self._stand_in(one, pool, kind), problem.overheads, problem.hwdb).seconds
+                synced(
+                    problem.work, self._stand_in(role_nodes, pool, kind), problem.overheads, problem.hwdb
+                ).seconds
                 for kind in kinds
             )
         return self._syncs[key]
 
-    def _bound_s(self, one: RoleNodes, spent: "_Spent", *, exact: bool) -> float:
+    def _bound_s(self, role_nodes: RoleNodes, spent: "_Spent", *, exact: bool) -> float:
         """Least seconds of a step whose training pool and weight sync take what is `spent`."""
-        generation, own = self.generation, self.gpus(one.rollout)
-        whole = self.gpus(tuple(map(sum, zip(one.training, one.rollout, strict=True))))
+        generation, own = self.generation, self.gpus(role_nodes.rollout)
+        whole = self.gpus(tuple(map(sum, zip(role_nodes.training, role_nodes.rollout, strict=True))))
         trained, sync = spent.trained, spent.sync
-        if one.mode.kind == ASYNC:
-            steps, last = one.mode.eta + 1, trained / one.mode.fetches
-            steady = generation.steady_s(own, one.mode.eta, exact=exact)
-            longest = generation.longest_s(own, one.mode.eta)
-            if one.mode.share is not None:  # nothing is begun for the next step
+        if role_nodes.mode.kind == ASYNC:
+            steps, last = role_nodes.mode.eta + 1, trained / role_nodes.mode.fetches
+            steady = generation.steady_s(own, role_nodes.mode.eta, exact=exact)
+            longest = generation.longest_s(own, role_nodes.mode.eta)
+            if role_nodes.mode.share is not None:  # nothing is begun for the next step
                 return max(max(steady, longest) + last, trained) + sync
             return max(steady, (longest + last + sync) / steps, trained + sync)
-        if one.placement == SPLIT:
+        if role_nodes.placement == SPLIT:
             generated = generation.burst_s(own, exact=exact)
-        elif one.mode.kind == ONE_STEP_OFF:
+        elif role_nodes.mode.kind == ONE_STEP_OFF:
             generated = generation.lent_s(own, whole, trained + spent.switch, exact=exact)
         else:
             generated = generation.burst_s(whole, exact=exact)
-        return spent.step_s(one, generated)
+        return spent.step_s(role_nodes, generated)
 
-    def plans(self, one: RoleNodes) -> Iterator[RlPlan]:
+    def plans(self, role_nodes: RoleNodes) -> Iterator[RlPlan]:
         """The plans worth playing for a candidate."""
-        trains = self.pools.layout(one.training)
+        trains = self.pools.layout(role_nodes.training)
         if trains is None:
             return
         problem = self.problem
-        if one.mode.kind == ASYNC:
-            for replicas in self.pools.steady(one.rollout, one.mode.eta + 1):
-                yield RlPlan(trains.pool, replicas, SPLIT, one.mode, problem.sync_method, BY_SPEED)
+        if role_nodes.mode.kind == ASYNC:
+            for replicas in self.pools.steady(role_nodes.rollout, role_nodes.mode.eta + 1):
+                yield RlPlan(trains.pool, replicas, SPLIT, role_nodes.mode, problem.sync_method, BY_SPEED)
             return
-        spent = self._spent(one)
-        generates = self._rollout(one, spent) if spent is not None else None
+        spent = self._spent(role_nodes)
+        generates = self._rollout(role_nodes, spent) if spent is not None else None
         if generates is not None:
-            pool = trains.pool if one.placement == SPLIT else replace(trains.pool, offload=True)
+            pool = trains.pool if role_nodes.placement == SPLIT else replace(trains.pool, offload=True)
             yield RlPlan(
                 pool,
                 generates.replicas,
-                one.placement,
-                one.mode,
+                role_nodes.placement,
+                role_nodes.mode,
                 problem.sync_method,
                 generates.dispatch,
                 generates.lent,
@@ -220,8 +226,8 @@ class _Spent:
     sync: float
     switch: float
 
-    def step_s(self, one: RoleNodes, generated: float) -> float:
+    def step_s(self, role_nodes: RoleNodes, generated: float) -> float:
         """A step in which generation takes so long, where requests do not run on."""
-        if one.mode.kind == ONE_STEP_OFF:
+        if role_nodes.mode.kind == ONE_STEP_OFF:
             return self.sync + max(generated, self.trained + self.switch)
         return self.sync + generated + self.trained + self.switch

@@ -35,9 +35,9 @@ class EngineEstimates:
     def least_burst_s(self, replicas: tuple[RolloutReplicas, ...]) -> float:
         """What a burst cannot be shorter than, whoever is given which response."""
         rate, alone_s = 0.0, float("inf")
-        for one in replicas:
-            fastest, token_s = self._fastest_of(replace(one, count=1))
-            rate, alone_s = rate + one.count * fastest, min(alone_s, token_s)
+        for replica in replicas:
+            fastest, token_s = self._fastest_of(replace(replica, count=1))
+            rate, alone_s = rate + replica.count * fastest, min(alone_s, token_s)
         tokens, longest = self._drawn
         return max(tokens / rate, longest * alone_s) * self.problem.work.generated_share
 
@@ -52,23 +52,23 @@ class EngineEstimates:
         """(tokens a second of all replicas, seconds a token alone on the slowest)."""
         work = self.problem.work
         context = work.prompt_tokens + work.lengths.mean / 2.0
-        each = running / sum(one.count for one in replicas)
-        engines = [(one.count, self._engine(one)) for one in replicas]
-        rate = sum(count * speed(one, each, context) for count, one in engines)
-        return rate, max(one.table.decode_step_s(1, context) for _, one in engines)
+        each = running / sum(replica.count for replica in replicas)
+        engines = [(replica.count, self._engine(replica)) for replica in replicas]
+        rate = sum(count * speed(fleet_replica, each, context) for count, fleet_replica in engines)
+        return rate, max(fleet_replica.table.decode_step_s(1, context) for _, fleet_replica in engines)
 
     def _engine(self, replicas: RolloutReplicas) -> FleetReplica:
         extra = self.problem.overheads
         scales = (extra.rollout_scale, extra.rollout_iteration_s)
         return fleet_of(self.problem.work, [replace(replicas, count=1)], self.problem.hwdb, *scales)[0]
 
-    def _fastest_of(self, one: RolloutReplicas) -> tuple[float, float]:
+    def _fastest_of(self, rollout_replicas: RolloutReplicas) -> tuple[float, float]:
         """(most tokens a second of one replica, least seconds a token of a response alone)."""
-        if one not in self._fastest:
-            table = self._engine(one).table
+        if rollout_replicas not in self._fastest:
+            table = self._engine(rollout_replicas).table
             most = min(len(table.decode_s) - 1, self.problem.work.sequences)
             running = np.arange(1, most + 1)
             contexts = running * self.problem.work.prompt_tokens
             each_s = table.decode_s[1 : most + 1] + table.context_s[1 : most + 1] * contexts
-            self._fastest[one] = float((running / each_s).max()), float(each_s[0])
-        return self._fastest[one]
+            self._fastest[rollout_replicas] = float((running / each_s).max()), float(each_s[0])
+        return self._fastest[rollout_replicas]

@@ -142,7 +142,7 @@ class GenerationBound:
 
     def burst_rates(self, gpus: Counts, *, exact: bool = False) -> Floats:
         """Steps a second at most for each number of longest responses. [targets]."""
-        rates = np.array([self._rate(one, gpus) for one in self.burst])
+        rates = np.array([self._rate(longest, gpus) for longest in self.burst])
         solved = set[int]()
         while exact and (place := int(rates.argmin())) not in solved:
             rates[place] = self._rate(self.burst[place], gpus, exact=True)
@@ -193,22 +193,22 @@ class GenerationBound:
         here = np.array([*gpus, 1.0])
         if exact or not target.cuts:
             cut = self._solved(target, gpus)
-            if not any(np.array_equal(cut, one) for one in target.cuts):
+            if not any(np.array_equal(cut, item) for item in target.cuts):
                 target.cuts.append(cut)
         return float(min(cut @ here for cut in target.cuts))
 
     def _solved(self, target: _Longest, gpus: Counts) -> Floats:
         """The dual of the program on these GPUs: a cut that holds for all."""
         kinds = self.kinds
-        running = np.concatenate([one.running for one in kinds])
-        rates = np.concatenate([one.tokens_per_s for one in kinds])
+        running = np.concatenate([kind.running for kind in kinds])
+        rates = np.concatenate([kind.tokens_per_s for kind in kinds])
         states, places = len(running), len(kinds)
-        owner = np.repeat(np.arange(places), [len(one.running) for one in kinds])
+        owner = np.repeat(np.arange(places), [len(kind.running) for kind in kinds])
         limits = np.zeros((places + 3, states + places + 1))
         limits[owner, np.arange(states)] = 1.0
-        for place, one in enumerate(kinds):  # contexts in units of their mean, seconds scaled alike
-            limits[place, states + place] = one.context_s * target.contexts
-            if len(one.running) == 1:
+        for place, kind in enumerate(kinds):  # contexts in units of their mean, seconds scaled alike
+            limits[place, states + place] = kind.context_s * target.contexts
+            if len(kind.running) == 1:
                 limits[places + 1, states + place] = 0.0  # nothing runs there: no context either
             else:
                 limits[places + 1, states + place] = -1.0

@@ -76,8 +76,10 @@ class Pools:
         if counts not in self._training:
             found = [self.layout(counts)] if any(counts) else []
             found += [self.training(fewer) for fewer in self._fewer(counts)]
-            fitting = [one for one in found if one is not None]
-            self._training[counts] = min(fitting, key=lambda one: one.seconds, default=None)
+            fitting = [item for item in found if item is not None]
+            self._training[counts] = min(
+                fitting, key=lambda best_training: best_training.seconds, default=None
+            )
         return self._training[counts]
 
     def rollout(self, counts: Counts, placement: str = SPLIT) -> BestRollout | None:
@@ -87,9 +89,9 @@ class Pools:
             found = [self._best_replicas(self.replicas(counts, placement))] if any(counts) else []
             if placement == SPLIT:
                 found += [self.rollout(fewer, placement) for fewer in self._fewer(counts)]
-            fitting = [one for one in found if one is not None]
-            best = min(fitting, key=lambda one: one.seconds, default=None)
-            least_s = min((one.least_s for one in fitting), default=0.0)
+            fitting = [item for item in found if item is not None]
+            best = min(fitting, key=lambda best_rollout: best_rollout.seconds, default=None)
+            least_s = min((best_rollout.least_s for best_rollout in fitting), default=0.0)
             self._rollout[key] = replace(best, least_s=least_s) if best is not None else None
         return self._rollout[key]
 
@@ -154,7 +156,11 @@ class Pools:
                 continue
             ep = 1
             if sparse:
-                ep = max(one for one in range(1, min(dp, 16) + 1) if dp % one == sparse[0].experts % one == 0)
+                ep = max(
+                    index
+                    for index in range(1, min(dp, 16) + 1)
+                    if dp % index == sparse[0].experts % index == 0
+                )
             for recompute in ("none", "full"):
                 layout = Uniform(tp=tp, pp=pp, dp=dp, ep=ep, zero_stage=1, recompute=recompute)
                 yield TrainingPool(cluster, layout, problem.pack_tokens, stack=problem.stack)
@@ -163,7 +169,8 @@ class Pools:
         best: BestTraining | None = None
         fits_plain: set[tuple[int, int]] = set()
         pools = sorted(
-            self.layouts(counts), key=lambda one: (self._least_s(one), one.layout.recompute != "none")
+            self.layouts(counts),
+            key=lambda layout: (self._least_s(layout), layout.layout.recompute != "none"),
         )
         for pool in pools:
             degrees = (pool.layout.tp, pool.layout.pp)
@@ -254,14 +261,14 @@ class Pools:
         """The fastest replicas; of `pairs` those of their own and those lent from `from_s` on."""
         extra, estimates = self.problem.overheads, self._estimates
         ranked = list[tuple[float, int, tuple[RolloutReplicas, ...], tuple[RolloutReplicas, ...]]]()
-        for own, lent in (*((one, ()) for one in alone), *pairs):
+        for own, lent in (*((item, ()) for item in alone), *pairs):
             try:
                 ranked.append((estimates.burst_s((*own, *lent)), len(ranked), own, lent))
             except InfeasibleError:
                 continue
         best: BestRollout | None = None
         played, left_s = 0, float("inf")
-        for _, _, own, lent in sorted(ranked, key=lambda one: one[:2]):
+        for _, _, own, lent in sorted(ranked, key=lambda item: item[:2]):
             least_s = estimates.least_burst_s((*own, *lent))
             if best is not None and least_s >= best.seconds:
                 continue

@@ -135,9 +135,11 @@ class Judge:
     def outcome(self, plan: RlPlan) -> StepOutcome | TangramError:
         """The plan played, or why it cannot be."""
         if plan not in self.played:
-            one = self.problem
+            rl_problem = self.problem
             try:
-                self.played[plan] = play_step(one.work, plan, one.hwdb, overheads=one.overheads)
+                self.played[plan] = play_step(
+                    rl_problem.work, plan, rl_problem.hwdb, overheads=rl_problem.overheads
+                )
             except TangramError as error:
                 self.played[plan] = error
         return self.played[plan]

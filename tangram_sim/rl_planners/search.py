@@ -74,12 +74,12 @@ class RlSearch:
         kinds = tuple(advantages(problem))
         candidates = RoleChoices(problem, self.pools, kinds)
         lower_s, stopped = self._look(candidates)
-        outcomes = [one for one in self.judge.played.values() if isinstance(one, StepOutcome)]
+        outcomes = [item for item in self.judge.played.values() if isinstance(item, StepOutcome)]
         if not outcomes:
             raise self._refusal()
         curve = () if stopped else tuple(self._curve(candidates))
-        outcomes = [one for one in self.judge.played.values() if isinstance(one, StepOutcome)]
-        outcomes.sort(key=lambda one: (one.step_s, one.plan.gpus))
+        outcomes = [item for item in self.judge.played.values() if isinstance(item, StepOutcome)]
+        outcomes.sort(key=lambda outcome: (outcome.step_s, outcome.plan.gpus))
         return RlSearchResult(
             problem,
             outcomes[0],
@@ -97,26 +97,29 @@ class RlSearch:
         Returns what no step is shorter than, and whether the time limit ended it. Where many candidates are
         nearly as good, `_PATIENCE` plays without a better plan end it, too.
         """
-        heap = [(candidates.rough_s(one), place, False, one) for place, one in enumerate(candidates.every())]
+        heap = [
+            (candidates.rough_s(role_nodes), place, False, role_nodes)
+            for place, role_nodes in enumerate(candidates.every())
+        ]
         heapq.heapify(heap)
         best_s, lower_s, since = float("inf"), float("inf"), 0
         while heap:
-            bound_s, place, exact, one = heapq.heappop(heap)
+            bound_s, place, exact, role_nodes = heapq.heappop(heap)
             if bound_s >= best_s or bound_s == float("inf"):
                 return min(lower_s, bound_s), False
             if self.deadline.over():
                 return min(lower_s, bound_s), True
             if not exact:
-                heapq.heappush(heap, (max(candidates.bound_s(one), bound_s), place, True, one))
+                heapq.heappush(heap, (max(candidates.bound_s(role_nodes), bound_s), place, True, role_nodes))
                 continue
             if since > (_PATIENCE if candidates.small else _LARGE):
                 return min(lower_s, bound_s), False
             since += 1
-            for plan in candidates.plans(one):
+            for plan in candidates.plans(role_nodes):
                 step_s = self.judge.step_s(plan)
                 if step_s < best_s:
                     best_s, since = step_s, 0
-            lower_s = min(lower_s, candidates.played_bound_s(one))
+            lower_s = min(lower_s, candidates.played_bound_s(role_nodes))
         return lower_s, False
 
     def _curve(self, candidates: RoleChoices) -> Iterator[CurvePoint]:
@@ -124,7 +127,7 @@ class RlSearch:
         problem = self.problem
         if problem.placement not in (ANY, SPLIT):
             return
-        ratio = {one.kind: one.ratio for one in candidates.kinds}
+        ratio = {kind.kind: kind.ratio for kind in candidates.kinds}
         order = sorted(range(len(problem.counts)), key=lambda place: ratio[problem.kinds[place]])
         cuts, trains = list[Counts](), [0] * len(problem.counts)
         for place in order:
@@ -137,15 +140,15 @@ class RlSearch:
                 return
             steps = []
             for mode in problem.modes:
-                one = RoleNodes(SPLIT, cut, problem.rest(cut), mode)
-                steps += [self.judge.step_s(plan) for plan in candidates.plans(one)]
+                role_nodes = RoleNodes(SPLIT, cut, problem.rest(cut), mode)
+                steps += [self.judge.step_s(plan) for plan in candidates.plans(role_nodes)]
             rest = problem.rest(cut)
             if min(steps, default=float("inf")) < float("inf"):
                 yield CurvePoint(cut, rest, problem.gpus(cut), problem.gpus(rest), min(steps))
 
     def _refusal(self) -> InfeasibleError:
         """Why no placement fits, in the words of a plan that was played, or of the roles."""
-        reasons = [str(one) for one in self.judge.played.values() if isinstance(one, TangramError)]
+        reasons = [str(item) for item in self.judge.played.values() if isinstance(item, TangramError)]
         problem = self.problem
         trains = self.pools.training(problem.counts)
         why = reasons[0] if reasons else "training fits on all nodes, but leaves none that hold the engine"

@@ -118,10 +118,10 @@ def mixed_s(now: Now, rows: int, scores: float, decodes: int, contexts: int) -> 
 
 
 @compiled
-def preempt(now: Now, book: Ints, one: int) -> None:
+def preempt(now: Now, book: Ints, request: int) -> None:
     """A running request loses its KV blocks and its seat; the caller puts it back into the queue."""
-    lose(now, book, one)
-    book[one, PREEMPTIONS] += 1
+    lose(now, book, request)
+    book[request, PREEMPTIONS] += 1
 
 
 @compiled
@@ -138,23 +138,23 @@ def retract(now: Now, book: Ints) -> None:
         if counts[DECODING] <= 1 or enough:
             break
         victim, fewest, prompt = -1, 0, 0
-        one = counts[RUN_TAIL]
-        while one >= 0:
-            if book[one, JOINED] >= 0:
-                outputs = book[one, GENERATED] + counts[STEPS] - book[one, JOINED]
-                longer = outputs == fewest and book[one, INPUT] > prompt
+        request = counts[RUN_TAIL]
+        while request >= 0:
+            if book[request, JOINED] >= 0:
+                outputs = book[request, GENERATED] + counts[STEPS] - book[request, JOINED]
+                longer = outputs == fewest and book[request, INPUT] > prompt
                 if victim < 0 or outputs < fewest or longer:
-                    victim, fewest, prompt = one, outputs, book[one, INPUT]
-            one = book[one, BEFORE]
+                    victim, fewest, prompt = request, outputs, book[request, INPUT]
+            request = book[request, BEFORE]
         preempt(now, book, victim)
         append(counts, WAIT_HEAD, book, victim)
     given, most = 0, 0
-    one = counts[RUN_HEAD]
-    while one >= 0:
-        if book[one, JOINED] >= 0:
-            given += book[one, GENERATED] + counts[STEPS] - book[one, JOINED]
-            most += book[one, OUTPUT]
-        one = book[one, FOLLOWING]
+    request = counts[RUN_HEAD]
+    while request >= 0:
+        if book[request, JOINED] >= 0:
+            given += book[request, GENERATED] + counts[STEPS] - book[request, JOINED]
+            most += book[request, OUTPUT]
+        request = book[request, FOLLOWING]
     now.times[RATIO] = min(1.0, (given + RETRACT_STEPS * counts[DECODING]) / (most + 1))
 
 
@@ -165,9 +165,9 @@ def make_room(now: Now, book: Ints) -> bool:
     if preempted and now.counts[EXHAUSTION] == 1:
         retract(now, book)
     while need(now) > available(now):
-        one = now.counts[RUN_TAIL]
-        preempt(now, book, one)
-        prepend(now.counts, WAIT_HEAD, book, one)
+        request = now.counts[RUN_TAIL]
+        preempt(now, book, request)
+        prepend(now.counts, WAIT_HEAD, book, request)
     take(now, need(now))
     return preempted
 
@@ -177,46 +177,46 @@ def admit_imported(now: Now, book: Ints, clock: Floats) -> None:
     """Requests whose KV has arrived from elsewhere decode at once, if there is room for their next token."""
     counts = now.counts
     while counts[WAIT_HEAD] >= 0 and counts[RUNNING] < now.counts[SEATS]:
-        one = counts[WAIT_HEAD]
-        if not book[one, IMPORTED]:
+        request = counts[WAIT_HEAD]
+        if not book[request, IMPORTED]:
             return
-        done = book[one, INPUT] + book[one, GENERATED] - 1
+        done = book[request, INPUT] + book[request, GENERATED] - 1
         whole = now.counts[ADMISSION] == 2
-        wanted = holds(now, longest(book, one) if whole else done + 1)
+        wanted = holds(now, longest(book, request) if whole else done + 1)
         if wanted + need(now) > available(now):
             return
         take(now, wanted if whole else holds(now, done))
-        seat(now, book, clock, one, done, book[one, CACHED])
-        book[one, DONE] = done
-        join(now, book, one)
+        seat(now, book, clock, request, done, book[request, CACHED])
+        book[request, DONE] = done
+        join(now, book, request)
 
 
 @compiled
-def seat(now: Now, book: Ints, clock: Floats, one: int, prompt: int, hit: int) -> None:
+def seat(now: Now, book: Ints, clock: Floats, request: int, prompt: int, hit: int) -> None:
     """Move the request at the head of the queue to the running ones; `hit` prompt tokens were cached."""
     counts = now.counts
-    unlink(counts, WAIT_HEAD, book, one)
-    append(counts, RUN_HEAD, book, one)
+    unlink(counts, WAIT_HEAD, book, request)
+    append(counts, RUN_HEAD, book, request)
     counts[RUNNING] += 1
-    book[one, ORDER] = counts[ADMITTED]
+    book[request, ORDER] = counts[ADMITTED]
     counts[ADMITTED] += 1
-    book[one, PROMPT], book[one, HIT] = prompt, hit
-    book[one, JOINED] = -1
-    if np.isnan(clock[one, START]):
-        clock[one, START] = now.times[NOW]
+    book[request, PROMPT], book[request, HIT] = prompt, hit
+    book[request, JOINED] = -1
+    if np.isnan(clock[request, START]):
+        clock[request, START] = now.times[NOW]
 
 
 @compiled
 def admitted(now: Now, book: Ints, clock: Floats) -> bool:
     """Admit the request at the head of the queue if its KV blocks fit; False while it must wait."""
-    counts, one = now.counts, now.counts[WAIT_HEAD]
-    if book[one, IMPORTED]:
+    counts, request = now.counts, now.counts[WAIT_HEAD]
+    if book[request, IMPORTED]:
         return False
-    prompt, prefix = book[one, INPUT] + book[one, GENERATED], book[one, PREFIX]
-    whole = holds(now, longest(book, one) if now.counts[ADMISSION] == 2 else prompt)
+    prompt, prefix = book[request, INPUT] + book[request, GENERATED], book[request, PREFIX]
+    whole = holds(now, longest(book, request) if now.counts[ADMISSION] == 2 else prompt)
     shared, claimed = 0, 0
     if now.counts[CACHING] == 1 and prefix >= 0 and now.entries[prefix, ENTRY_BLOCKS] > 0:
-        reusable = min(book[one, PREFIX_TOKENS], prompt - 1) // now.counts[BLOCK]
+        reusable = min(book[request, PREFIX_TOKENS], prompt - 1) // now.counts[BLOCK]
         shared = min(reusable, now.entries[prefix, ENTRY_BLOCKS])
         if shared > 0 and now.entries[prefix, ENTRY_USERS] == 0:
             claimed = now.entries[prefix, ENTRY_BLOCKS]
@@ -233,15 +233,15 @@ def admitted(now: Now, book: Ints, clock: Floats) -> bool:
             if book[other, JOINED] >= 0:
                 ahead -= counts[STEPS] - book[other, JOINED]
             other = book[other, FOLLOWING]
-        outputs = book[one, OUTPUT] - book[one, GENERATED]
+        outputs = book[request, OUTPUT] - book[request, GENERATED]
         wanted = prompt - shared * now.counts[BLOCK] + min(outputs, LONGEST_RESERVED)
         if wanted + now.times[RATIO] * ahead >= (available(now) - claimed) * now.counts[BLOCK]:
             return False
     if shared > 0:
         pin(now, prefix)
     take(now, blocks)
-    hit = max(shared * now.counts[BLOCK], min(book[one, GIVEN], prompt - 1))
-    seat(now, book, clock, one, prompt, hit)
-    book[one, DONE], book[one, SHARED], book[one, PINNED] = hit, shared, shared > 0
-    book[one, CACHED] = hit
+    hit = max(shared * now.counts[BLOCK], min(book[request, GIVEN], prompt - 1))
+    seat(now, book, clock, request, prompt, hit)
+    book[request, DONE], book[request, SHARED], book[request, PINNED] = hit, shared, shared > 0
+    book[request, CACHED] = hit
     return True

@@ -171,7 +171,9 @@ class CalibrationTable:
     def _is_new(self, kind: str, name: str) -> bool:
         """Whether runs of some GPUs or models (`kind`) were fitted, and none of this one."""
         seen = {subject for _, subject, parameter in self._best if parameter == SEEN}
-        return bool(name) and any(one.startswith(f"{kind}:") for one in seen) and f"{kind}:{name}" not in seen
+        return (
+            bool(name) and any(item.startswith(f"{kind}:") for item in seen) and f"{kind}:{name}" not in seen
+        )
 
     def _wider(self, engine: str, residual: str, novelty: str) -> float:
         """The factor by which a residual is larger where no runs of the kind of GPU or model were fitted.

@@ -26,13 +26,13 @@ class Load:
     @classmethod
     def of(cls, isl: Number, osl: Number, cached: Number = 0.0) -> "Load":
         """Loads from numbers or arrays that broadcast."""
-        arrays = np.broadcast_arrays(*(np.asarray(one, dtype=np.float64) for one in (isl, osl, cached)))
-        prompt, output, known = (np.atleast_1d(one) for one in arrays)
+        arrays = np.broadcast_arrays(*(np.asarray(item, dtype=np.float64) for item in (isl, osl, cached)))
+        prompt, output, known = (np.atleast_1d(array) for array in arrays)
         return cls(prompt, output, np.minimum(known, prompt - 1.0))
 
     def repeated(self, times: int) -> "Load":
         """The same loads again and again, as for several replicas."""
-        return Load(*(np.tile(one, times) for one in (self.isl, self.osl, self.cached)))
+        return Load(*(np.tile(item, times) for item in (self.isl, self.osl, self.cached)))
 
     @property
     def rows(self) -> Floats:

@@ -136,7 +136,7 @@ class LayerStepCost(StepCost):
     def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
         """Seconds of an iteration: decoding, what prompts add to it, and host work that is not hidden."""
         n, pairs, b, context = np.broadcast_arrays(
-            *(np.asarray(one, dtype=np.float64) for one in (rows, scores, decodes, contexts))
+            *(np.asarray(item, dtype=np.float64) for item in (rows, scores, decodes, contexts))
         )
         zero = np.zeros_like(b)
         alone, least = self._replica_s(self.work(zero, zero, b, context))
@@ -181,22 +181,22 @@ class LayerStepCost(StepCost):
         # As an array of one: stages of a pipeline are stacked.
         long = self.step_s(np.array([most - beside]), most * LONG, beside, beside)[0]
         score = float(long - rows_s[-1]) / (most * LONG)
-        one = np.zeros(1)
+        item = np.zeros(1)
         mixed, beside_s = float(slope[-1]), np.zeros(most_decodes)
         if beside:
             short, reached = (self.step_s(ROWS, 0.0, b, b * end) for end in ends)
             mixed = float(np.maximum(reached - short, 0.0)[-1]) / (b[-1] * (ends[1] - ends[0]))
             beside_s = self.step_s(ROWS, 0.0, b, b) - mixed * b - np.interp(ROWS + b, knots, rows_s)
         return StepTable(
-            decode_s=np.concatenate([one, base]),
-            context_s=np.concatenate([one, slope]),
-            window_s=np.concatenate([one, inner]),
+            decode_s=np.concatenate([item, base]),
+            context_s=np.concatenate([item, slope]),
+            window_s=np.concatenate([item, inner]),
             window_tokens=window,
             row_knots=knots,
             rows_s=rows_s,
             score_s=max(score, 0.0),
             mixed_context_s=mixed,
-            beside_s=np.concatenate([one, beside_s]),
+            beside_s=np.concatenate([item, beside_s]),
             request_s=self.request_s,
         )
 

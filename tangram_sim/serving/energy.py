@@ -140,7 +140,7 @@ class CappedStepCost(LayerStepCost):
     def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
         """Seconds of the iteration at the clock that the cap leaves."""
         work = np.broadcast_arrays(
-            *(np.asarray(one, dtype=np.float64) for one in (rows, scores, decodes, contexts))
+            *(np.asarray(item, dtype=np.float64) for item in (rows, scores, decodes, contexts))
         )
         times = [cost.step_s(*work) for _, cost in self._tried]
         watts = [

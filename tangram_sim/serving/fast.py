@@ -32,12 +32,18 @@ class FastRun:
 
     def _told(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """The ledger's counts, in the order of the columns of the array `book`."""
-        one = self._ledger
-        return one.generated, one.imported.view(np.int8), one.preemptions, one.cached, one.wasted
+        request_ledger = self._ledger
+        return (
+            request_ledger.generated,
+            request_ledger.imported.view(np.int8),
+            request_ledger.preemptions,
+            request_ledger.cached,
+            request_ledger.wasted,
+        )
 
     def _times(self) -> tuple[Floats, Floats, Floats, Floats]:
-        one = self._ledger
-        return one.ready_s, one.start_s, one.first_s, one.finish_s
+        request_ledger = self._ledger
+        return request_ledger.ready_s, request_ledger.start_s, request_ledger.first_s, request_ledger.finish_s
 
     def write(self) -> None:
         """Write to the ledger what became of the requests."""
@@ -113,18 +119,18 @@ class FastReplica(ReplicaPlayer):
         places, book, counts = self._places, self._book, self._now.counts
         left = []
         while counts[places.RUN_HEAD] >= 0:
-            one = int(counts[places.RUN_HEAD])
-            places.lose(self._now, book, one)
-            left.append(one)
+            item = int(counts[places.RUN_HEAD])
+            places.lose(self._now, book, item)
+            left.append(item)
         for head in (places.WAIT_HEAD, places.PEND_HEAD, places.HELD_HEAD):
             while counts[head] >= 0:
-                one = int(counts[head])
-                places.unlink.py_func(counts, head, book, one)
-                left.append(one)
-                if book[one, places.IMPORTED]:
-                    done = book[one, places.INPUT] + book[one, places.GENERATED] - 1
-                    book[one, places.WASTED] += done - book[one, places.CACHED]
-                    book[one, places.IMPORTED] = 0
+                item = int(counts[head])
+                places.unlink.py_func(counts, head, book, item)
+                left.append(item)
+                if book[item, places.IMPORTED]:
+                    done = book[item, places.INPUT] + book[item, places.GENERATED] - 1
+                    book[item, places.WASTED] += done - book[item, places.CACHED]
+                    book[item, places.IMPORTED] = 0
         return left
 
     def finished_tokens(self, time_s: float) -> int:

@@ -80,11 +80,11 @@ from tangram_sim.serving.fast_state import (
 
 
 @compiled
-def served(now: Now, book: Ints, clock: Floats, one: int) -> None:
+def served(now: Now, book: Ints, clock: Floats, request: int) -> None:
     """Note that a request finished; a closed-loop client's next request becomes ready after its pause."""
     counts = now.counts
-    clock[one, FINISH] = now.times[NOW]
-    counts[LEFT_LAST] += longest(book, one) + 1
+    clock[request, FINISH] = now.times[NOW]
+    counts[LEFT_LAST] += longest(book, request) + 1
     if counts[HELD_HEAD] >= 0:
         after = counts[HELD_HEAD]
         unlink(counts, HELD_HEAD, book, after)
@@ -96,29 +96,29 @@ def served(now: Now, book: Ints, clock: Floats, one: int) -> None:
 def finish_due(now: Now, book: Ints, clock: Floats) -> None:
     """Decoding requests that have delivered their last token leave."""
     while now.counts[DECODING] > 0 and book[now.heap[0], LAST_STEP] <= now.counts[STEPS]:
-        one = now.heap[0]
-        served(now, book, clock, one)
-        if book[one, KEEPS]:
-            share(now, book, one, tokens_of(now, book, one))
-        blocks = own_blocks(now, book, one)
-        settle(now, book, one)
-        leave(now, book, one, blocks)
+        request = now.heap[0]
+        served(now, book, clock, request)
+        if book[request, KEEPS]:
+            share(now, book, request, tokens_of(now, book, request))
+        blocks = own_blocks(now, book, request)
+        settle(now, book, request)
+        leave(now, book, request, blocks)
 
 
 @compiled
-def deliver_first(now: Now, book: Ints, clock: Floats, one: int) -> None:
+def deliver_first(now: Now, book: Ints, clock: Floats, request: int) -> None:
     """A prompt is computed: its output token is delivered, and the request decodes or, if done, leaves."""
-    share(now, book, one, book[one, PREFIX_TOKENS])
-    book[one, GENERATED] += 1
-    if book[one, GENERATED] == 1:
-        clock[one, FIRST] = now.times[NOW]
-    if book[one, GENERATED] < book[one, OUTPUT]:
-        join(now, book, one)
+    share(now, book, request, book[request, PREFIX_TOKENS])
+    book[request, GENERATED] += 1
+    if book[request, GENERATED] == 1:
+        clock[request, FIRST] = now.times[NOW]
+    if book[request, GENERATED] < book[request, OUTPUT]:
+        join(now, book, request)
         return
-    served(now, book, clock, one)
-    if book[one, KEEPS]:
-        share(now, book, one, book[one, DONE])
-    leave(now, book, one, own_blocks(now, book, one))
+    served(now, book, clock, request)
+    if book[request, KEEPS]:
+        share(now, book, request, book[request, DONE])
+    leave(now, book, request, own_blocks(now, book, request))
 
 
 @compiled
@@ -234,15 +234,15 @@ def iterate(now: Now, book: Ints, clock: Floats, until_s: float) -> bool:
         rows += book[begun, CHUNK]
         scores += book[begun, CHUNK] * (book[begun, DONE] + 0.5 * book[begun, CHUNK])
     while not preempted and budget > 0 and counts[WAIT_HEAD] >= 0 and counts[RUNNING] < now.counts[SEATS]:
-        one = counts[WAIT_HEAD]
+        request = counts[WAIT_HEAD]
         if not admitted(now, book, clock):
             break
         if first < 0:
-            first = one
-        book[one, CHUNK] = min(book[one, PROMPT] - book[one, DONE], budget)
-        budget -= book[one, CHUNK]
-        rows += book[one, CHUNK]
-        scores += book[one, CHUNK] * (book[one, DONE] + 0.5 * book[one, CHUNK])
+            first = request
+        book[request, CHUNK] = min(book[request, PROMPT] - book[request, DONE], budget)
+        budget -= book[request, CHUNK]
+        rows += book[request, CHUNK]
+        scores += book[request, CHUNK] * (book[request, DONE] + 0.5 * book[request, CHUNK])
     if rows == 0:
         if not mixed:
             preempted = make_room(now, book)
@@ -274,13 +274,13 @@ def iterate(now: Now, book: Ints, clock: Floats, until_s: float) -> bool:
 
 
 @compiled
-def worked_on(now: Now, book: Ints, clock: Floats, one: int) -> None:
+def worked_on(now: Now, book: Ints, clock: Floats, request: int) -> None:
     """Count a finished chunk of a prompt; after the last chunk the first output token is delivered."""
-    book[one, DONE] += book[one, CHUNK]
-    if book[one, DONE] == book[one, PROMPT]:
-        deliver_first(now, book, clock, one)
+    book[request, DONE] += book[request, CHUNK]
+    if book[request, DONE] == book[request, PROMPT]:
+        deliver_first(now, book, clock, request)
     else:
-        now.counts[PARTIAL] = one
+        now.counts[PARTIAL] = request
 
 
 @compiled
@@ -291,9 +291,9 @@ def advance(now: Now, book: Ints, clock: Floats, until_s: float) -> None:
     while True:
         looks = counts[UNSEEN] >= counts[INTERVAL]
         while looks and counts[PEND_HEAD] >= 0 and clock[counts[PEND_HEAD], READY] <= times[NOW] + SAME_S:
-            one = counts[PEND_HEAD]
-            unlink(counts, PEND_HEAD, book, one)
-            append(counts, WAIT_HEAD, book, one)
+            request = counts[PEND_HEAD]
+            unlink(counts, PEND_HEAD, book, request)
+            append(counts, WAIT_HEAD, book, request)
         if counts[RUN_HEAD] < 0 and counts[WAIT_HEAD] < 0:
             times[RATIO] = FIRST_RATIO
             counts[UNSEEN] = counts[INTERVAL]  # an idle engine looks all the time

@@ -104,11 +104,11 @@ def unlink(counts: Ints, head: int, links: Ints, item: int) -> None:
 
 
 @compiled
-def sooner(book: Ints, one: int, other: int) -> bool:
+def sooner(book: Ints, request: int, other: int) -> bool:
     """Whether request `one` finishes before `other`: at an earlier step, or admitted earlier."""
-    if book[one, LAST_STEP] != book[other, LAST_STEP]:
-        return bool(book[one, LAST_STEP] < book[other, LAST_STEP])
-    return bool(book[one, ORDER] < book[other, ORDER])
+    if book[request, LAST_STEP] != book[other, LAST_STEP]:
+        return bool(book[request, LAST_STEP] < book[other, LAST_STEP])
+    return bool(book[request, ORDER] < book[other, ORDER])
 
 
 @compiled
@@ -142,29 +142,29 @@ def holds(now: Now, tokens: int) -> int:
 
 
 @compiled
-def tokens_of(now: Now, book: Ints, one: int) -> int:
+def tokens_of(now: Now, book: Ints, request: int) -> int:
     """Tokens of a running request whose KV is in memory."""
-    if book[one, JOINED] >= 0:
-        return int(book[one, DONE] + now.counts[STEPS] - book[one, JOINED])
-    return int(book[one, DONE])
+    if book[request, JOINED] >= 0:
+        return int(book[request, DONE] + now.counts[STEPS] - book[request, JOINED])
+    return int(book[request, DONE])
 
 
 @compiled
-def longest(book: Ints, one: int) -> int:
+def longest(book: Ints, request: int) -> int:
     """Tokens in the KV cache when a request finishes: prompt and outputs, all but the last output token."""
-    return int(book[one, INPUT] + book[one, OUTPUT] - 1)
+    return int(book[request, INPUT] + book[request, OUTPUT] - 1)
 
 
 @compiled
-def own_blocks(now: Now, book: Ints, one: int) -> int:
+def own_blocks(now: Now, book: Ints, request: int) -> int:
     """KV blocks of a running request, without those that belong to the prefix cache."""
     if now.counts[ADMISSION] == 2:
-        tokens = longest(book, one)
-    elif book[one, JOINED] >= 0:
-        tokens = tokens_of(now, book, one)
+        tokens = longest(book, request)
+    elif book[request, JOINED] >= 0:
+        tokens = tokens_of(now, book, request)
     else:
-        tokens = book[one, PROMPT]
-    return int(holds(now, tokens) - book[one, SHARED])
+        tokens = book[request, PROMPT]
+    return int(holds(now, tokens) - book[request, SHARED])
 
 
 @compiled
@@ -190,81 +190,81 @@ def pin(now: Now, prefix: int) -> None:
 
 
 @compiled
-def share(now: Now, book: Ints, one: int, tokens: int) -> None:
+def share(now: Now, book: Ints, request: int, tokens: int) -> None:
     """Hand the whole blocks of a request's first `tokens` to the prefix cache, those it does not have yet."""
-    prefix, blocks = book[one, PREFIX], tokens // now.counts[BLOCK]
+    prefix, blocks = book[request, PREFIX], tokens // now.counts[BLOCK]
     if now.counts[CACHING] == 0 or prefix < 0 or blocks == 0:
         return
     known = now.entries[prefix, ENTRY_BLOCKS]
-    if blocks <= known or (known > 0 and not book[one, PINNED]):
+    if blocks <= known or (known > 0 and not book[request, PINNED]):
         return
-    if not book[one, PINNED]:
+    if not book[request, PINNED]:
         pin(now, prefix)
-        book[one, PINNED] = True
+        book[request, PINNED] = True
     now.entries[prefix, ENTRY_BLOCKS] = blocks
-    book[one, SHARED] += blocks - known
+    book[request, SHARED] += blocks - known
 
 
 @compiled
-def join(now: Now, book: Ints, one: int) -> None:
+def join(now: Now, book: Ints, request: int) -> None:
     """A running request decodes from the next iteration on; `done` tokens are in memory."""
     counts, step = now.counts, now.counts[STEPS]
-    book[one, JOINED] = step
-    book[one, LAST_STEP] = step + book[one, OUTPUT] - book[one, GENERATED]
-    now.residues[(book[one, DONE] - step) % now.counts[BLOCK]] += 1
-    counts[CONTEXT] += book[one, DONE]
-    now.heap[counts[DECODING]] = one
+    book[request, JOINED] = step
+    book[request, LAST_STEP] = step + book[request, OUTPUT] - book[request, GENERATED]
+    now.residues[(book[request, DONE] - step) % now.counts[BLOCK]] += 1
+    counts[CONTEXT] += book[request, DONE]
+    now.heap[counts[DECODING]] = request
     counts[DECODING] += 1
     sift(now.heap, counts[DECODING], book, counts[DECODING] - 1)
 
 
 @compiled
-def settle(now: Now, book: Ints, one: int) -> None:
+def settle(now: Now, book: Ints, request: int) -> None:
     """A request stops decoding: update its token counts by the steps it took part in."""
     counts, heap = now.counts, now.heap
-    if book[one, JOINED] < 0:
+    if book[request, JOINED] < 0:
         return
     size = now.counts[BLOCK]
-    now.residues[(book[one, DONE] - book[one, JOINED]) % size] -= 1
-    passed = counts[STEPS] - book[one, JOINED]
-    book[one, DONE] += passed
-    book[one, GENERATED] += passed
-    counts[CONTEXT] -= book[one, DONE]
+    now.residues[(book[request, DONE] - book[request, JOINED]) % size] -= 1
+    passed = counts[STEPS] - book[request, JOINED]
+    book[request, DONE] += passed
+    book[request, GENERATED] += passed
+    counts[CONTEXT] -= book[request, DONE]
     counts[DECODING] -= 1
-    place = book[one, PLACE]
+    place = book[request, PLACE]
     if place < counts[DECODING]:
         moved = heap[counts[DECODING]]
         heap[place] = moved
         book[moved, PLACE] = place
         sift(heap, counts[DECODING], book, place)
-    book[one, JOINED] = -2
+    book[request, JOINED] = -2
 
 
 @compiled
-def leave(now: Now, book: Ints, one: int, blocks: int) -> None:
+def leave(now: Now, book: Ints, request: int, blocks: int) -> None:
     """Remove a request that no longer decodes from the running ones; its `blocks` become free."""
     counts = now.counts
-    unlink(counts, RUN_HEAD, book, one)
+    unlink(counts, RUN_HEAD, book, request)
     counts[RUNNING] -= 1
     counts[FREE] += blocks
-    book[one, JOINED] = -1
-    if counts[PARTIAL] == one:
+    book[request, JOINED] = -1
+    if counts[PARTIAL] == request:
         counts[PARTIAL] = -1
-    if book[one, PINNED]:
-        prefix = book[one, PREFIX]
-        book[one, PINNED] = False
+    if book[request, PINNED]:
+        prefix = book[request, PREFIX]
+        book[request, PINNED] = False
         now.entries[prefix, ENTRY_USERS] -= 1
         if now.entries[prefix, ENTRY_USERS] == 0:
             append(counts, LRU_HEAD, now.entries, prefix)
             counts[IDLE] += now.entries[prefix, ENTRY_BLOCKS]
-    book[one, SHARED] = 0
+    book[request, SHARED] = 0
 
 
 @compiled
-def lose(now: Now, book: Ints, one: int) -> None:
+def lose(now: Now, book: Ints, request: int) -> None:
     """Take a running request's KV blocks away; the tokens computed for it count as wasted."""
-    blocks = own_blocks(now, book, one)
-    settle(now, book, one)
-    book[one, WASTED] += book[one, DONE] - book[one, HIT]
-    book[one, IMPORTED] = False
-    leave(now, book, one, blocks)
+    blocks = own_blocks(now, book, request)
+    settle(now, book, request)
+    book[request, WASTED] += book[request, DONE] - book[request, HIT]
+    book[request, IMPORTED] = False
+    leave(now, book, request, blocks)

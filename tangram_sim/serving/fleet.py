@@ -154,29 +154,35 @@ class _FleetRun:
 
     def play(self) -> None:
         """Route requests and handle departures in order of time, then let every instance finish."""
-        steady = all(one.presence == Presence() and not one.given.model for one in self.instances)
+        steady = all(
+            instance.presence == Presence() and not instance.given.model for instance in self.instances
+        )
         longest = int(self.tokens.max(initial=1)) - 1
-        if steady and not self.router.sees_load and all(one.holds(longest) for one in self.instances):
+        if (
+            steady
+            and not self.router.sees_load
+            and all(instance.holds(longest) for instance in self.instances)
+        ):
             self._route_beforehand()
         else:
             self._route_in_time()
-        for place, one in enumerate(self.instances):
-            one.player.advance(inf)
+        for place, instance in enumerate(self.instances):
+            instance.player.advance(inf)
             if self.progress is not None:
                 self.progress(place + 1, len(self.instances), "replicas played to their end")
 
     def _route_beforehand(self) -> None:
         """Route all requests at once, where no instance goes and the router does not look at loads."""
         self.instance[:] = self.router.choose_all(len(self.workload), range(len(self.instances)))
-        for place, one in enumerate(self.instances):
+        for place, instance in enumerate(self.instances):
             mine = np.flatnonzero(self.instance == place)
-            one.player.push_all(mine, self.workload.arrival_s[mine] + one.given.table.request_s)
+            instance.player.push_all(mine, self.workload.arrival_s[mine] + instance.given.table.request_s)
 
     def _route_in_time(self) -> None:
-        for place, one in enumerate(self.instances):
-            one.player.halt_at(one.presence.down_s)
-            if one.presence.down_s < inf:
-                self.events.append((one.presence.down_s, 0, place))
+        for place, instance in enumerate(self.instances):
+            instance.player.halt_at(instance.presence.down_s)
+            if instance.presence.down_s < inf:
+                self.events.append((instance.presence.down_s, 0, place))
         self.events += [(float(at), 1, request) for request, at in enumerate(self.workload.arrival_s)]
         heapify(self.events)
         while self.events:
@@ -189,10 +195,10 @@ class _FleetRun:
             else:
                 self._depart(self.instances[which])
 
-    def _depart(self, one: Instance) -> None:
+    def _depart(self, instance: Instance) -> None:
         """An instance goes: its unfinished requests are routed again, or fail if `on_loss` says so."""
-        one.player.advance(self.now_s)
-        for request in one.player.unfinished():
+        instance.player.advance(self.now_s)
+        for request in instance.player.unfinished():
             self.instance[request] = -1
             if self.on_loss == RESUME:
                 self._route(request)
@@ -205,13 +211,17 @@ class _FleetRun:
         asked = self.workload.model_of(request)
         fitting = [
             place
-            for place, one in enumerate(self.instances)
-            if one.given.model in ("", asked) and one.holds(tokens - 1)
+            for place, instance in enumerate(self.instances)
+            if instance.given.model in ("", asked) and instance.holds(tokens - 1)
         ]
         able = [place for place in fitting if self.instances[place].takes(self.now_s)]
         if not able:
             coming = [self.instances[place].presence for place in fitting]
-            ready = [one.up_s + one.boot_s for one in coming if one.up_s + one.boot_s > self.now_s]
+            ready = [
+                presence.up_s + presence.boot_s
+                for presence in coming
+                if presence.up_s + presence.boot_s > self.now_s
+            ]
             if ready:
                 heappush(self.events, (min(ready), 1, request))
             else:
@@ -219,15 +229,15 @@ class _FleetRun:
             return
         place = self.router.choose(request, able, self._outstanding)
         self.instance[request] = place
-        one = self.instances[place]
+        instance = self.instances[place]
         if self.router.sees_load:
-            one.unseen.append((self.now_s, tokens))
-        one.player.push(request, self.now_s + one.given.table.request_s)
+            instance.unseen.append((self.now_s, tokens))
+        instance.player.push(request, self.now_s + instance.given.table.request_s)
 
     def _outstanding(self, place: int) -> int:
         """Tokens an instance was sent and has not finished, as of `lag_s` ago."""
-        one, seen_s = self.instances[place], self.now_s - self.lag_s
-        one.player.advance(seen_s)
-        while one.unseen and one.unseen[0][0] <= seen_s + SAME_S:
-            one.sent_tokens += one.unseen.popleft()[1]
-        return one.sent_tokens - one.player.finished_tokens(seen_s)
+        instance, seen_s = self.instances[place], self.now_s - self.lag_s
+        instance.player.advance(seen_s)
+        while instance.unseen and instance.unseen[0][0] <= seen_s + SAME_S:
+            instance.sent_tokens += instance.unseen.popleft()[1]
+        return instance.sent_tokens - instance.player.finished_tokens(seen_s)

@@ -62,7 +62,9 @@ class ServiceFleet:
     @property
     def models(self) -> tuple[str, ...]:
         """The models served, where replicas say one of their own."""
-        return tuple(dict.fromkeys(one.model for one in self.everyone if one.model))
+        return tuple(
+            dict.fromkeys(fleet_replica.model for fleet_replica in self.everyone if fleet_replica.model)
+        )
 
     @property
     def everyone(self) -> tuple[FleetReplica, ...]:
@@ -104,26 +106,26 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
     build = _FleetBuilder(given, hwdb, source)
     by_role: dict[str, list[FleetReplica]] = {"both": [], "prefill": [], "decode": []}
     shares, gpus = {}, {}
-    for place, one in enumerate(given.replicas):
-        label = _label(one)
-        for number in range(one.count):
-            name = f"{place}: {label}" if one.count == 1 else f"{place}.{number}: {label}"
-            by_role[one.role].append(build.replica(one, name))
-            gpus[name] = _gpus(one, label)
-            if one.shares is not None and len(one.shares) != max(1, len(given.types)):
+    for place, replica in enumerate(given.replicas):
+        label = _label(replica)
+        for number in range(replica.count):
+            name = f"{place}: {label}" if replica.count == 1 else f"{place}.{number}: {label}"
+            by_role[replica.role].append(build.replica(replica, name))
+            gpus[name] = _gpus(replica, label)
+            if replica.shares is not None and len(replica.shares) != max(1, len(given.types)):
                 raise BadInputError(
-                    f"{source}: {name} has {len(one.shares)} shares, `types` has {len(given.types)}; "
+                    f"{source}: {name} has {len(replica.shares)} shares, `types` has {len(given.types)}; "
                     "give one share for each type, or one for all requests"
                 )
-            if one.shares is not None:
-                shares[name] = tuple(share / one.count for share in one.shares)
+            if replica.shares is not None:
+                shares[name] = tuple(share / replica.count for share in replica.shares)
     if bool(by_role["prefill"]) != bool(by_role["decode"]):
         raise BadInputError(f"{source}: replicas for prefill need others for decode, and the other way round")
     if by_role["both"] and by_role["prefill"]:
         raise BadInputError(
             f"{source}: replicas for both beside some for prefill and decode; use one or the other"
         )
-    own = [one.model is not None for one in given.replicas]
+    own = [replica.model is not None for replica in given.replicas]
     if any(own) and not all(own):
         raise BadInputError(
             f"{source}: some replicas have a `model` of their own and others do not; give it to all or none"
@@ -136,7 +138,7 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
         link,
         shares,
         gpus,
-        tuple(ServedType(*one) for one in given.types),
+        tuple(ServedType(*item) for item in given.types),
         build.assumptions,
         build.contexts,
     )
@@ -167,21 +169,25 @@ def _in_words(problem: Any) -> str:
     return f"{path}: unknown key; known are {', '.join(known)}"
 
 
-def _gpus(one: ReplicaIn, label: str) -> dict[str, int]:
+def _gpus(replica: ReplicaIn, label: str) -> dict[str, int]:
     """GPUs of a replica by kind; one with costs of its own is a kind by itself."""
     found: dict[str, int] = {}
-    for stage in one.stages or ():
+    for stage in replica.stages or ():
         found[stage.gpu] = found.get(stage.gpu, 0) + stage.tp
-    return found or {one.gpu or label: one.tp * one.pp * one.attention_dp}
+    return found or {replica.gpu or label: replica.tp * replica.pp * replica.attention_dp}
 
 
-def _label(one: ReplicaIn) -> str:
+def _label(replica: ReplicaIn) -> str:
     """What a replica is called unless it has a name."""
-    if one.name:
-        return one.name
-    if one.stages:
-        return " + ".join(f"{stage.gpu} tp{stage.tp} ({stage.layers} layers)" for stage in one.stages)
-    return f"{one.gpu} tp{one.tp}" + (f" pp{one.pp}" if one.pp > 1 else "") if one.gpu else "replica"
+    if replica.name:
+        return replica.name
+    if replica.stages:
+        return " + ".join(f"{stage.gpu} tp{stage.tp} ({stage.layers} layers)" for stage in replica.stages)
+    return (
+        f"{replica.gpu} tp{replica.tp}" + (f" pp{replica.pp}" if replica.pp > 1 else "")
+        if replica.gpu
+        else "replica"
+    )
 
 
 class _FleetBuilder:
@@ -212,29 +218,29 @@ class _FleetBuilder:
         )
 
     def _priced(self, text: str) -> tuple[BatchingRules, StepTable]:
-        one = ReplicaIn.model_validate_json(text)
-        if sum(given is not None for given in (one.gpu, one.stages, one.costs)) != 1:
+        replica = ReplicaIn.model_validate_json(text)
+        if sum(given is not None for given in (replica.gpu, replica.stages, replica.costs)) != 1:
             raise BadInputError(
                 f"{self.source}: a replica has a `gpu`, `stages` or `costs` of its own; give one of them"
             )
-        rules, table = self._own(one) if one.costs is not None else self._by_gpu(one)
-        if one.kv_blocks:
-            rules = replace(rules, blocks=one.kv_blocks)
+        rules, table = self._own(replica) if replica.costs is not None else self._by_gpu(replica)
+        if replica.kv_blocks:
+            rules = replace(rules, blocks=replica.kv_blocks)
         return rules, table
 
-    def _own(self, one: ReplicaIn) -> tuple[BatchingRules, StepTable]:
-        costs = one.costs
+    def _own(self, replica: ReplicaIn) -> tuple[BatchingRules, StepTable]:
+        costs = replica.costs
         assert costs is not None
         rules = BatchingRules(
-            budget_tokens=one.max_batched_tokens or 8192,
-            seats=min(one.max_sequences or 256, one.max_batched_tokens or 8192),
+            budget_tokens=replica.max_batched_tokens or 8192,
+            seats=min(replica.max_sequences or 256, replica.max_batched_tokens or 8192),
             block_tokens=costs.block_tokens,
             blocks=costs.kv_blocks,
             mixed=True,
             admission="whole_prompt",
             exhaustion="recompute",
             prefix_cache=True,
-            recv_interval=one.recv_interval or 1,
+            recv_interval=replica.recv_interval or 1,
         )
         return rules, linear_table(
             rules.seats,
@@ -246,32 +252,32 @@ class _FleetBuilder:
             request_s=costs.request_s,
         )
 
-    def _by_gpu(self, one: ReplicaIn) -> tuple[BatchingRules, StepTable]:
+    def _by_gpu(self, replica: ReplicaIn) -> tuple[BatchingRules, StepTable]:
         given = self.given
-        name = one.model or given.model
+        name = replica.model or given.model
         if name is None:
             raise BadInputError(f"{self.source}: `model` is missing; replicas on GPUs need one")
         model = load_model(name)
         self.contexts[name] = model.max_seq
-        gpu = self.hwdb.gpu(one.stages[0].gpu if one.stages else one.gpu or "")
+        gpu = self.hwdb.gpu(replica.stages[0].gpu if replica.stages else replica.gpu or "")
         engine = engine_defaults(self.hwdb, given.engine, gpu, given.engine_version)
-        if one.recv_interval and given.engine != "sglang":
+        if replica.recv_interval and given.engine != "sglang":
             raise BadInputError(
                 f"{self.source}: recv_interval: {given.engine} has no such setting; give it to sglang"
             )
         engine = replace(
             engine,
-            max_batched_tokens=one.max_batched_tokens or engine.max_batched_tokens,
-            max_sequences=one.max_sequences or engine.max_sequences,
-            memory_fraction=one.memory_fraction or engine.memory_fraction,
-            recv_interval=one.recv_interval or engine.recv_interval,
+            max_batched_tokens=replica.max_batched_tokens or engine.max_batched_tokens,
+            max_sequences=replica.max_sequences or engine.max_sequences,
+            memory_fraction=replica.memory_fraction or engine.memory_fraction,
+            recv_interval=replica.recv_interval or engine.recv_interval,
         )
         precision = precision_of(
-            one.precision or given.precision, model, one.kv_precision or given.kv_precision
+            replica.precision or given.precision, model, replica.kv_precision or given.kv_precision
         )
-        speculation = Speculation(one.drafts, one.acceptance) if one.drafts else None
-        if one.stages:
-            stages = self._stages(one.stages, model.layers)
+        speculation = Speculation(replica.drafts, replica.acceptance) if replica.drafts else None
+        if replica.stages:
+            stages = self._stages(replica.stages, model.layers)
             deployment = Deployment(model, stages, precision, engine, speculation=speculation)
         else:
             deployment = deployment_of(
@@ -280,10 +286,10 @@ class _FleetBuilder:
                 self.hwdb,
                 engine,
                 precision=precision,
-                tp=one.tp,
-                pp=one.pp,
-                ep=one.ep,
-                attention_dp=one.attention_dp,
+                tp=replica.tp,
+                pp=replica.pp,
+                ep=replica.ep,
+                attention_dp=replica.attention_dp,
                 speculation=speculation,
             )
         fit = self.calibration.fit_of(deployment, given.engine_version)
@@ -298,10 +304,10 @@ class _FleetBuilder:
             table = speculative(table, tokens)
             if rules.recv_interval > 1:  # the engine counts iterations of so many of those played
                 rules = replace(rules, recv_interval=round(rules.recv_interval * tokens))
-        self.deployments.append((one.role, deployment))
-        self.assumptions[_label(one)] = {
+        self.deployments.append((replica.role, deployment))
+        self.assumptions[_label(replica)] = {
             "engine": f"{engine.engine} {engine.version}",
-            "precision": one.precision or given.precision,
+            "precision": replica.precision or given.precision,
             "budget_tokens": rules.budget_tokens,
             "seats": rules.seats,
             "kv_blocks": rules.blocks,
@@ -333,8 +339,8 @@ class _FleetBuilder:
         sides = {
             role: sum(
                 stage.island.nic_bytes_per_s * stage.island.nodes
-                for at, one in self.deployments
-                for stage in one.stages
+                for at, deployment in self.deployments
+                for stage in deployment.stages
                 if at == role
             )
             for role in ("prefill", "decode")

@@ -77,11 +77,13 @@ class ForwardTimes:
     sent_bytes: Floats  # by one rank over its links to others
 
     def __add__(self, other: "ForwardTimes") -> "ForwardTimes":
-        return ForwardTimes(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return ForwardTimes(
+            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
+        )
 
     def times(self, count: Number) -> "ForwardTimes":
         """Times of `count` such passes; of an array, so many of each."""
-        return ForwardTimes(*(getattr(self, one.name) * count for one in fields(self)))
+        return ForwardTimes(*(getattr(self, field.name) * count for field in fields(self)))
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,6 @@ class ServiceOutcome:
     def cost_usd(self) -> float:
         """Price of all instances for the time they were up, in USD."""
         return sum(
-            self.up_s(place) * one.given.usd_per_hour / HOUR_S
-            for place, one in enumerate(self.played.instances)
+            self.up_s(place) * instance.given.usd_per_hour / HOUR_S
+            for place, instance in enumerate(self.played.instances)
         )

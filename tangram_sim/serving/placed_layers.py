@@ -117,8 +117,8 @@ class _Run:
         return found
 
     def start(self, request: PlacedRequest, time_s: float) -> None:
-        one = _Journey(request, self.path(), time_s)
-        self.push(time_s + self.link.seconds(request.prompt), "reach", one)
+        journey = _Journey(request, self.path(), time_s)
+        self.push(time_s + self.link.seconds(request.prompt), "reach", journey)
 
     def work(self, node: LayerNode, time_s: float) -> None:
         """A node that is free starts a batch of everything that waits for it."""
@@ -126,17 +126,17 @@ class _Run:
         if not batch:
             self.busy.discard(node)
             return
-        prompt = sum(one.request.prompt for one in batch if not one.tokens)
-        decode = sum(1 for one in batch if one.tokens)
+        prompt = sum(journey.request.prompt for journey in batch if not journey.tokens)
+        decode = sum(1 for journey in batch if journey.tokens)
         seconds = (node.end - node.first) * node.times.layer_s(prompt, decode)
         self.push(time_s + seconds, "done", (node, batch))
 
     def pass_on(self, batch: list[_Journey], time_s: float) -> None:
-        for one in batch:
-            rows = 1 if one.tokens else one.request.prompt
-            one.stage += 1
-            last = one.stage == len(one.path)
-            self.push(time_s + self.link.seconds(1 if last else rows), "token" if last else "reach", one)
+        for journey in batch:
+            rows = 1 if journey.tokens else journey.request.prompt
+            journey.stage += 1
+            last = journey.stage == len(journey.path)
+            self.push(time_s + self.link.seconds(1 if last else rows), "token" if last else "reach", journey)
 
 
 def play_placed(
@@ -191,5 +191,5 @@ def play_placed(
                 run.push(now_s + link.seconds(1), "reach", which)
             elif clients:
                 run.start(requests[next(following) % len(requests)], now_s)
-    mean = [float(np.mean(one)) if one else float("nan") for one in (token_s, prompt_s)]
+    mean = [float(np.mean(item)) if item else float("nan") for item in (token_s, prompt_s)]
     return PlacedOutcome(decoded / (end_s - warm_s), mean[0], mean[1])

@@ -65,9 +65,9 @@ def read_rates(path: Path, where: dict[str, str]) -> list[RateWindow]:
         for line, row in chosen
     ]
     found = []
-    for stream, own in groupby(sorted(read), key=lambda one: one[0]):
+    for stream, own in groupby(sorted(read), key=lambda item: item[0]):
         windows = list(own)
-        starts = [one[1] for one in windows]
+        starts = [window[1] for window in windows]
         if len(set(starts)) < len(starts):
             raise BadInputError(
                 f"{path}: two rows begin at the same second; choose one stream, like client=0"
@@ -99,13 +99,15 @@ def arrivals_at(windows: list[RateWindow], count: int, seed: int) -> Floats:
     Gaps are gamma distributed with the window's mean and variation. Raises BadInputError where none come.
     """
     random = np.random.default_rng(seed)
-    begin_s = min(one.start_s for one in windows)
+    begin_s = min(window.start_s for window in windows)
     drawn: list[Floats] = []
     so_far = 0
-    for _, together in groupby(sorted(windows, key=lambda one: one.start_s), key=lambda one: one.start_s):
-        for one in together:
-            times = _of_window(one, random)
-            drawn.append(one.start_s - begin_s + times)
+    for _, together in groupby(
+        sorted(windows, key=lambda window: window.start_s), key=lambda window: window.start_s
+    ):
+        for rate_window in together:
+            times = _of_window(rate_window, random)
+            drawn.append(rate_window.start_s - begin_s + times)
             so_far += len(times)
         if so_far >= count:
             break

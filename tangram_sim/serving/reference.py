@@ -108,9 +108,9 @@ class ReferenceReplica(ReplicaPlayer):
         self.unseen += PROMPT_COUNTS if chunks else DECODE_COUNTS
         if not chunks and not decoding:
             return True  # all had to go; the next iteration lets the first one in again
-        contexts, rows = sum(one.done + 1 for one in decoding), sum(one.chunk for one in chunks)
+        contexts, rows = sum(admitted.done + 1 for admitted in decoding), sum(chunk.chunk for chunk in chunks)
         if chunks:
-            scores = sum(one.chunk * (one.done + 0.5 * one.chunk) for one in chunks)
+            scores = sum(chunk.chunk * (chunk.done + 0.5 * chunk.chunk) for chunk in chunks)
             step_s = self.table.mixed_step_s(rows, scores, len(decoding), contexts)
         else:
             step_s = self.table.decode_step_s(len(decoding), contexts)
@@ -122,23 +122,23 @@ class ReferenceReplica(ReplicaPlayer):
         self._busy_s += step_s
         self._processed += rows + len(decoding)
         self._peak = max(self._peak, self._used())
-        for one in decoding:
-            one.done += 1
-            self._deliver(one)
-        for one in chunks:
-            one.done += one.chunk
-            if one.done == one.prompt:
-                self._share(one, int(self.workload.prefix_tokens[one.number]))
-                one.decoding = True
-                self._deliver(one)
+        for admitted in decoding:
+            admitted.done += 1
+            self._deliver(admitted)
+        for chunk in chunks:
+            chunk.done += chunk.chunk
+            if chunk.done == chunk.prompt:
+                self._share(chunk, int(self.workload.prefix_tokens[chunk.number]))
+                chunk.decoding = True
+                self._deliver(chunk)
         return True
 
     def _decoding(self) -> list[_Admitted]:
-        return [one for one in self.running if one.decoding]
+        return [admitted for admitted in self.running if admitted.decoding]
 
-    def _deliver(self, one: _Admitted) -> None:
+    def _deliver(self, admitted: _Admitted) -> None:
         """An output token is ready; after the last one the request leaves."""
-        number, ledger = one.number, self.ledger
+        number, ledger = admitted.number, self.ledger
         ledger.generated[number] += 1
         if ledger.generated[number] == 1:
             ledger.first_s[number] = self.now_s
@@ -148,8 +148,8 @@ class ReferenceReplica(ReplicaPlayer):
             if self.held:
                 self.push(self.held.popleft(), self.now_s + self.pause_s)
             if self.workload.keeps[number]:
-                self._share(one, one.done)
-            self._leave(one)
+                self._share(admitted, admitted.done)
+            self._leave(admitted)
 
     # Admission
 
@@ -172,10 +172,10 @@ class ReferenceReplica(ReplicaPlayer):
 
     def _chunks(self, budget: int, *, admit: bool) -> list[_Admitted]:
         """Requests whose prompts are worked on in this iteration: the one begun, then newly admitted ones."""
-        chunks = [one for one in self.running if not one.decoding]
-        for one in chunks:
-            one.chunk = min(one.prompt - one.done, budget)
-            budget -= one.chunk
+        chunks = [admitted for admitted in self.running if not admitted.decoding]
+        for chunk in chunks:
+            chunk.chunk = min(chunk.prompt - chunk.done, budget)
+            budget -= chunk.chunk
         while admit and budget > 0 and self.waiting and len(self.running) < self.rules.seats:
             new = self._admitted(self.waiting[0])
             if new is None:
@@ -224,7 +224,7 @@ class ReferenceReplica(ReplicaPlayer):
         if self.rules.admission != "reserve_ratio" or not self.running:
             return True
         outputs = self.workload.output_tokens - self.ledger.generated
-        ahead = sum(int(outputs[one.number]) for one in self.running)
+        ahead = sum(int(outputs[admitted.number]) for admitted in self.running)
         wanted = prompt - shared * self.rules.block_tokens + min(int(outputs[number]), LONGEST_RESERVED)
         room = (self._available() - claimed) * self.rules.block_tokens
         return wanted + self.ratio * ahead < room
@@ -241,7 +241,7 @@ class ReferenceReplica(ReplicaPlayer):
 
     def _used(self) -> int:
         """Blocks of running requests and of the prefixes they use."""
-        return sum(one.blocks for one in self.running) + self.cache.used_blocks
+        return sum(admitted.blocks for admitted in self.running) + self.cache.used_blocks
 
     def _available(self) -> int:
         """KV blocks that can be given out: free ones, and those of cached prefixes that nobody uses."""
@@ -254,10 +254,10 @@ class ReferenceReplica(ReplicaPlayer):
 
     def _need(self) -> int:
         """New KV blocks that the decoding requests need for this iteration."""
-        return 0 if self.rules.reserves else sum(self._grows(one) for one in self.running)
+        return 0 if self.rules.reserves else sum(self._grows(admitted) for admitted in self.running)
 
-    def _grows(self, one: _Admitted) -> bool:
-        return one.decoding and one.done % self.rules.block_tokens == 0
+    def _grows(self, admitted: _Admitted) -> bool:
+        return admitted.decoding and admitted.done % self.rules.block_tokens == 0
 
     def _make_room(self) -> bool:
         """Give each decoding request the KV block of its next token; True if any was preempted for it."""
@@ -271,8 +271,8 @@ class ReferenceReplica(ReplicaPlayer):
             self.waiting.appendleft(last.number)
         self._evict(self._need())
         if not self.rules.reserves:
-            for one in self.running:
-                one.blocks += self._grows(one)
+            for admitted in self.running:
+                admitted.blocks += self._grows(admitted)
         return preempted
 
     def _retract(self) -> None:
@@ -289,58 +289,60 @@ class ReferenceReplica(ReplicaPlayer):
             if len(decoding) <= 1 or enough:
                 break
             # Of equals the one admitted last: min() takes the first of equals.
-            victim = min(reversed(decoding), key=lambda one: (outputs[one.number], -prompts[one.number]))
+            victim = min(
+                reversed(decoding), key=lambda admitted: (outputs[admitted.number], -prompts[admitted.number])
+            )
             self._preempt(victim)
             self.waiting.append(victim.number)
-        given = sum(int(outputs[one.number]) for one in decoding)
-        longest = sum(int(self.workload.output_tokens[one.number]) for one in decoding)
+        given = sum(int(outputs[admitted.number]) for admitted in decoding)
+        longest = sum(int(self.workload.output_tokens[admitted.number]) for admitted in decoding)
         self.ratio = min(1.0, (given + RETRACT_STEPS * len(decoding)) / (longest + 1))
 
-    def _preempt(self, one: _Admitted) -> None:
+    def _preempt(self, admitted: _Admitted) -> None:
         """A running request loses its KV blocks and its seat, and must be admitted again."""
-        self._lose(one)
-        self.ledger.preemptions[one.number] += 1
-        self._leave(one)
+        self._lose(admitted)
+        self.ledger.preemptions[admitted.number] += 1
+        self._leave(admitted)
 
-    def _lose(self, one: _Admitted) -> None:
+    def _lose(self, admitted: _Admitted) -> None:
         """Count the tokens computed for a request as wasted."""
-        self.ledger.wasted[one.number] += one.done - one.hit
-        self.ledger.imported[one.number] = False
+        self.ledger.wasted[admitted.number] += admitted.done - admitted.hit
+        self.ledger.imported[admitted.number] = False
 
-    def _leave(self, one: _Admitted) -> None:
-        self.running.remove(one)
-        if one.pinned:
-            self.cache.unpin(int(self.workload.prefix[one.number]))
+    def _leave(self, admitted: _Admitted) -> None:
+        self.running.remove(admitted)
+        if admitted.pinned:
+            self.cache.unpin(int(self.workload.prefix[admitted.number]))
 
-    def _share(self, one: _Admitted, tokens: int) -> None:
+    def _share(self, admitted: _Admitted, tokens: int) -> None:
         """Hand whole blocks of a request's first `tokens` to the prefix cache, those it does not have."""
-        prefix = int(self.workload.prefix[one.number])
+        prefix = int(self.workload.prefix[admitted.number])
         blocks = tokens // self.rules.block_tokens
         if not self.rules.prefix_cache or prefix < 0 or not blocks:
             return
         known = self.cache.blocks.get(prefix, 0)
-        if blocks <= known or (known and not one.pinned):
+        if blocks <= known or (known and not admitted.pinned):
             return  # nothing new, or another request brought it in meanwhile
         self.cache.blocks[prefix] = blocks
-        if not one.pinned:
+        if not admitted.pinned:
             self.cache.pin(prefix)
-            one.pinned = True
-        one.blocks -= blocks - known
-        one.shared_blocks += blocks - known
+            admitted.pinned = True
+        admitted.blocks -= blocks - known
+        admitted.shared_blocks += blocks - known
 
     # What a fleet asks
 
     def unfinished(self) -> list[int]:
         """See ReplicaPlayer."""
-        for one in self.running:
-            self._lose(one)
+        for admitted in self.running:
+            self._lose(admitted)
         here = [*self.waiting, *(number for number, _ in self.pending), *self.held]
         for number in here:
             if self.ledger.imported[number]:
                 done = int(self.workload.input_tokens[number] + self.ledger.generated[number]) - 1
                 self.ledger.wasted[number] += done - self.ledger.cached[number]
                 self.ledger.imported[number] = False
-        left = [one.number for one in self.running] + here
+        left = [admitted.number for admitted in self.running] + here
         self.running.clear()
         self.waiting.clear()
         self.pending.clear()

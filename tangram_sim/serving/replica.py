@@ -42,12 +42,12 @@ class RequestLedger:
 
     def of(self, requests: Ints) -> "RequestLedger":
         """A copy for some of the requests, numbered from 0 in their order."""
-        return RequestLedger(*(getattr(self, one.name)[requests] for one in fields(self)))
+        return RequestLedger(*(getattr(self, field.name)[requests] for field in fields(self)))
 
     def enter(self, requests: Ints, other: "RequestLedger") -> None:
         """Take over what became of some of the requests elsewhere, from a ledger that numbers them from 0."""
-        for one in fields(self):
-            getattr(self, one.name)[requests] = getattr(other, one.name)
+        for field in fields(self):
+            getattr(self, field.name)[requests] = getattr(other, field.name)
 
 
 class ReplicaPlayer(ABC):

@@ -48,14 +48,14 @@ def under_availability(
     """
     taken: dict[str, int] = {}
     placed = []
-    for one in fleet:
-        scarce = [kind for kind in gpus[one.name] if kind in available]
+    for fleet_replica in fleet:
+        scarce = [kind for kind in gpus[fleet_replica.name] if kind in available]
         if not scarce:
-            placed.append(one)
+            placed.append(fleet_replica)
             continue
         for kind in scarce:
-            taken[kind] = taken.get(kind, 0) + gpus[one.name][kind]
-        boot_s = one.presences[0].boot_s if one.presences else 0.0
+            taken[kind] = taken.get(kind, 0) + gpus[fleet_replica.name][kind]
+        boot_s = fleet_replica.presences[0].boot_s if fleet_replica.presences else 0.0
         presences: list[Presence] = []
         since: float | None = None
         for time_s in [*sorted({at for kind in scarce for at, _ in available[kind]}), inf]:
@@ -65,7 +65,7 @@ def under_availability(
             elif not there and since is not None:
                 presences.append(Presence(since, time_s, boot_s))
                 since = None
-        placed.append(replace(one, presences=tuple(presences)))
+        placed.append(replace(fleet_replica, presences=tuple(presences)))
     return placed
 
 

@@ -29,25 +29,30 @@ def play_clients(
     is what the play says: the answer's workload has these arrivals, in their order. Raises BadInputError for
     replicas that come and go, several models, and fewer clients than replicas.
     """
-    if any(one.presences != ALWAYS for one in fleet) or len({one.model for one in fleet}) > 1:
+    if (
+        any(fleet_replica.presences != ALWAYS for fleet_replica in fleet)
+        or len({fleet_replica.model for fleet_replica in fleet}) > 1
+    ):
         raise BadInputError("clients who wait need replicas of one model that are always there")
     if clients < len(fleet):
         raise BadInputError(f"{clients} clients for {len(fleet)} replicas: each replica needs one at least")
     ledger = RequestLedger.empty(len(workload))
     make, write = players_of(engine, workload, ledger)
-    instances = [Instance(one, one.presences[0], make(one)) for one in fleet]
+    instances = [
+        Instance(fleet_replica, fleet_replica.presences[0], make(fleet_replica)) for fleet_replica in fleet
+    ]
     failed: dict[int, str] = {}
     place = np.arange(len(workload)) % len(fleet)
     longest = workload.input_tokens + workload.output_tokens - 1
-    for number, one in enumerate(instances):
+    for number, instance in enumerate(instances):
         mine = np.flatnonzero(place == number)
-        fits = np.array([one.holds(int(tokens)) for tokens in longest[mine]], dtype=np.bool_)
+        fits = np.array([instance.holds(int(tokens)) for tokens in longest[mine]], dtype=np.bool_)
         failed |= dict.fromkeys(mine[~fits].tolist(), TOO_LONG_HERE)
-        able, server_s = mine[fits], one.given.table.request_s
+        able, server_s = mine[fits], instance.given.table.request_s
         first = clients // len(fleet) + (number < clients % len(fleet))
-        one.player.push_all(able[:first], np.full(len(able[:first]), server_s))
-        one.player.hold(able[first:], pause_s + server_s)
-        one.player.advance(inf)
+        instance.player.push_all(able[:first], np.full(len(able[:first]), server_s))
+        instance.player.hold(able[first:], pause_s + server_s)
+        instance.player.advance(inf)
     write()
     return _in_order(workload, ledger, place, failed, instances)
 
@@ -60,7 +65,7 @@ def _in_order(
     instances: list[Instance],
 ) -> PlayedService:
     """The run with its requests in order of arrival; failed ones count as having arrived at the start."""
-    server_s = np.array([one.given.table.request_s for one in instances])
+    server_s = np.array([item.given.table.request_s for item in instances])
     arrival_s = np.maximum(np.nan_to_num(ledger.ready_s - server_s[place]), 0.0)
     order = np.argsort(arrival_s, kind="stable")
     columns = ("input_tokens", "output_tokens", "prefix", "prefix_tokens", "keeps", "cached_tokens")

@@ -91,7 +91,8 @@ def _settled(
     mine = replace(
         mine,
         configurations=tuple(
-            replace(one, most=plan.counts[c]) for one, c in zip(mine.configurations, used, strict=True)
+            replace(configuration, most=plan.counts[c])
+            for configuration, c in zip(mine.configurations, used, strict=True)
         ),
     )
     shares, length_s = [plan.shares[c] for c in used], length_of(problem, plan)
@@ -118,24 +119,27 @@ def length_of(problem: RentalProblem, plan: Rental) -> float:
     """How long a plan lasts with the throughputs of a batch of that length; beyond the last, of the last."""
     used = [
         (
-            one,
+            configuration,
             sum(
                 kind.amount * share / rps
-                for kind, share, rps in zip(problem.types, shares, one.rps, strict=True)
+                for kind, share, rps in zip(problem.types, shares, configuration.rps, strict=True)
                 if share > 0
             )
             / count,
         )
-        for one, count, shares in zip(problem.configurations, plan.counts, plan.shares, strict=True)
+        for configuration, count, shares in zip(problem.configurations, plan.counts, plan.shares, strict=True)
         if count
     ]
 
     def lasts(seconds: float) -> bool:
-        return all(work_s <= seconds * one.share_in(seconds) for one, work_s in used)
+        return all(work_s <= seconds * configuration.share_in(seconds) for configuration, work_s in used)
 
     low, high = float(BATCH_SECONDS[0]), float(BATCH_SECONDS[-1])
     if not lasts(high):
-        return max(work_s / share if (share := one.share_in(high)) > 0 else inf for one, work_s in used)
+        return max(
+            work_s / share if (share := configuration.share_in(high)) > 0 else inf
+            for configuration, work_s in used
+        )
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         low, high = (low, middle) if lasts(middle) else (middle, high)

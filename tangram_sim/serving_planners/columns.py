@@ -57,7 +57,7 @@ def generates(problem: RentalProblem) -> bool:
         len(problem.configurations) >= MANY
         and not problem.scenarios
         and not problem.slices
-        and all(one.role == WHOLE for one in problem.configurations)
+        and all(configuration.role == WHOLE for configuration in problem.configurations)
         and (limited or problem.objective != MAKESPAN)
     )
 
@@ -87,7 +87,9 @@ def solve_by_columns(problem: RentalProblem, time_limit_s: float, solver: Solver
     inside = _pace(answer.bound, batch)
     bound = min(priced.bound, max(inside, others)) if batch else max(priced.bound, min(inside, others))
     seconds = 1.0 / bound if batch else bound
-    best = min((one for one in (first, answer) if isinstance(one, Rental)), key=lambda one: one.value)
+    best = min(
+        (item for item in (first, answer) if isinstance(item, Rental)), key=lambda rental: rental.value
+    )
     return replace(best, bound=min(best.value, seconds))
 
 
@@ -112,8 +114,8 @@ def _on(
 def price_out(problem: RentalProblem) -> PricedOut | None:
     """The relaxation by column generation; None where it has no solution or its duals say nothing."""
     batch = problem.objective == MAKESPAN
-    live = [w for w, one in enumerate(problem.types) if one.amount > 0]
-    rps = np.array([one.rps for one in problem.configurations])[:, live]
+    live = [w for w, request_type in enumerate(problem.types) if request_type.amount > 0]
+    rps = np.array([configuration.rps for configuration in problem.configurations])[:, live]
     amounts = np.array([problem.types[w].amount for w in live]) / problem.utilisation
     # Of the pace or the demand that one replica gives to each type.
     gains = rps / amounts
@@ -123,8 +125,8 @@ def price_out(problem: RentalProblem) -> PricedOut | None:
     if unit <= 0:
         return None
     gains = gains / unit
-    usd = np.array([one.usd_per_hour for one in problem.configurations])
-    takes = np.array([one.gpus for one in problem.configurations], dtype=np.float64)
+    usd = np.array([configuration.usd_per_hour for configuration in problem.configurations])
+    takes = np.array([configuration.gpus for configuration in problem.configurations], dtype=np.float64)
     caps = np.array([gpu.available for gpu in problem.gpus] + [problem.budget_usd_per_hour])
     uses = np.column_stack([takes, usd])[:, caps < inf]
     caps = caps[caps < inf]

@@ -15,11 +15,11 @@ from tangram_sim.serving_planners.problem import RentalProblem
 def undominated(problem: RentalProblem) -> frozenset[int]:
     """The configurations worth considering, by number."""
     given = problem.configurations
-    if any(one.most < inf for one in given):
+    if any(configuration.most < inf for configuration in given):
         return frozenset(range(len(given)))  # there may not be enough of what dominates
-    gpus = np.array([one.gpus for one in given], dtype=np.float64)
-    rps = np.array([one.rps for one in given])
-    usd = np.array([one.usd_per_hour for one in given])
+    gpus = np.array([configuration.gpus for configuration in given], dtype=np.float64)
+    rps = np.array([configuration.rps for configuration in given])
+    usd = np.array([configuration.usd_per_hour for configuration in given])
     # What is lost where: a replacement must not be lost in a scenario in which the replaced one is not.
     lost = np.array(
         [[c in scenario.lost for scenario in problem.scenarios] for c in range(len(given))], dtype=bool
@@ -29,15 +29,15 @@ def undominated(problem: RentalProblem) -> frozenset[int]:
     prices = np.array([gpu.usd_per_hour for gpu in problem.gpus])
     plain = np.isclose(gpus @ prices, usd)
     repriced = any(scenario.price_factors for scenario in problem.scenarios)
-    roles = np.array([one.role for one in given])
+    roles = np.array([configuration.role for configuration in given])
     dead = np.zeros(len(given), dtype=bool)
-    for c, one in enumerate(given):
-        if not any(one.rps):
+    for c, configuration in enumerate(given):
+        if not any(configuration.rps):
             dead[c] = True
             continue
         ratios = np.divide(gpus[c], gpus, out=np.full_like(gpus, np.inf), where=gpus > 0)
         copies = np.minimum(np.floor(ratios.min(axis=1)), np.floor(usd[c] / usd * (1 + 1e-12)))
-        able = (copies >= 1) & ~dead & (roles == one.role) & ~(lost & ~lost[c]).any(axis=1)
+        able = (copies >= 1) & ~dead & (roles == configuration.role) & ~(lost & ~lost[c]).any(axis=1)
         if repriced:
             able &= plain | (np.arange(len(given)) == c)
         able[c] = False

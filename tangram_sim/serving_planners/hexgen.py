@@ -86,25 +86,25 @@ def _changed(groups: Partition, random: Random) -> Partition:
     parts = [list(group) for group in groups]
     move = random.random()
     if move < 0.3 and len(parts) > 1:
-        one, other = random.sample(range(len(parts)), 2)
-        if sum(parts[one]) + sum(parts[other]) <= MOST_GROUP:
-            parts[one] = [a + b for a, b in zip(parts[one], parts[other], strict=True)]
-            parts[other] = [0] * len(parts[one])
+        item, other = random.sample(range(len(parts)), 2)
+        if sum(parts[item]) + sum(parts[other]) <= MOST_GROUP:
+            parts[item] = [a + b for a, b in zip(parts[item], parts[other], strict=True)]
+            parts[other] = [0] * len(parts[item])
     elif move < 0.6:
-        one = random.randrange(len(parts))
-        away = [random.randint(0, count) for count in parts[one]]
-        parts[one] = [count - gone for count, gone in zip(parts[one], away, strict=True)]
+        item = random.randrange(len(parts))
+        away = [random.randint(0, count) for count in parts[item]]
+        parts[item] = [count - gone for count, gone in zip(parts[item], away, strict=True)]
         parts.append(away)
     else:
-        one = random.randrange(len(parts))
-        kind = random.choice([n for n, count in enumerate(parts[one]) if count])
-        count = random.choice([size for size in (1, 2, 4, 8) if size <= parts[one][kind]])
+        item = random.randrange(len(parts))
+        kind = random.choice([n for n, count in enumerate(parts[item]) if count])
+        count = random.choice([size for size in (1, 2, 4, 8) if size <= parts[item][kind]])
         other = random.randrange(len(parts))
-        if other == one:
-            parts.append([0] * len(parts[one]))
+        if other == item:
+            parts.append([0] * len(parts[item]))
             other = len(parts) - 1
         if sum(parts[other]) + count <= MOST_GROUP:
-            parts[one][kind] -= count
+            parts[item][kind] -= count
             parts[other][kind] += count
     return tuple(tuple(part) for part in parts if any(part))
 
@@ -120,24 +120,28 @@ class GroupPricer:
     def __post_init__(self) -> None:
         self.known: dict[Group, PricedConfiguration | None] = {}
         hwdb = self.pricer.hwdb
-        self._speed = {one.name: hwdb.gpu(one.name).memory_bytes_per_s for one in self.offers}
+        self._speed = {offer.name: hwdb.gpu(offer.name).memory_bytes_per_s for offer in self.offers}
 
     def worth(self, group: Group) -> float:
         """Requests/s of the mix with the group's best pipeline; 0 where none fits."""
         best = self.best(group)
         return 0.0 if best is None else self.rate(best)
 
-    def rate(self, one: PricedConfiguration) -> float:
+    def rate(self, configuration: PricedConfiguration) -> float:
         """Requests/s of the mix on one replica that divides its time between the types."""
-        if any(share > 0 and not rps > 0 for share, rps in zip(self.shares, one.rps, strict=True)):
+        if any(share > 0 and not rps > 0 for share, rps in zip(self.shares, configuration.rps, strict=True)):
             return 0.0
-        return 1.0 / sum(share / rps for share, rps in zip(self.shares, one.rps, strict=True) if share > 0)
+        return 1.0 / sum(
+            share / rps for share, rps in zip(self.shares, configuration.rps, strict=True) if share > 0
+        )
 
     def best(self, group: Group) -> PricedConfiguration | None:
         """The pipeline of the most requests/s over the degrees of each kind; None where none fits."""
         if group not in self.known:
             priced = [self.pricer.priced(stages) for stages in self._pipelines(group)]
-            self.known[group] = max((one for one in priced if one is not None), key=self.rate, default=None)
+            self.known[group] = max(
+                (item for item in priced if item is not None), key=self.rate, default=None
+            )
         return self.known[group]
 
     def _pipelines(self, group: Group) -> Iterator[list[tuple[str, int, int]]]:
@@ -165,8 +169,8 @@ def replicas_of(found: Partitioned, pricer: GroupPricer) -> list[tuple[PricedCon
     counts: dict[str, int] = {}
     known: dict[str, PricedConfiguration] = {}
     for group in found.groups:
-        one = pricer.best(group)
-        if one is not None:
-            known[one.name] = one
-            counts[one.name] = counts.get(one.name, 0) + 1
+        item = pricer.best(group)
+        if item is not None:
+            known[item.name] = item
+            counts[item.name] = counts.get(item.name, 0) + 1
     return [(known[name], count) for name, count in counts.items()]

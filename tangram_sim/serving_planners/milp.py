@@ -114,7 +114,7 @@ def _relaxed_s(problem: RentalProblem) -> float:
     """The makespan of the program with fractions of replicas; inf where nothing is served."""
     if not problem.configurations:
         return inf
-    if all(one.role == WHOLE for one in problem.configurations) and not problem.scenarios:
+    if all(configuration.role == WHOLE for configuration in problem.configurations) and not problem.scenarios:
         priced = price_out(problem)
         if priced is not None and priced.bound > 0:
             return 1.0 / priced.bound
@@ -127,9 +127,9 @@ def _relaxed_s(problem: RentalProblem) -> float:
 def _alike_groups(problem: RentalProblem) -> list[tuple[int, ...]]:
     """Types with requests, grouped by model: a router that looks at the model alone sees no more."""
     groups: dict[str, list[int]] = {}
-    for w, one in enumerate(problem.types):
-        if one.amount > 0:
-            groups.setdefault(one.model, []).append(w)
+    for w, request_type in enumerate(problem.types):
+        if request_type.amount > 0:
+            groups.setdefault(request_type.model, []).append(w)
     return [tuple(group) for group in groups.values()]
 
 
@@ -175,48 +175,52 @@ class _Program:
 
     def _most(self, c: int) -> float:
         """Replicas of configuration c that caps and budget allow at most."""
-        one = self.problem.configurations[c]
+        configuration = self.problem.configurations[c]
         limits = [
             np.floor(gpu.available / count)
-            for gpu, count in zip(self.problem.gpus, one.gpus, strict=True)
+            for gpu, count in zip(self.problem.gpus, configuration.gpus, strict=True)
             if count
         ]
         budget = self.problem.budget_usd_per_hour
-        affordable = np.floor(budget / one.usd_per_hour * (1 + 1e-12)) if budget < inf else inf
-        return float(min([*limits, affordable, one.most]))
+        affordable = np.floor(budget / configuration.usd_per_hour * (1 + 1e-12)) if budget < inf else inf
+        return float(min([*limits, affordable, configuration.most]))
 
     def _limits(self) -> None:
         given = self.problem
         for n, gpu in enumerate(given.gpus):
             terms = [
-                (v, float(one.gpus[n])) for v, one in zip(self.counts, given.configurations, strict=True)
+                (v, float(configuration.gpus[n]))
+                for v, configuration in zip(self.counts, given.configurations, strict=True)
             ]
             self.lp.row(terms, high=gpu.available)
         factors = [(1.0,) * len(given.gpus)] + [s.price_factors for s in given.scenarios if s.price_factors]
         for factor in factors:
             terms = []
-            for variable, one in zip(self.counts, given.configurations, strict=True):
-                bare = sum(k * gpu.usd_per_hour for k, gpu in zip(one.gpus, given.gpus, strict=True))
-                dearer = sum(
-                    k * gpu.usd_per_hour * by for k, gpu, by in zip(one.gpus, given.gpus, factor, strict=True)
+            for variable, configuration in zip(self.counts, given.configurations, strict=True):
+                bare = sum(
+                    k * gpu.usd_per_hour for k, gpu in zip(configuration.gpus, given.gpus, strict=True)
                 )
-                terms.append((variable, one.usd_per_hour * dearer / bare))
+                dearer = sum(
+                    k * gpu.usd_per_hour * by
+                    for k, gpu, by in zip(configuration.gpus, given.gpus, factor, strict=True)
+                )
+                terms.append((variable, configuration.usd_per_hour * dearer / bare))
             self.lp.row(terms, high=given.budget_usd_per_hour)
 
     def _scenario(self, scenario: LossScenario, fixed: Counts | None) -> tuple[list[_Mix], list[int]]:
         """Add the rows of one scenario: its share of the requests is served, and no replica is overloaded."""
         given, asked = self.problem, scenario.coverage * scenario.rate_factor
-        live = [w for w, one in enumerate(given.types) if one.amount > 0]
+        live = [w for w, request_type in enumerate(given.types) if request_type.amount > 0]
         groups = _alike_groups(given) if self.common else [(w,) for w in live]
         unit = given.utilisation * self.scale_s
         mixes: list[_Mix] = []
-        for c, one in enumerate(given.configurations):
+        for c, configuration in enumerate(given.configurations):
             if c in scenario.lost or (fixed is not None and not fixed[c]):
                 continue
             mixes += [
-                _Mix(c, group, sum(given.types[w].amount / one.rps[w] for w in group) / unit)
+                _Mix(c, group, sum(given.types[w].amount / configuration.rps[w] for w in group) / unit)
                 for group in groups
-                if all(one.rps[w] > 0 for w in group)
+                if all(configuration.rps[w] > 0 for w in group)
             ]
         sliced = given.slices > 0 and scenario is _PLAN
         shares = [
@@ -257,7 +261,7 @@ class _Program:
         """Solve for whole replicas; for a makespan solve again for the shares with these replicas given."""
         given = self.problem
         if given.objective == COST:
-            usd = [one.usd_per_hour for one in given.configurations]
+            usd = [configuration.usd_per_hour for configuration in given.configurations]
             found = self.lp.minimise(list(zip(self.counts, usd, strict=True)), relative_gap, time_limit_s)
         else:
             found = self.lp.maximise([(self.pace, 1.0)], relative_gap, time_limit_s)
@@ -288,7 +292,7 @@ class _Program:
         table = np.zeros((len(self.problem.configurations), len(self.problem.types)))
         for variable, mix in zip(self.shares, self.mixes, strict=True):
             table[mix.configuration, list(mix.types)] = max(0.0, float(values[variable]))
-        entering = [one.role != DECODE for one in self.problem.configurations]
+        entering = [configuration.role != DECODE for configuration in self.problem.configurations]
         sums = table[entering].sum(axis=0)
         table = np.divide(table, sums, out=np.zeros_like(table), where=sums > 0)
         return tuple(tuple(row) for row in table.tolist())

@@ -49,7 +49,7 @@ class Offers:
     @property
     def unpriced(self) -> frozenset[str]:
         """The kinds whose price is not known."""
-        return frozenset(one.name for one in self.gpus if not one.priced)
+        return frozenset(gpu.name for gpu in self.gpus if not gpu.priced)
 
 
 def load_offers(given: Path | str, hwdb: Hwdb, *, priced: bool = True) -> Offers:
@@ -92,22 +92,22 @@ def cluster_offers(cluster: Cluster) -> Offers:
 def _with_prices(offers: Offers, hwdb: Hwdb, source: str, *, priced: bool) -> Offers:
     """The same with a price for every kind, and notes on those that nobody gave."""
     gpus, notes = [], list[str]()
-    for one in offers.gpus:
-        if one.usd_per_hour > 0:
-            gpus.append(one)
+    for gpu in offers.gpus:
+        if gpu.usd_per_hour > 0:
+            gpus.append(gpu)
             continue
-        usd, known = gpu_rent(hwdb, one.name)
+        usd, known = gpu_rent(hwdb, gpu.name)
         if not usd and priced:
             raise BadInputError(
-                f"{source}: what does a {one.name} cost? No dated price is known; give it in a file of "
-                f"offers, like gpus: {{{one.name}: {{price_per_hour: 2.5, available: 8}}}}"
+                f"{source}: what does a {gpu.name} cost? No dated price is known; give it in a file of "
+                f"offers, like gpus: {{{gpu.name}: {{price_per_hour: 2.5, available: 8}}}}"
             )
         notes.append(
-            f"price of {one.name}: {usd:.4g} USD/h each, from {known}"
+            f"price of {gpu.name}: {usd:.4g} USD/h each, from {known}"
             if usd
-            else f"price of {one.name} is not known: counted as nothing"
+            else f"price of {gpu.name} is not known: counted as nothing"
         )
-        gpus.append(replace(one, usd_per_hour=usd or NO_PRICE, priced=usd > 0))
+        gpus.append(replace(gpu, usd_per_hour=usd or NO_PRICE, priced=usd > 0))
     return replace(offers, gpus=tuple(gpus), notes=tuple(notes))
 
 
@@ -121,11 +121,11 @@ def _read_offers(data: dict[str, object], path: Path, hwdb: Hwdb) -> Offers:
     gpus = tuple(
         GpuOffer(
             hwdb.gpu(name).name,
-            one.price_per_hour or 0.0,
-            inf if one.available is None else one.available,
-            one.gpus_per_node,
+            offer_gpu.price_per_hour or 0.0,
+            inf if offer_gpu.available is None else offer_gpu.available,
+            offer_gpu.gpus_per_node,
         )
-        for name, one in read.gpus.items()
+        for name, offer_gpu in read.gpus.items()
     )
     for gpu in gpus:
         if sum(other.name == gpu.name for other in gpus) > 1:

@@ -116,7 +116,7 @@ class OfferPricer:
 
     def batches(self, pipelines: Sequence[Stages]) -> list[PricedBatch]:
         """The pipelines that fit, grouped to be priced side by side; why others do not is kept."""
-        deployments = [self.deployment(one) for one in pipelines]
+        deployments = [self.deployment(pipeline) for pipeline in pipelines]
         found, refused = batches(deployments, self.hwdb, self._calibration, self.power_cap_w)
         self.refused |= {name_of(pipelines[number]): reason for number, reason in refused.items()}
         return found
@@ -221,7 +221,11 @@ def configuration_of(stages: Stages, rps: tuple[float, ...]) -> PricedConfigurat
 
 def configurations(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[PricedConfiguration]:
     """Every replica worth pricing, of up to three stages on any kinds; those that finish anything."""
-    return [one for one in pricer.priced_together(pipelines(pricer, offers)) if any(one.rps)]
+    return [
+        configuration
+        for configuration in pricer.priced_together(pipelines(pricer, offers))
+        if any(configuration.rps)
+    ]
 
 
 def pipelines(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Stages]:
@@ -230,8 +234,8 @@ def pipelines(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Stages]:
     All stages have one degree: engines start no others. Where that is too many, those of three stages are of
     two kinds at most, or left out.
     """
-    model, kinds = pricer.model, {one.name: one for one in offers}
-    single = [(one.name, tp) for one in offers for tp in _degrees(one, model)]
+    model, kinds = pricer.model, {offer.name: offer for offer in offers}
+    single = [(offer.name, tp) for offer in offers for tp in _degrees(offer, model)]
     found: list[Stages] = []
     for depth in range(1, min(MOST_STAGES, model.layers) + 1):
         chosen = [
@@ -263,7 +267,7 @@ def _cuts(pricer: OfferPricer, stages: Sequence[tuple[str, int]]) -> Iterator[St
     parts = []
     for rates in ([gpu.memory_bytes for gpu in gpus], [gpu.memory_bytes_per_s for gpu in gpus]):
         sized = [rate * tp for rate, (_, tp) in zip(rates, stages, strict=True)]
-        parts.append([one / sum(sized) for one in sized])
+        parts.append([item / sum(sized) for item in sized])
     seen = set()
     for weight in _CUTS:
         blend = [(1 - weight) * memory + weight * speed for memory, speed in zip(*parts, strict=True)]

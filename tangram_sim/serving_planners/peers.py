@@ -55,11 +55,13 @@ def candidates(
     if apart:
         return [*priced, *halves(pricer, pipelines(pricer, alone or offers))]
     if planner == "melange":
-        whole = [one for one in priced if len(one.stages) == 1]
+        whole = [configuration for configuration in priced if len(configuration.stages) == 1]
         return [
-            min(mine, key=lambda one: one.stages[0][1])
+            min(mine, key=lambda configuration: configuration.stages[0][1])
             for offer in offers
-            if (mine := [one for one in whole if one.stages[0][0] == offer.name])
+            if (
+                mine := [configuration for configuration in whole if configuration.stages[0][0] == offer.name]
+            )
         ]
     return priced
 
@@ -87,5 +89,8 @@ def _hexgen(
         return []
     groups = GroupPricer(pricer, offers, shares.tolist())
     found = partition(tuple(pool), groups.worth, _SEED, _GENERATIONS)
-    counts = {one.stages: count for one, count in replicas_of(found, groups)}
-    return [replace(one, most=counts[one.stages]) for one in pricer.priced_together(list(counts))]
+    counts = {configuration.stages: count for configuration, count in replicas_of(found, groups)}
+    return [
+        replace(configuration, most=counts[configuration.stages])
+        for configuration in pricer.priced_together(list(counts))
+    ]

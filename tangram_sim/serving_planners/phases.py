@@ -28,7 +28,7 @@ _WAITS = 1.5  # iterations until a prompt is through: half of the one under way,
 
 def halves(pricer: OfferPricer, pipelines: Sequence[Stages]) -> list[PricedConfiguration]:
     """Prefilling and decoding replicas of the pipelines that fit, each with requests/s of every type."""
-    short = [one for one in pipelines if len(one) <= MOST_HALF_STAGES]
+    short = [pipeline for pipeline in pipelines if len(pipeline) <= MOST_HALF_STAGES]
     found: list[PricedConfiguration] = []
     types = len(pricer.loads.isl)
     for batch in pricer.batches(short):
@@ -42,9 +42,11 @@ def halves(pricer: OfferPricer, pipelines: Sequence[Stages]) -> list[PricedConfi
         )
         for role, rps in rates:
             for number, row in zip(batch.numbers.tolist(), rps.reshape(size, types).tolist(), strict=True):
-                one = configuration_of(short[number], tuple(row))
+                configuration = configuration_of(short[number], tuple(row))
                 if any(row):
-                    found.append(replace(one, name=f"{one.name} {role}", role=role, kv_bytes=moved))
+                    found.append(
+                        replace(configuration, name=f"{configuration.name} {role}", role=role, kv_bytes=moved)
+                    )
     return found
 
 

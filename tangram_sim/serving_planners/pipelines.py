@@ -54,8 +54,8 @@ class PipelineBatch(LayerStepCost):
         found = []
         for place in range(self.deployment.pp):
             groups: dict[tuple[str, int], list[int]] = {}
-            for number, one in enumerate(self.pipelines):
-                stage = one.stages[place]
+            for number, pipeline in enumerate(self.pipelines):
+                stage = pipeline.stages[place]
                 groups.setdefault((stage.island.gpu.name, stage.tp), []).append(number)
             found.append(tuple(self._stages_alike(place, members) for members in groups.values()))
         return tuple(found)
@@ -74,7 +74,7 @@ class PipelineBatch(LayerStepCost):
 
     def _held(self, block: Block, stages: Sequence[ReplicaStage]) -> Floats:
         """How many blocks equal to `block` each stage holds."""
-        alike = np.array([one == block for one in self.deployment.model.blocks], dtype=np.float64)
+        alike = np.array([item == block for item in self.deployment.model.blocks], dtype=np.float64)
         before = np.concatenate([[0.0], np.cumsum(alike)])
         ends, firsts = [stage.end for stage in stages], [stage.first for stage in stages]
         return np.asarray(before[ends] - before[firsts])
@@ -104,7 +104,7 @@ class PipelineBatch(LayerStepCost):
     def _hop_s(self, work: IterationWork, stage: int) -> Floats:
         """Seconds to send activations from each pipeline's stage to its next one."""
         size = work.tokens * self.deployment.model.hidden * self.deployment.precision.activation_bytes
-        links = [self.hop_of(one, stage) for one in self.pipelines]
+        links = [self.hop_of(pipeline, stage) for pipeline in self.pipelines]
         loads = len(size) // len(self.pipelines)
         rate, latency = (np.repeat(np.array(column), loads) for column in zip(*links, strict=True))
         return sent_s(size, rate, latency)
@@ -116,14 +116,14 @@ class CappedPipelineBatch(CappedStepCost, PipelineBatch):
 
     def slowed(self, clock: float) -> PipelineBatch:
         """All pipelines with arithmetic at a part of the highest clock, and no cap."""
-        pipelines = tuple(at_clock(one, clock) for one in self.pipelines)
+        pipelines = tuple(at_clock(pipeline, clock) for pipeline in self.pipelines)
         return PipelineBatch(pipelines[0], self.hwdb, self.fit, pipelines)
 
     def boards(self, loads: int) -> Sequence[Board]:
         """For each position in the pipeline one GPU of every pipeline, as arrays of pipelines x loads."""
         each = loads // len(self.pipelines)
         return [
-            stacked([board_of(one.stages[place], self.hwdb) for one in self.pipelines], each)
+            stacked([board_of(pipeline.stages[place], self.hwdb) for pipeline in self.pipelines], each)
             for place in range(self.deployment.pp)
         ]
 
@@ -137,12 +137,12 @@ def stacked(boards: Sequence[Board], times: int) -> Board:
     powers = [board.power for board in boards]
     power = replace(
         powers[0],
-        limit_w=column([one.limit_w for one in powers]),
-        idle_w=column([one.idle_w for one in powers]),
-        running_w=column([one.running_w for one in powers]),
-        arithmetic_w=column([one.arithmetic_w for one in powers]),
-        memory_w=column([one.memory_w for one in powers]),
-        link_w=column([one.link_w for one in powers]),
+        limit_w=column([gpu_power.limit_w for gpu_power in powers]),
+        idle_w=column([gpu_power.idle_w for gpu_power in powers]),
+        running_w=column([gpu_power.running_w for gpu_power in powers]),
+        arithmetic_w=column([gpu_power.arithmetic_w for gpu_power in powers]),
+        memory_w=column([gpu_power.memory_w for gpu_power in powers]),
+        link_w=column([gpu_power.link_w for gpu_power in powers]),
     )
     return Board(
         power,
@@ -172,26 +172,26 @@ def batches(
     memories: dict[tuple[object, ...], StageMemory] = {}
     groups: dict[tuple[object, ...], list[tuple[Deployment, int, EngineFit, int]]] = {}
     refused: dict[int, str] = {}
-    for number, one in enumerate(deployments):
-        fit = calibration.fit_of(one)
-        same = (one.engine, one.pp, tuple(sorted(fit.values.items())))
+    for number, deployment in enumerate(deployments):
+        fit = calibration.fit_of(deployment)
+        same = (deployment.engine, deployment.pp, tuple(sorted(fit.values.items())))
         held = []
-        for stage in one.stages:
+        for stage in deployment.stages:
             key = (*same, stage.island.gpu.name, stage.tp, stage.first, stage.end)
             if key not in memories:
-                memories[key] = stage_memory(one, stage, hwdb, fit)
+                memories[key] = stage_memory(deployment, stage, hwdb, fit)
             held.append(memories[key])
         try:
-            blocks = capacity_of(one, held).blocks
+            blocks = capacity_of(deployment, held).blocks
         except InfeasibleError as error:
             refused[number] = str(error)
             continue
-        groups.setdefault(same, []).append((one, blocks, fit, number))
+        groups.setdefault(same, []).append((deployment, blocks, fit, number))
     found = []
     for members in groups.values():
-        all_of = tuple(one for one, _, _, _ in members)
+        all_of = tuple(deployment for deployment, _, _, _ in members)
         shared = (all_of[0], hwdb, members[0][2], all_of)
         cost = CappedPipelineBatch(*shared, power_cap_w) if power_cap_w else PipelineBatch(*shared)
-        numbers = np.array([one for _, _, _, one in members])
+        numbers = np.array([item for _, _, _, item in members])
         found.append(PricedBatch(cost, numbers, np.array([held for _, held, _, _ in members])))
     return found, refused

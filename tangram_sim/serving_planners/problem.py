@@ -108,12 +108,14 @@ class RentalProblem:
     @property
     def total(self) -> float:
         """Requests in all, or requests a second."""
-        return sum(one.amount for one in self.types)
+        return sum(request_type.amount for request_type in self.types)
 
     @property
     def depends_on_length(self) -> bool:
         """Whether throughputs are those of a batch, which depend on how long it lasts."""
-        return self.objective == MAKESPAN and any(one.of_batch for one in self.configurations)
+        return self.objective == MAKESPAN and any(
+            configuration.of_batch for configuration in self.configurations
+        )
 
     def lasting(self, seconds: float, least_s: float = inf) -> "RentalProblem":
         """The problem with the throughputs of a batch that takes so many seconds.
@@ -121,7 +123,10 @@ class RentalProblem:
         With those of every configuration's best length from `least_s` to `seconds`, where that is shorter.
         """
         return replace(
-            self, configurations=tuple(one.lasting(seconds, least_s) for one in self.configurations)
+            self,
+            configurations=tuple(
+                configuration.lasting(seconds, least_s) for configuration in self.configurations
+            ),
         )
 
     def keeping(self, chosen: frozenset[int], *, capped: bool = True) -> "RentalProblem":
@@ -133,6 +138,7 @@ class RentalProblem:
             configurations=tuple(self.configurations[c] for c in order),
             gpus=self.gpus if capped else tuple(replace(gpu, available=inf) for gpu in self.gpus),
             scenarios=tuple(
-                replace(one, lost=frozenset(place[c] for c in one.lost & chosen)) for one in self.scenarios
+                replace(scenario, lost=frozenset(place[c] for c in scenario.lost & chosen))
+                for scenario in self.scenarios
             ),
         )

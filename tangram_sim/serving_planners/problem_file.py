@@ -43,11 +43,11 @@ def load_problem(path: Path, chosen: str | None = None) -> tuple[RentalProblem |
     """
     data = read_json(path)
     if isinstance(data, list):
-        known = [str(one.get("id", place)) for place, one in enumerate(data) if isinstance(one, dict)]
+        known = [str(item.get("id", place)) for place, item in enumerate(data) if isinstance(item, dict)]
         if chosen is None and len(data) == 1:
             data = data[0]
         elif chosen in known:
-            data = next(one for one in data if isinstance(one, dict) and str(one.get("id")) == chosen)
+            data = next(item for item in data if isinstance(item, dict) and str(item.get("id")) == chosen)
         elif chosen is None:
             raise BadInputError(
                 f"{path}: holds {len(data)} problems; name one with `id=`: {', '.join(known[:12])}"
@@ -81,16 +81,16 @@ def read_problem(data: Any, source: str = "problem") -> tuple[RentalProblem | Fl
 def _words(error: ValidationError) -> str:
     """The first few errors in words, each with its key."""
     told = []
-    for one in error.errors()[:_SHOWN]:
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in one["loc"]).lstrip(
+    for item in error.errors()[:_SHOWN]:
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(
             "."
         )
-        given = one["input"]
-        if one["type"] == "too_short":
+        given = item["input"]
+        if item["type"] == "too_short":
             told.append(f"{path}: nothing is listed; one entry at least is wanted")
             continue
-        plain = isinstance(given, str | int | float | bool | None) and one["type"] != "missing"
-        told.append(f"{path}: {one['msg'].lower()}" + (f", given {given!r}" if plain else ""))
+        plain = isinstance(given, str | int | float | bool | None) and item["type"] != "missing"
+        told.append(f"{path}: {item['msg'].lower()}" + (f", given {given!r}" if plain else ""))
     more = len(error.errors()) - _SHOWN
     return "; ".join(told) + (f"; and {more} more" if more > 0 else "")
 
@@ -122,12 +122,16 @@ def _strange(given: BaseModel, source: str, path: str = "") -> set[str]:
 def _rental(given: RentalIn, source: str) -> RentalProblem:
     names = list(given.gpus)
     gpus = tuple(
-        OfferedGpu(name, one.price_per_hour, inf if one.available is None else one.available)
-        for name, one in given.gpus.items()
+        OfferedGpu(
+            name, offered_gpu.price_per_hour, inf if offered_gpu.available is None else offered_gpu.available
+        )
+        for name, offered_gpu in given.gpus.items()
     )
     types, objective = _types(given, source)
-    configurations = tuple(_configuration(one, gpus, given.workload, source) for one in given.configurations)
-    _once([one.name for one in configurations], "configurations", source)
+    configurations = tuple(
+        _configuration(configuration, gpus, given.workload, source) for configuration in given.configurations
+    )
+    _once([configuration.name for configuration in configurations], "configurations", source)
     if given.kind == "robust" and not given.scenarios:
         raise BadInputError(
             f"{source}: a robust problem needs `scenarios`, like {{'lost': '{names[0]}', 'coverage': 0.8}}"
@@ -145,13 +149,14 @@ def _rental(given: RentalIn, source: str) -> RentalProblem:
                 f"{', '.join(free)}"
             )
     scenarios = tuple(
-        _scenario(place, one, gpus, configurations, source) for place, one in enumerate(given.scenarios)
+        _scenario(place, scenario, gpus, configurations, source)
+        for place, scenario in enumerate(given.scenarios)
     )
-    if budget == inf and any(one.price_factors for one in scenarios):
+    if budget == inf and any(scenario.price_factors for scenario in scenarios):
         raise BadInputError(
             f"{source}: a `price_factor` means something under a `budget_per_hour` only; give one"
         )
-    roles = {one.role for one in configurations}
+    roles = {configuration.role for configuration in configurations}
     for role, other in ((PREFILL, DECODE), (DECODE, PREFILL)):
         if role in roles and other not in roles:
             raise BadInputError(
@@ -174,8 +179,8 @@ def _rental(given: RentalIn, source: str) -> RentalProblem:
 
 def _types(given: RentalIn, source: str) -> tuple[tuple[RequestType, ...], str]:
     """(request types, objective); the objective follows from whether amounts are requests or rates."""
-    rated = [one.rate is not None for one in given.workload]
-    counted = [one.requests is not None for one in given.workload]
+    rated = [request_type.rate is not None for request_type in given.workload]
+    counted = [request_type.requests is not None for request_type in given.workload]
     for place, (rate, count) in enumerate(zip(rated, counted, strict=True)):
         if rate == count:
             both = "both `requests` and `rate`" if rate else "neither `requests` nor `rate`"
@@ -192,13 +197,26 @@ def _types(given: RentalIn, source: str) -> tuple[tuple[RequestType, ...], str]:
             f"{source}: a cost is of a steady rate: give `rate` in every workload type, not `requests`"
         )
     types = []
-    for place, one in enumerate(given.workload):
-        amount = one.rate if one.requests is None else one.requests
-        shape = f" ({one.isl:g} in, {one.osl:g} out)" if one.isl or one.osl else ""
-        owner = f" of {one.model}" if one.model else ""
-        name = one.name or f"type {place}{owner}{shape}"
-        types.append(RequestType(name, amount or 0.0, one.isl, one.osl, one.model or "", one.kv_bytes))
-    if not sum(one.amount for one in types) > 0:
+    for place, request_type in enumerate(given.workload):
+        amount = request_type.rate if request_type.requests is None else request_type.requests
+        shape = (
+            f" ({request_type.isl:g} in, {request_type.osl:g} out)"
+            if request_type.isl or request_type.osl
+            else ""
+        )
+        owner = f" of {request_type.model}" if request_type.model else ""
+        name = request_type.name or f"type {place}{owner}{shape}"
+        types.append(
+            RequestType(
+                name,
+                amount or 0.0,
+                request_type.isl,
+                request_type.osl,
+                request_type.model or "",
+                request_type.kv_bytes,
+            )
+        )
+    if not sum(request_type.amount for request_type in types) > 0:
         raise BadInputError(f"{source}: the workload is empty: every type has 0 requests")
     return tuple(types), wanted
 
@@ -210,7 +228,10 @@ def _configuration(
     for name in given.gpus:
         if name not in names:
             raise unknown_name(f"GPU in configuration {given.name!r} of {source}", name, names)
-    own = [one.model is None or given.model is None or one.model == given.model for one in workload]
+    own = [
+        request_type.model is None or given.model is None or request_type.model == given.model
+        for request_type in workload
+    ]
     rates = [rate or 0.0 for rate in given.throughput]
     if len(rates) == sum(own) < len(workload):
         left = iter(rates)
@@ -240,18 +261,20 @@ def _scenario(
 
     Of a GPU kind that some configurations rent as spot instances, only these configurations are lost.
     """
-    kinds, names = [gpu.name for gpu in gpus], [one.name for one in configurations]
+    kinds, names = [gpu.name for gpu in gpus], [configuration.name for configuration in configurations]
     lost: set[int] = set()
     words = [given.lost] if isinstance(given.lost, str) else given.lost
     for word in words:
         if word in kinds:
-            holding = {c for c, one in enumerate(configurations) if one.gpus[kinds.index(word)]}
+            holding = {
+                c for c, configuration in enumerate(configurations) if configuration.gpus[kinds.index(word)]
+            }
             spot = {c for c in holding if configurations[c].spot}
             lost |= spot or holding
         elif word in names:
             lost.add(names.index(word))
         elif word == "spot":
-            lost |= {c for c, one in enumerate(configurations) if one.spot}
+            lost |= {c for c, configuration in enumerate(configurations) if configuration.spot}
         else:
             raise unknown_name(
                 f"GPU or configuration lost in scenario {place} of {source}", word, [*kinds, *names, "spot"]
@@ -271,7 +294,7 @@ def _flow(given: FlowIn, source: str) -> FlowProblem:
             f"{source}: link_tokens_per_s must have {size} rows of {size} numbers: one for each of the "
             f"{len(given.nodes)} nodes, and the host last"
         )
-    nodes = tuple(FlowNode(one.name, tuple(one.tokens_per_s[: given.layers])) for one in given.nodes)
+    nodes = tuple(FlowNode(node.name, tuple(node.tokens_per_s[: given.layers])) for node in given.nodes)
     return FlowProblem(given.layers, nodes, tuple(tuple(row) for row in links))
 
 

@@ -13,22 +13,22 @@ _LIMIT_S = 1.0
 
 def why_infeasible(problem: RentalProblem) -> str:
     """Why a problem has no plan, in a sentence or two: what stands in the way, and what would help."""
-    for w, one in enumerate(problem.types):
+    for w, request_type in enumerate(problem.types):
         able = {c.role for c in problem.configurations if c.rps[w] > 0}
-        if one.amount > 0 and not able:
-            return f"no configuration can serve {one.name}: its throughput is null in all of them"
-        if one.amount > 0 and WHOLE not in able and len(able) < 2:
-            return f"{one.name} can only be served in one half, {able.pop()}; add the other half"
+        if request_type.amount > 0 and not able:
+            return f"no configuration can serve {request_type.name}: its throughput is null in all of them"
+        if request_type.amount > 0 and WHOLE not in able and len(able) < 2:
+            return f"{request_type.name} can only be served in one half, {able.pop()}; add the other half"
     for scenario in problem.scenarios:
-        for w, one in enumerate(problem.types):
+        for w, request_type in enumerate(problem.types):
             left = (c for c in range(len(problem.configurations)) if c not in scenario.lost)
             if (
-                one.amount > 0
+                request_type.amount > 0
                 and scenario.coverage > 0
                 and not any(problem.configurations[c].rps[w] > 0 for c in left)
             ):
                 return (
-                    f"scenario {scenario.name} takes every configuration that can serve {one.name}; "
+                    f"scenario {scenario.name} takes every configuration that can serve {request_type.name}; "
                     "add one on other GPUs, or set its coverage to 0"
                 )
     for gpu in problem.gpus:
@@ -66,8 +66,11 @@ def _least_usd(problem: RentalProblem) -> float:
     # A batch is finished some day by any set of replicas that together serve every type, in every scenario.
     program = LinearProgram()
     counts = [program.variable(1.0, integer=True) for _ in problem.configurations]
-    for lost in [frozenset[int](), *(one.lost for one in problem.scenarios if one.coverage > 0)]:
-        for w, one in enumerate(problem.types):
+    for lost in [
+        frozenset[int](),
+        *(scenario.lost for scenario in problem.scenarios if scenario.coverage > 0),
+    ]:
+        for w, request_type in enumerate(problem.types):
             for half in (PREFILL, DECODE):
                 able = [
                     (v, 1.0)
@@ -76,7 +79,7 @@ def _least_usd(problem: RentalProblem) -> float:
                     and problem.configurations[c].role in (WHOLE, half)
                     and c not in lost
                 ]
-                if one.amount > 0:
+                if request_type.amount > 0:
                     program.row(able, low=1.0)
     for n, gpu in enumerate(problem.gpus):
         program.row(

@@ -112,7 +112,9 @@ def unmoved(
 def _short(problem: RentalProblem, period: MarketPeriod, counts: Sequence[int]) -> int:
     """The configuration to take a replica from, the most expensive of those over a limit; -1: none is."""
     for n, available in enumerate(period.available):
-        used = [c for c, one in enumerate(problem.configurations) if counts[c] and one.gpus[n]]
+        used = [
+            c for c, configuration in enumerate(problem.configurations) if counts[c] and configuration.gpus[n]
+        ]
         if sum(counts[c] * problem.configurations[c].gpus[n] for c in used) > available:
             return max(used, key=lambda c: _usd_per_hour(problem, period, c))
     rents = [count * _usd_per_hour(problem, period, c) for c, count in enumerate(counts)]
@@ -124,10 +126,10 @@ def _short(problem: RentalProblem, period: MarketPeriod, counts: Sequence[int]) 
 
 def _usd_per_hour(problem: RentalProblem, period: MarketPeriod, c: int) -> float:
     """USD an hour of a replica: its price in the problem, scaled as the prices of its GPUs have changed."""
-    one = problem.configurations[c]
-    bare = sum(k * gpu.usd_per_hour for k, gpu in zip(one.gpus, problem.gpus, strict=True))
-    now = sum(k * usd for k, usd in zip(one.gpus, period.usd_per_hour, strict=True))
-    return one.usd_per_hour * now / bare
+    configuration = problem.configurations[c]
+    bare = sum(k * gpu.usd_per_hour for k, gpu in zip(configuration.gpus, problem.gpus, strict=True))
+    now = sum(k * usd for k, usd in zip(configuration.gpus, period.usd_per_hour, strict=True))
+    return configuration.usd_per_hour * now / bare
 
 
 class _Period:
@@ -142,17 +144,17 @@ class _Period:
         self.lost = lp.variable(1.0)
         shares = {
             (c, w): lp.variable()
-            for c, one in enumerate(configurations)
+            for c, configuration in enumerate(configurations)
             for w, kind in enumerate(problem.types)
-            if one.rps[w] > 0 and kind.amount > 0
+            if configuration.rps[w] > 0 and kind.amount > 0
         }
         for w, kind in enumerate(problem.types):
             if kind.amount > 0:
                 mine = [(v, 1.0) for (_, at), v in shares.items() if at == w]
                 lp.row([*mine, (self.lost, 1.0)], low=1.0, high=1.0)
-        for c, one in enumerate(configurations):
+        for c, configuration in enumerate(configurations):
             busy = [
-                (v, problem.types[w].amount * period.rate_factor / one.rps[w] / problem.utilisation)
+                (v, problem.types[w].amount * period.rate_factor / configuration.rps[w] / problem.utilisation)
                 for (at, w), v in shares.items()
                 if at == c
             ]
@@ -165,9 +167,13 @@ class _Period:
             lp.row(rent, high=problem.budget_usd_per_hour)
 
     def _most(self, c: int) -> float:
-        one = self.problem.configurations[c]
-        limits = [available // k for available, k in zip(self.period.available, one.gpus, strict=True) if k]
-        return min([*limits, one.most])
+        configuration = self.problem.configurations[c]
+        limits = [
+            available // k
+            for available, k in zip(self.period.available, configuration.gpus, strict=True)
+            if k
+        ]
+        return min([*limits, configuration.most])
 
     def cost(self, switching: Switching, *, switches: bool) -> list[tuple[int, float]]:
         """(variable, USD per unit of it) of one period: rent, requests not served and, if asked, switches."""
@@ -201,20 +207,20 @@ def _best(
     lp = LinearProgram()
     periods = [_Period(lp, problem, period) for period in market]
     terms: list[tuple[int, float]] = []
-    for t, one in enumerate(periods):
+    for t, item in enumerate(periods):
         earlier = periods[t - 1].counts if t else None
-        for c, count in enumerate(one.counts):
-            change = [(count, 1.0), (one.started[c], -1.0), (one.stopped[c], 1.0)]
+        for c, count in enumerate(item.counts):
+            change = [(count, 1.0), (item.started[c], -1.0), (item.stopped[c], 1.0)]
             if earlier is not None:
                 lp.row([*change, (earlier[c], -1.0)], low=0.0, high=0.0)
             elif before is not None:
                 lp.row(change, low=float(before[c]), high=float(before[c]))
-        terms += one.cost(switching, switches=bool(t) or before is not None)
+        terms += item.cost(switching, switches=bool(t) or before is not None)
     found = lp.minimise(terms, _GAP, time_limit_s)
     if found.values is None:  # nothing rented is always a plan
         nothing = PeriodPlan((0,) * len(problem.configurations), 0.0)
         return [nothing] * len(market), 0.0
-    counts = [tuple(round(float(found.values[v])) for v in one.counts) for one in periods]
+    counts = [tuple(round(float(found.values[v])) for v in item.counts) for item in periods]
     plans = [
         PeriodPlan(mine, _served(problem, period, mine)) for mine, period in zip(counts, market, strict=True)
     ]
@@ -227,13 +233,14 @@ def _served(problem: RentalProblem, period: MarketPeriod, counts: tuple[int, ...
     fixed = replace(
         problem,
         configurations=tuple(
-            replace(one, most=count) for one, count in zip(problem.configurations, counts, strict=True)
+            replace(configuration, most=count)
+            for configuration, count in zip(problem.configurations, counts, strict=True)
         ),
         budget_usd_per_hour=inf,
     )
-    one = _Period(lp, fixed, period)
-    values = lp.minimise([(one.lost, 1.0)]).values
-    return 0.0 if values is None else 1.0 - min(1.0, float(values[one.lost]))
+    item = _Period(lp, fixed, period)
+    values = lp.minimise([(item.lost, 1.0)]).values
+    return 0.0 if values is None else 1.0 - min(1.0, float(values[item.lost]))
 
 
 def _followed(

@@ -46,7 +46,9 @@ def single_kinds(problem: RentalProblem, time_limit_s: float, until: float = inf
     """
     found = []
     for n, gpu in enumerate(problem.gpus):
-        alone = frozenset(c for c, one in enumerate(problem.configurations) if one.kinds() == {n})
+        alone = frozenset(
+            c for c, configuration in enumerate(problem.configurations) if configuration.kinds() == {n}
+        )
         for capped in (True, False):
             limited = problem.budget_usd_per_hour < inf or (capped and gpu.available < inf)
             late = time.perf_counter() > until
@@ -63,8 +65,10 @@ def without_levers(problem: RentalProblem, rivals: list[SingleKind], time_limit_
     """The best plan without each of the levers; at most `time_limit_s` for each program."""
     alone = [rival.answer for rival in rivals if rival.capped]
     sizes = [
-        frozenset(c for c, one in enumerate(problem.configurations) if one.gpu_count == size)
-        for size in sorted({one.gpu_count for one in problem.configurations})
+        frozenset(
+            c for c, configuration in enumerate(problem.configurations) if configuration.gpu_count == size
+        )
+        for size in sorted({configuration.gpu_count for configuration in problem.configurations})
     ]
     same_size = [solve(problem, allowed=some, time_limit_s=time_limit_s) for some in sizes]
     return [

@@ -40,7 +40,7 @@ def cases() -> Iterator[tuple[str, tuple[str, ...], float]]:
         yield f"+ {policy}", POLICIES[:count], 0.0
     yield f"+ {POLICIES[-1]} (all)", POLICIES, 0.0
     for policy in POLICIES:
-        yield f"all but {policy}", tuple(one for one in POLICIES if one != policy), 0.0
+        yield f"all but {policy}", tuple(item for item in POLICIES if item != policy), 0.0
     for window in WINDOWS:
         yield f"all, window {window:g}", POLICIES, window
 

@@ -23,12 +23,15 @@ def advice(document: PlanDocument) -> str:
     """`limited by ...; to go faster: ...`, or for a plan that does not fit what would make it fit."""
     if not document.feasible:
         return _to_fit(document)
-    limit, remedy = max(_limits(document), key=lambda one: one[0])[1:]
+    limit, remedy = max(_limits(document), key=lambda item: item[0])[1:]
     return f"limited by {limit}; to go faster: {remedy}"
 
 
 def _to_fit(document: PlanDocument) -> str:
-    stage = max(document.stages, key=lambda one: one.peak_memory_bytes / one.memory_capacity_bytes)
+    stage = max(
+        document.stages,
+        key=lambda stage_forecast: stage_forecast.peak_memory_bytes / stage_forecast.memory_capacity_bytes,
+    )
     over = stage.peak_memory_bytes - stage.memory_capacity_bytes
     ways = []
     if stage.recompute != "full":
@@ -66,7 +69,7 @@ def gap_words(document: PlanDocument, bound_s: float) -> str:
 def _limits(document: PlanDocument) -> list[tuple[float, str, str]]:
     """(share of the step, what takes it, what to try) of every cause that can limit a step."""
     stages = document.stages
-    slowest = max(stages, key=lambda one: one.forward_s + one.backward_s)
+    slowest = max(stages, key=lambda stage: stage.forward_s + stage.backward_s)
     longest_tail = max(stages, key=tail_s)
     tail = min(tail_s(longest_tail) / document.step_s, 1.0)
     waits = max(document.bubble_fraction - tail, 0.0)
@@ -90,12 +93,15 @@ def _limits(document: PlanDocument) -> list[tuple[float, str, str]]:
 def _waiting(document: PlanDocument, waits: float, twice: str) -> tuple[float, str, str]:
     """Stages that wait for each other: too few microbatches, or stages of unequal speed."""
     # `or 1`: pipelines of one stage wait for other pipelines alone
-    fewest = min((one.microbatches / (len(one.stages) - 1 or 1) for one in document.pipelines), default=1.0)
+    fewest = min(
+        (pipeline.microbatches / (len(pipeline.stages) - 1 or 1) for pipeline in document.pipelines),
+        default=1.0,
+    )
     words = f"waiting ({waits * 100:.0f} % of the GPUs' time)"
-    if max(len(one.stages) for one in document.pipelines) == 1:
+    if max(len(pipeline.stages) for pipeline in document.pipelines) == 1:
         return waits, f"{words} for pipelines that take longer", f"another share of the batch, or {twice}"
     if fewest < _FEW:
-        few = min(one.microbatches for one in document.pipelines)
+        few = min(pipeline.microbatches for pipeline in document.pipelines)
         schedule = " or a schedule that waits less (`schedule=zb-h1`)" if document.schedule == "1f1b" else ""
         return (
             waits,

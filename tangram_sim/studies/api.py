@@ -200,7 +200,7 @@ def plan(
         lower_bound_covers=bounds.covers,
         planning_s=wall,
         planning_cpu_s=cpu,
-        alternatives=[_alternative(one, best) for one in ranked[1 : max(wishes.top, 1)]],
+        alternatives=[_alternative(item, best) for item in ranked[1 : max(wishes.top, 1)]],
     )
     plans = tuple(scored.plan for scored in found.ranked)
     result = Result(written, best, tuple(found.candidates), plans, tuple(others))
@@ -214,7 +214,7 @@ def _one_simple_pipeline(made: Plan) -> bool:
 
 def _islands_used(made: Plan) -> set[str]:
     """Names of islands that hold a stage, alone or joined with others."""
-    parts = [part.island for one in made.pipelines for stage in one.stages for part in stage.parts]
+    parts = [part.island for pipeline in made.pipelines for stage in pipeline.stages for part in stage.parts]
     return {*parts, *(name for part in parts for name in part.split("+"))}
 
 

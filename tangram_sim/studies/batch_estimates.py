@@ -63,7 +63,7 @@ class _PlayedBatch:
     def fits(self) -> list[bool]:
         """Whether every stage of a layout fits, K."""
         over: Floats = (self.peaks - self.capacity).max(axis=1)
-        return [one <= 0.0 for one in over.tolist()]
+        return [item <= 0.0 for item in over.tolist()]
 
 
 @dataclass
@@ -151,7 +151,7 @@ class Estimator:
         tables = self._times(batch, stages, places.wraps, self.model.tied and not places.ends_together)
         slots = np.zeros((count, 5 * depth * chunks + 4 * depth + 1))
         held = np.zeros((count, depth))
-        microbatches = np.array([one.microbatches for one in batch.settled])
+        microbatches = np.array([settled_layout.microbatches for settled_layout in batch.settled])
         for passes in np.unique(microbatches).tolist():
             rows = np.flatnonzero(microbatches == passes)
             template = step_template(job.schedule, depth, passes, chunks, tied=self.model.tied and depth > 1)
@@ -177,7 +177,7 @@ class Estimator:
             axis=1,
         )
         capacity = np.array(
-            [one.usable_memory_bytes + one.workspace_bytes + one.reserved_bytes for one in rates]
+            [rate.usable_memory_bytes + rate.workspace_bytes + rate.reserved_bytes for rate in rates]
         )
         return _PlayedBatch(stages, slots, seconds, peaks, capacity)
 
@@ -223,14 +223,19 @@ class Estimator:
             np.stack([stage.column(name).sum(axis=1) for stage in stages], axis=1)
             for name in ("gradient_sync_s", "optimizer_s")
         )
-        size = np.array([one.microbatch for one in batch.settled]) * job.boundary_bytes(model, 1)
+        size = np.array([settled_layout.microbatch for settled_layout in batch.settled]) * job.boundary_bytes(
+            model, 1
+        )
         sends = np.zeros((len(size), depth))
         for boundary in range(depth if wraps else depth - 1):
             rate, latency = self.placement.road(batch.stages[boundary], batch.stages[(boundary + 1) % depth])
             sends[:, boundary] = latency + size / max(rate, 1.0)
         tied = [0.0] * len(size)
         if tied_apart:
-            copies = [one.layout.gradient_copies * job.tied_bytes(model) for one in batch.settled]
+            copies = [
+                settled_layout.layout.gradient_copies * job.tied_bytes(model)
+                for settled_layout in batch.settled
+            ]
             ends = batch.stages[0], batch.stages[-1]
             tied = [tied_exchange_s(self.placement, *ends, total) for total in copies]
         made = [

@@ -218,7 +218,7 @@ def _small_batch(played: Forecast) -> list[Finding]:
         fills = played.plan.job.schedule in _FILLING
         if count < stages or (fills and count < _FEW * stages and waiting > _WAITING):
             return [FEW_MICROBATCHES(microbatches=count, stages=stages, wanted=(_FEW + 2) * stages)]
-    alone = all(len(one.stages) == one.microbatches == 1 for one in played.plan.pipelines)
+    alone = all(len(item.stages) == item.microbatches == 1 for item in played.plan.pipelines)
     if alone and batch < gpus:
         return [FEW_SEQUENCES(global_batch=batch, gpus=gpus)]
     return []

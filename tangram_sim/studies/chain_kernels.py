@@ -293,21 +293,21 @@ def improve(
                             bounds[first : last + 1] -= move
                             break
                         best_s = moved_s
-        for one in range(0 if ordered else stages - 1):
-            for other in range(one + 1, stages):
-                if groups[one] == groups[other]:
+        for index in range(0 if ordered else stages - 1):
+            for other in range(index + 1, stages):
+                if groups[index] == groups[other]:
                     continue
-                less = (bounds[other + 1] - bounds[other]) - (bounds[one + 1] - bounds[one])
-                groups[one], groups[other] = groups[other], groups[one]
-                bounds[one + 1 : other + 1] += less
+                less = (bounds[other + 1] - bounds[other]) - (bounds[index + 1] - bounds[index])
+                groups[index], groups[other] = groups[other], groups[index]
+                bounds[index + 1 : other + 1] += less
                 moved_s = step_of(
                     passes, eager, chunks, sums, fixed, hops, beside, tied, held, groups, bounds
                 )
                 if moved_s < best_s * (1.0 - 1e-9):
                     best_s = moved_s
                 else:
-                    bounds[one + 1 : other + 1] -= less
-                    groups[one], groups[other] = groups[other], groups[one]
+                    bounds[index + 1 : other + 1] -= less
+                    groups[index], groups[other] = groups[other], groups[index]
         if best_s >= before_s:
             break
     return best_s

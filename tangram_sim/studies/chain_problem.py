@@ -94,8 +94,8 @@ class ChainProblem:
         # Where both ends read one matrix, it matters which groups they stand on.
         for back in np.flatnonzero(self.slots).tolist() if self.tied.any() else (-1,):
             self._search(found, longest_s, depth, back, below_s)
-        some = [one for one in found.values() if one.step_s <= self._gained(one) * below_s]
-        return sorted(some, key=lambda one: one.step_s)
+        some = [chain for chain in found.values() if chain.step_s <= self._gained(chain) * below_s]
+        return sorted(some, key=lambda chain: chain.step_s)
 
     def _search(
         self, found: dict[object, Chain], longest_s: float, depth: int, back: int, below_s: float
@@ -113,7 +113,7 @@ class ChainProblem:
             if factor * high > longest_s:
                 break
             self._keep(found, factor * high, depth, back, room)
-            if back < 0 and all(one.step_s > self._gained(one) * below_s for one in found.values()):
+            if back < 0 and all(chain.step_s > self._gained(chain) * below_s for chain in found.values()):
                 break
 
     def _gained(self, chain: Chain) -> float:
@@ -197,7 +197,7 @@ class ChainProblem:
             cuts = self._levelled(groups)
             if cuts is not None and (step_s := self.step_s(groups, cuts)) < inf:
                 found.append(Chain(step_s, groups, cuts))
-        return sorted(found, key=lambda one: one.step_s)
+        return sorted(found, key=lambda chain: chain.step_s)
 
     def even(self, depth: int) -> list[Chain]:
         """The best chain found of so many fastest stages with equally many blocks; [] where none fits."""
@@ -210,7 +210,7 @@ class ChainProblem:
         cuts = tuple(zip([0, *ends[:-1]], [*ends[:-1], atoms], strict=True))
         orders = [sorted(taken)] if self.ordered else [taken, taken[::-1]]
         chains = [Chain(self.step_s(groups, cuts), tuple(groups), cuts) for groups in orders]
-        best = min(chains, key=lambda one: one.step_s)
+        best = min(chains, key=lambda chain: chain.step_s)
         return [] if best.step_s == inf else [best if self.ordered else self.improved(best, reach=0)]
 
     def variants(self, chain: Chain) -> Iterator[Chain]:

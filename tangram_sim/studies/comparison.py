@@ -195,7 +195,7 @@ def questions(
     require_stack(asked[0], hwdb)
     if chunked(asked[0].schedule):
         raise BadInputError("planners compose 1f1b, gpipe and zb-h1 pipelines; give `schedule=` one of these")
-    return [Price(model, cluster, one, hwdb, deadline) for one in asked]
+    return [Price(model, cluster, item, hwdb, deadline) for item in asked]
 
 
 def compare_planners(
@@ -225,8 +225,8 @@ def compare_planners(
     if len(set(names)) != len(names):
         raise BadInputError(f"`planners=` names one twice: {','.join(names)}; name each once")
     loaded = [registry.planner(name)() for name in names]
-    loaded = [one for one in loaded if planners or one.compared]
-    names = [one.name for one in loaded]
+    loaded = [item for item in loaded if planners or item.compared]
+    names = [item.name for item in loaded]
     asked = questions(model, cluster, job, hwdb)
     whole = deadline or Deadline()
     answers = dict[int, PlannerAnswer]()
@@ -235,36 +235,42 @@ def compare_planners(
         turns.sort(key=lambda place: names[place] != FIRST)
     with whole.hearing_interrupts():
         for number, place in enumerate(turns):
-            one = loaded[place]
+            item = loaded[place]
             late = whole.left_s() <= 0
             if late and any(each.result for each in answers.values()):
                 reason = f"not asked: {whole.why()}"
-                answers[place] = PlannerAnswer(one.name, CANNOT, 0.0, 0.0, reason=reason)
+                answers[place] = PlannerAnswer(item.name, CANNOT, 0.0, 0.0, reason=reason)
                 continue
             left = len(loaded) - number
             share = whole if late or left == 1 else whole.share(whole.left_s() / left)
             first, *others = [replace(each, deadline=share, jobs=jobs) for each in asked]
-            answers[place] = answer(one, first, memory_margin, others)
+            answers[place] = answer(item, first, memory_margin, others)
     return [answers[place] for place in range(len(loaded))]
 
 
 def comparison(answers: Sequence[PlannerAnswer]) -> ComparisonDocument:
     """The answers as a document, planners in their order."""
-    return ComparisonDocument(planners={one.planner: _document(one) for one in answers})
+    return ComparisonDocument(
+        planners={planner_answer.planner: _document(planner_answer) for planner_answer in answers}
+    )
 
 
-def _document(one: PlannerAnswer) -> PlannerDocument:
-    if one.result is None:
-        return PlannerDocument(status=one.status, planning_cpu_s=one.planning_cpu_s, reason=one.reason)
-    plan = one.result.document
+def _document(planner_answer: PlannerAnswer) -> PlannerDocument:
+    if planner_answer.result is None:
+        return PlannerDocument(
+            status=planner_answer.status,
+            planning_cpu_s=planner_answer.planning_cpu_s,
+            reason=planner_answer.reason,
+        )
+    plan = planner_answer.result.document
     return PlannerDocument(
-        status=one.status,
+        status=planner_answer.status,
         step_s=plan.step_s,
         step_s_low=plan.step_s_low,
         step_s_high=plan.step_s_high,
         mfu=plan.mfu,
         gpus_used=plan.gpus_used,
-        planning_cpu_s=one.planning_cpu_s,
+        planning_cpu_s=planner_answer.planning_cpu_s,
         lower_bound_step_s=plan.lower_bound_step_s,
         plan=plan,
     )

@@ -48,7 +48,7 @@ class NodeCell:
         layouts = [run.layout for stage in self.pipeline.stages for run in stage.parts[0].layouts]
         whole = all(len(stage.parts) == 1 for stage in self.pipeline.stages)
         return microbatch == self.pipeline.microbatch or (
-            whole and all(microbatch % one.dp == 0 for one in layouts)
+            whole and all(microbatch % layout.dp == 0 for layout in layouts)
         )
 
 
@@ -73,7 +73,7 @@ def copies_side_by_side(
     if len(cluster.groups) == 1:
         return
     common = gcd(*(group.count for group in cluster.groups))
-    for copies in [one for one in divisors(common)[::-1] if 1 < one <= _MOST][:_SIZES]:
+    for copies in [divisor for divisor in divisors(common)[::-1] if 1 < divisor <= _MOST][:_SIZES]:
         cell = _cell(asked, [group.count // copies for group in cluster.groups], ())
         made = None if cell is None else _together(asked, [cell])
         if made is not None:
@@ -114,7 +114,7 @@ def _cell(asked: _Asked, counts: Sequence[int], fixed: tuple[tuple[str, int], ..
     sets = _sets(cluster, counts)
     small, _ = without_nodes(cluster, frozenset(range(len(cluster.node_group))) - set(sets[0]))
     share = max(job.global_batch * small.gpus // cluster.gpus, 1)
-    batch = max(one for one in divisors(job.global_batch) if one <= share)
+    batch = max(divisor for divisor in divisors(job.global_batch) if divisor <= share)
     wishes = SearchOptions(
         effort=_QUICK,
         replicate=False,

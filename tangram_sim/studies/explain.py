@@ -82,9 +82,11 @@ def explain_document(found: Explanation) -> ExplainDocument:
     played = found.forecast
     return ExplainDocument(
         step_s=played.step_s,
-        critical_path=[CauseDocument(cause=one.cause, seconds=one.seconds) for one in found.path],
+        critical_path=[
+            CauseDocument(cause=path_share.cause, seconds=path_share.seconds) for path_share in found.path
+        ],
         stages=[
-            [KernelDocument(kernel=one.cause, seconds=one.seconds) for one in shares]
+            [KernelDocument(kernel=share.cause, seconds=share.seconds) for share in shares]
             for shares in played.inside
         ],
         stage_names=[played.name(seat) for seat in played.seats],
@@ -182,16 +184,16 @@ class _Otherwise:
         ]
         kept = [replace(shape, sequence_parallel=shape.sequence_parallel and tp > 1) for shape in shapes]
         tried = [self._try(layout) for layout in kept]
-        if not any(one.fits for one in tried):
+        if not any(attempt.fits for attempt in tried):
             tried = [self._try(layout) for layout in self._all_savers(shapes)]
-        fitting = [one for one in tried if one.fits]
+        fitting = [attempt for attempt in tried if attempt.fits]
         if fitting:
-            best = min(fitting, key=lambda one: one.step_s)
+            best = min(fitting, key=lambda attempt: attempt.step_s)
             return self._entry(f"tp{tp}", f"best as {best.layout}: {self._verdict(best)}")
-        sound = [one for one in tried if not one.objection]
+        sound = [attempt for attempt in tried if not attempt.objection]
         if not sound:
             return self._entry(f"tp{tp}", tried[0].objection)
-        least = min(sound, key=lambda one: one.needed_bytes / one.capacity_bytes)
+        least = min(sound, key=lambda attempt: attempt.needed_bytes / attempt.capacity_bytes)
         return self._entry(
             f"tp{tp}",
             f"no ZeRO stage or recompute makes it fit: at least {show_bytes(least.needed_bytes)} "

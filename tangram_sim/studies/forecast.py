@@ -156,7 +156,12 @@ def _inside(
         for direction in ("forward", "backward"):
             total += shares.seconds(pricer, start, stop, direction)[0]
     found = [PathShare(name, seconds) for name, seconds in zip(CLASSES, total.tolist(), strict=True)]
-    return tuple(sorted((one for one in found if one.seconds > 0), key=lambda one: -one.seconds))
+    return tuple(
+        sorted(
+            (path_share for path_share in found if path_share.seconds > 0),
+            key=lambda path_share: -path_share.seconds,
+        )
+    )
 
 
 def longest_run(part: Part) -> LayerLayout:
@@ -275,9 +280,9 @@ def document(
         mfu=flop / (result.step_s * used_peak),
         mfu_cluster=flop / (result.step_s * all_peak),
         schedule=plan.job.schedule,
-        microbatch=max(one.microbatch for one in plan.pipelines),
+        microbatch=max(pipeline.microbatch for pipeline in plan.pipelines),
         microbatch_per_rank=max(stage.microbatch_per_rank for stage in stages),
-        microbatches=max(one.microbatches for one in plan.pipelines),
+        microbatches=max(pipeline.microbatches for pipeline in plan.pipelines),
         gpus_used=plan.gpus_used,
         gpus_total=plan.cluster.gpus,
         bubble_fraction=float((idle * sizes).sum() / sizes.sum()),

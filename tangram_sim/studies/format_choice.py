@@ -99,41 +99,41 @@ def search_formats(
     for each in asked:
         if questions and deadline.over() and not _at_hand(each, known):
             continue
-        if one := _question(model, cluster, each, hwdb, wishes, errors):
-            questions.append(one)
+        if item := _question(model, cluster, each, hwdb, wishes, errors):
+            questions.append(item)
     done: dict[Job, Searched] = {}
     behind = set[Job]()  # formats of which a glance found nothing near the best plan
     counts = Counts()
-    for number, one in enumerate(sorted(questions, key=lambda one: one.bound_s)):
+    for number, item in enumerate(sorted(questions, key=lambda question: question.bound_s)):
         best = min(done.values(), key=lambda each: each.step_s, default=None)
-        hopeless = best and one.bound_s >= longest_s(best.found.ranked[0].plan, best.step_s)
-        late = deadline.over() and not _at_hand(one.job, known)
+        hopeless = best and item.bound_s >= longest_s(best.found.ranked[0].plan, best.step_s)
+        late = deadline.over() and not _at_hand(item.job, known)
         if best and (hopeless or late):  # a plan at hand is taken, time over or not
             continue
         left = len(questions) - number
         share = deadline.share(deadline.left_s() / left) if left > 1 else deadline
-        at_hand = [*known, *([replace(best.found.ranked[0].plan, job=one.job)] if best else [])]
-        search = partial(_search, model, cluster, one, progress, parallelizer, share, at_hand)
-        within = cluster, one.job, hwdb, wishes.memory_margin
+        at_hand = [*known, *([replace(best.found.ranked[0].plan, job=item.job)] if best else [])]
+        search = partial(_search, model, cluster, item, progress, parallelizer, share, at_hand)
+        within = cluster, item.job, hwdb, wishes.memory_margin
         glance = None
         try:
-            if best and not (has_chunks(one.job.schedule) or one.wishes.frameworks):
+            if best and not (has_chunks(item.job.schedule) or item.wishes.frameworks):
                 glance = _deciding_glance(search, within, best, counts, at_hand)
             found, margin = glance or kept(search, *within)
             if glance is None:
                 counts.add(found.counts)
         except NothingBelowError as nothing:
             counts.add(nothing.counts)
-            behind.add(one.job)
+            behind.add(item.job)
             continue
         except TangramError as error:
-            errors[one.job] = error
+            errors[item.job] = error
             continue
         if found.ranked[0].plan not in known:  # but of the other format, or of a glance
             known_best = KNOWN_IS_BEST.among(found.findings)
             found = replace(found, findings=[each for each in found.findings if each not in known_best])
         glanced = glance is not None
-        done[one.job] = Searched(one.job, one.wishes, one.islands, found, margin, glanced)
+        done[item.job] = Searched(item.job, item.wishes, item.islands, found, margin, glanced)
     if not done:
         raise errors[asked[0]]
     best = min(done.values(), key=lambda each: each.step_s)
@@ -180,7 +180,7 @@ def _question(
 def _search(
     model: Model,
     cluster: Cluster,
-    one: FormatQuestion,
+    format_question: FormatQuestion,
     progress: Progress | None,
     parallelizer: Parallelizer | None,
     deadline: Deadline,
@@ -196,15 +196,27 @@ def _search(
     """
     # Of other schedules, too: those of several chunks per stage are cut from plans of one.
     able = [
-        plan for plan in known if replace(plan.job, schedule=one.job.schedule) == one.job and has_units(plan)
+        plan
+        for plan in known
+        if replace(plan.job, schedule=format_question.job.schedule) == format_question.job and has_units(plan)
     ]
-    if one.wishes.frameworks:
-        asked = model, cluster, one.job, within, one.wishes
+    if format_question.wishes.frameworks:
+        asked = model, cluster, format_question.job, within, format_question.wishes
         return launchable_plans(*asked, progress=progress, deadline=deadline, known=able)
-    plan = chunked if has_chunks(one.job.schedule) else tangram
+    plan = chunked if has_chunks(format_question.job.schedule) else tangram
     if glance:
         plan = partial(tangram, below_s=below_s, halves=True)
-    return plan(model, cluster, one.job, within, one.wishes, progress, parallelizer, deadline, known=able)
+    return plan(
+        model,
+        cluster,
+        format_question.job,
+        within,
+        format_question.wishes,
+        progress,
+        parallelizer,
+        deadline,
+        known=able,
+    )
 
 
 def _deciding_glance(
@@ -275,7 +287,7 @@ def has_units(plan: Plan) -> bool:
         for group in cluster.groups
         for _ in range(group.count * group.node.gpus)
     ]
-    return all(able[rank] for one in plan.pipelines for stage in one.stages for rank in stage.ranks)
+    return all(able[rank] for pipeline in plan.pipelines for stage in pipeline.stages for rank in stage.ranks)
 
 
 FP16_FOR_NOTHING = declare(
@@ -305,7 +317,7 @@ def _compared(
 ) -> Finding:
     """What the other number format came to, and on which GPUs."""
     other = next(job for job in asked if job != best.job)
-    gpus = {island.gpu.name: island.gpu for one in questions for island in one.islands}
+    gpus = {island.gpu.name: island.gpu for question in questions for island in question.islands}
     old = [name for name, gpu in gpus.items() if not gpu.peak_flop_per_s("bf16")]
     step_s: float | None = None  # of the other format, at least
     if other in done:
@@ -319,7 +331,7 @@ def _compared(
     elif other in errors:
         came = "was found no plan for"
     else:
-        bound_s = next((one.bound_s for one in questions if one.job == other), 0.0)
+        bound_s = next((question.bound_s for question in questions if question.job == other), 0.0)
         hopeless = bound_s >= best.step_s
         came = f"takes {show_seconds(bound_s)} or more" if hopeless else "was not looked at for lack of time"
     figures = {"old": old, "came_to": came, "step_s": best.step_s, "other_step_s": step_s}

@@ -62,7 +62,7 @@ def goodput_document(
         )
     if policy == "shrink":
         notes.append("shares at the periods are those of policy restart")
-        if any(one.takes in ("leaf", "all") for one in regime.losing):
+        if any(failure_impact.takes in ("leaf", "all") for failure_impact in regime.losing):
             notes.append("policy shrink takes a failure of a whole leaf as that of one of its nodes")
     window_s = window_days * DAY_S
     accounts, goodput, share = accounts_of(regime), regime.share(), Regime.share
@@ -180,7 +180,10 @@ def _shrink(setting: GoodputSetting, regime: Regime) -> tuple[dict[str, float], 
             "give a plan with two replicas or more, or `policy=restart`"
         )
     stopping = sum(share > _ALL for share in setting.lost_with_node)
-    if stopping and any(one.takes != "process" and one.rate_per_s > 0 for one in regime.losing):
+    if stopping and any(
+        failure_impact.takes != "process" and failure_impact.rate_per_s > 0
+        for failure_impact in regime.losing
+    ):
         raise InfeasibleError(
             f"policy shrink goes on without the broken replicas; {stopping} of the plan's "
             f"{len(setting.lost_with_node)} nodes hold a part of every replica, and losing one leaves none "
@@ -267,7 +270,10 @@ def _notes(setting: GoodputSetting, regime: Regime) -> list[str]:
         notes.append("nothing fails: no checkpoint is needed, stated ones are taken")
     elif regime.share() < _NO_PROGRESS:
         notes.append(_what_helps(regime))
-    elif not any(one.detect_s or one.wait_s or one.start_s for one in regime.losing):
+    elif not any(
+        failure_impact.detect_s or failure_impact.wait_s or failure_impact.start_s
+        for failure_impact in regime.losing
+    ):
         notes.append(
             "failures are taken to be noticed, and the job to be restarted, in no time, for nothing else was "
             "given: this is the most that can be left; state `downtime_s=` and `recovery_s=`, or `recovery` "

@@ -89,7 +89,9 @@ def choose(
     """
     if options.frameworks or not options.beside:
         return LaunchChoice(free.plan)
-    knowing = [name for name, one in FRAMEWORKS.items() if not model_objections(name, one.version, model)]
+    knowing = [
+        name for name, framework in FRAMEWORKS.items() if not model_objections(name, framework.version, model)
+    ]
     look = partial(nearest, model, cluster, job, within, options, deadline=deadline)
     near, able = None, launching(free.plan)
     if knowing:  # far behind the fastest plan only where nothing is near it

@@ -69,12 +69,12 @@ def launchable_plans(
     if progress:
         progress(0, 0, f"plans that {titles} can launch")
     found = _found(model, cluster, job, hwdb, wishes, able, deadline, with_model=True)
-    forecasts = [one.forecast for one in found]
+    forecasts = [launchable.forecast for launchable in found]
     forecasts += [forecast(plan, hwdb) for plan in known if plan.job == job and _names(plan, able)]
     played = [
-        Scored(one.plan, one.lowered.steps[0], one.step_s)
-        for one in (forecasts if not known else sorted(forecasts, key=lambda one: one.step_s))
-        if one.lowered.fits()
+        Scored(item.plan, item.lowered.steps[0], item.step_s)
+        for item in (forecasts if not known else sorted(forecasts, key=lambda item: item.step_s))
+        if item.lowered.fits()
     ]
     if not played:
         raise InfeasibleError(
@@ -126,22 +126,25 @@ def _found(
     layouts = LaunchLayouts(model, cluster, job, hwdb, options, known, with_model)
     steps = _estimated(layouts, spend, deadline, below_s)
     told: dict[Plan, tuple[str, ...]] = {}
-    for one in _finalists(steps, spend):
-        refined = _refined(model, cluster, one, hwdb, known, spend.rounds, deadline)
+    for finalist in _finalists(steps, spend):
+        refined = _refined(model, cluster, finalist, hwdb, known, spend.rounds, deadline)
         # Layers that were moved may be what a framework of stages alike does not take.
-        for plan in (refined, uniform_plan(model, cluster, one.job, one.layout)):
+        for plan in (refined, uniform_plan(model, cluster, finalist.job, finalist.layout)):
             if (names := _names(plan, frameworks)) or not with_model:
                 told[plan] = names
                 break
     whole = hwdb.filled_to(1.0)
     played = [Launchable(forecast(plan, whole), names) for plan, names in told.items()]
-    best_s = min((one.forecast.step_s for one in played), default=below_s)
+    best_s = min((launchable.forecast.step_s for launchable in played), default=below_s)
     for plan, names in _of_meshes(layouts, best_s, frameworks).items():
         played.append(Launchable(forecast(plan, whole), names))
-    best_s = min((one.forecast.step_s for one in played), default=inf)
-    tied = [one for one in played if one.forecast.step_s <= best_s * (1.0 + _ROUNDING)]
-    first = sorted(tied, key=lambda one: _taken(one.forecast.plan))[:1]
-    return first + sorted((one for one in played if one not in first), key=lambda one: one.forecast.step_s)
+    best_s = min((launchable.forecast.step_s for launchable in played), default=inf)
+    tied = [launchable for launchable in played if launchable.forecast.step_s <= best_s * (1.0 + _ROUNDING)]
+    first = sorted(tied, key=lambda launchable: _taken(launchable.forecast.plan))[:1]
+    return first + sorted(
+        (launchable for launchable in played if launchable not in first),
+        key=lambda launchable: launchable.forecast.step_s,
+    )
 
 
 def _estimated(
@@ -159,14 +162,30 @@ def _estimated(
     def estimate(waiting: Sequence[LaunchCandidate]) -> None:
         nonlocal left, best_s
         for first in range(0, len(waiting), spend.wave):
-            some = [one for one in waiting[first : first + spend.wave] if one.least_s < best_s]
+            some = [
+                launch_candidate
+                for launch_candidate in waiting[first : first + spend.wave]
+                if launch_candidate.least_s < best_s
+            ]
             if not some or left <= 0 or (found and deadline.over()):
                 return
             left -= len(some)
-            steps = estimator.steps([one.job for one in some], [one.layout for one in some])
+            steps = estimator.steps(
+                [launch_candidate.job for launch_candidate in some],
+                [launch_candidate.layout for launch_candidate in some],
+            )
             pairs = list(zip(steps, some, strict=True))
-            found.extend((step_s, one) for step_s, one in pairs if step_s < inf)
-            best_s = min([best_s, *(step_s for step_s, one in pairs if not (plain and one.layout.vpp > 1))])
+            found.extend((step_s, launch_candidate) for step_s, launch_candidate in pairs if step_s < inf)
+            best_s = min(
+                [
+                    best_s,
+                    *(
+                        step_s
+                        for step_s, launch_candidate in pairs
+                        if not (plain and launch_candidate.layout.vpp > 1)
+                    ),
+                ]
+            )
 
     for waiting in chains.waves(lambda: best_s):
         estimate(waiting)
@@ -180,7 +199,7 @@ def _of_meshes(
     layouts: LaunchLayouts, best_s: float, frameworks: Collection[str]
 ) -> dict[Plan, tuple[str, ...]]:
     """A faster plan whose node groups differ in their degrees, with the frameworks that launch it."""
-    able = [one for one in layouts.frameworks if one.unequal_stages]
+    able = [framework for framework in layouts.frameworks if framework.unequal_stages]
     if not able or layouts.options.order or layouts.job.schedule not in able[0].schedules:
         return {}
     plan = MeshChains(layouts, able[0]).fastest(best_s)
@@ -204,22 +223,22 @@ def _finalists(found: Iterable[tuple[float, LaunchCandidate]], spend: LaunchBudg
     """
     ordered = sorted(found, key=lambda pair: pair[0])
     best_s: dict[str, float] = {}
-    for step_s, one in ordered:
-        best_s.setdefault(one.job.schedule, step_s)
+    for step_s, launch_candidate in ordered:
+        best_s.setdefault(launch_candidate.job.schedule, step_s)
     seen, alike, of_groups = set[object](), Counter[object](), Counter[object]()
     best: list[LaunchCandidate] = []
-    for step_s, one in ordered:
-        if step_s > spend.near * best_s[one.job.schedule]:
+    for step_s, launch_candidate in ordered:
+        if step_s > spend.near * best_s[launch_candidate.job.schedule]:
             continue
-        layout = one.layout
+        layout = launch_candidate.layout
         degrees = layout.tp, layout.cp, layout.dp, layout.ep
-        groups = one.job.schedule, frozenset(layout.stage_groups)
+        groups = launch_candidate.job.schedule, frozenset(layout.stage_groups)
         wanted = of_groups[groups] < spend.refined
-        if wanted and (one.batch, degrees) not in seen and alike[degrees, groups] < spend.alike:
-            seen.add((one.batch, degrees))
+        if wanted and (launch_candidate.batch, degrees) not in seen and alike[degrees, groups] < spend.alike:
+            seen.add((launch_candidate.batch, degrees))
             alike[degrees, groups] += 1
             of_groups[groups] += 1
-            best.append(one)
+            best.append(launch_candidate)
     return best
 
 
@@ -230,19 +249,19 @@ def _names(plan: Plan, frameworks: Collection[str]) -> tuple[str, ...]:
 def _refined(
     model: Model,
     cluster: Cluster,
-    one: LaunchCandidate,
+    launch_candidate: LaunchCandidate,
     hwdb: Hwdb,
     frameworks: Sequence[Framework],
     rounds: int,
     deadline: Deadline,
 ) -> Plan:
     """The plan of a candidate, single layers moved over its boundaries where that shortens the step."""
-    made = uniform_plan(model, cluster, one.job, one.layout)
+    made = uniform_plan(model, cluster, launch_candidate.job, launch_candidate.layout)
     even = not any(framework.uneven_stages for framework in frameworks)
-    if one.layout.vpp > 1 or one.layout.pp == 1 or even or deadline.over():
+    if launch_candidate.layout.vpp > 1 or launch_candidate.layout.pp == 1 or even or deadline.over():
         return made
     lowering = Lowering.of(made, hwdb)
-    evaluator = PlanEvaluator(model, cluster, one.job, lowering, Counts())
+    evaluator = PlanEvaluator(model, cluster, launch_candidate.job, lowering, Counts())
     pipeline = made.pipelines[0]
     seats = []
     for stage in pipeline.stages:

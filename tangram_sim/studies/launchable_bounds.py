@@ -51,9 +51,9 @@ class PassBounds:
         layouts, recompute = self.layouts, self.layouts.options.constraints.recompute
         model, job, sizes = layouts.model, layouts.job, layouts.microbatches
         first = 0
-        for one in layouts.cluster.groups:
-            gpus = one.count * one.node.gpus
-            if one.name == group.name:
+        for node_group in layouts.cluster.groups:
+            gpus = node_group.count * node_group.node.gpus
+            if node_group.name == group.name:
                 break
             first += gpus
         ranks = tuple(range(first, first + gpus))
@@ -68,7 +68,7 @@ class PassBounds:
         ]
         island = Placement(layouts.cluster, layouts.hwdb).island(ranks).anonymous()
         microbatch = tuple(size * layout.dp for layout, size in rows)
-        setting = Setting(model, island, job, microbatch, tuple(one for one, _ in rows), layouts.hwdb)
+        setting = Setting(model, island, job, microbatch, tuple(item for item, _ in rows), layouts.hwdb)
         pricer, atoms = Pricer(setting), atoms_of(model)
         seconds = np.zeros(len(rows))
         for atom in dict.fromkeys(atoms):

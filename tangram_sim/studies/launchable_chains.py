@@ -82,29 +82,29 @@ class Chains:
             self._vendors.setdefault(group.node.gpu.vendor, []).append(group)
         if layouts.options.order and len(self._vendors) > 1:
             self._vendors = {}  # no collective library spans them
-        self._waiting = sorted(self._bounded(), key=lambda one: one[0])
+        self._waiting = sorted(self._bounded(), key=lambda item: item[0])
 
     def waves(self, best_s: Callable[[], float]) -> Iterator[list[LaunchCandidate]]:
         """Chains that may be faster than the best step known, wave by wave, the least steps first."""
         sizes, start = iter(_WAVES), 0
         while start < len(self._waiting) and self._waiting[start][0] < best_s():
             stop = start + next(sizes, _WAVES[-1])
-            some = [(one, where) for bound_s, one, where in self._waiting[start:stop] if bound_s < best_s()]
+            some = [(item, where) for bound_s, item, where in self._waiting[start:stop] if bound_s < best_s()]
             found = dict.fromkeys(self._solve(some, best_s()))
-            yield sorted(found, key=lambda one: one.least_s)
+            yield sorted(found, key=lambda launch_candidate: launch_candidate.least_s)
             start = stop
 
     def variants(self, best: Iterable[LaunchCandidate]) -> list[LaunchCandidate]:
         """Other orders and cuts of chains found, the least steps first."""
         found = dict[LaunchCandidate, None]()
-        for one in best:
-            problem, chain, even = self._solved[one]
+        for launch_candidate in best:
+            problem, chain, even = self._solved[launch_candidate]
             for other in () if even else problem.variants(chain):
-                found[self._candidate(one, problem, problem.improved(other))] = None
-        return sorted(found, key=lambda one: one.least_s)
+                found[self._candidate(launch_candidate, problem, problem.improved(other))] = None
+        return sorted(found, key=lambda launch_candidate: launch_candidate.least_s)
 
-    def __contains__(self, one: LaunchCandidate) -> bool:
-        return one in self._solved
+    def __contains__(self, launch_candidate: LaunchCandidate) -> bool:
+        return launch_candidate in self._solved
 
     def _candidate(self, like: LaunchCandidate, problem: ChainProblem, chain: Chain) -> LaunchCandidate:
         where = tuple(problem.names[ground] for ground in chain.groups)
@@ -120,27 +120,27 @@ class Chains:
         # The likeliest first: what they come to spares most of the others.
         # Transfers of interleaved stages share links that the program does not: they spare nobody else.
         several_s, found = limit_s, self._problems(wave, limit_s)
-        for wanted, problem, depth in sorted(found, key=lambda one: one[1].bound_s):
+        for wanted, problem, depth in sorted(found, key=lambda item: item[1].bound_s):
             rates, vain = problem.slots / problem.sums[0, :, -1], list[set[int]]()
             for grounds in _subsets(rates, together="+" in problem.names[0]):
                 # What is too slow, or does not fit, on some grounds is no better on a part of them.
-                if any(set(grounds) <= one for one in vain):
+                if any(set(grounds) <= item for item in vain):
                     continue
                 if problem.passes >= limit_s * rates[list(grounds)].sum():
                     vain.append(set(grounds))
                     continue
                 own, fruitless = problem.on(grounds), True
-                for one, chain, even in self._chains(wanted, own, depth, limit_s):
+                for chain_problem, chain, even in self._chains(wanted, own, depth, limit_s):
                     fruitless = False
-                    candidate = self._candidate(wanted, one, chain)
-                    below_s = min(limit_s, several_s) if one.chunks > 1 else limit_s
+                    candidate = self._candidate(wanted, chain_problem, chain)
+                    below_s = min(limit_s, several_s) if chain_problem.chunks > 1 else limit_s
                     if chain.step_s >= below_s or not self.layouts.permits(candidate):
                         continue
-                    if one.chunks > 1 and not chunked(self.layouts.job.schedule):
+                    if chain_problem.chunks > 1 and not chunked(self.layouts.job.schedule):
                         several_s = min(several_s, _HOPE[1] * chain.step_s)
                     else:
-                        limit_s = min(limit_s, _HOPE[one.chunks > 1] * chain.step_s)
-                    self._solved[candidate] = one, chain, even
+                        limit_s = min(limit_s, _HOPE[chain_problem.chunks > 1] * chain.step_s)
+                    self._solved[candidate] = chain_problem, chain, even
                     yield candidate
                 if fruitless:
                     vain.append(set(grounds))
@@ -196,10 +196,10 @@ class Chains:
             slots = np.minimum(np.array(arrangement.slots, np.int32), depth)
             known = [
                 (
-                    priced[one][0][:, asked[one][degrees, layout]],
-                    priced[one][1][:, asked[one][degrees, layout]],
+                    priced[item][0][:, asked[item][degrees, layout]],
+                    priced[item][1][:, asked[item][degrees, layout]],
                 )
-                for one in arrangement.grounds
+                for item in arrangement.grounds
             ]
             sums, fixed = (np.stack(some, axis=1) for some in zip(*known, strict=True))
             if passes >= limit_s * (slots / sums[0, :, -1]).sum():
@@ -208,7 +208,7 @@ class Chains:
             handed = size * job.boundary_bytes(layouts.model, 1)
             copies = layout.gradient_copies if layouts.model.tied else 0
             problem = ChainProblem(
-                tuple(one.name for one in arrangement.grounds),
+                tuple(item.name for item in arrangement.grounds),
                 passes,
                 slots,
                 sums,
@@ -246,12 +246,12 @@ class Chains:
         ranks = rank_order(self.layouts.cluster, ground.name.split("+"))
         island = self._placement.island(tuple(ranks)).anonymous()
         job = replace(self.layouts.job, schedule="1f1b")  # stages alone know of no schedule
-        sequences, of = [one.size * one.dp for one, _ in rows], [layout for _, layout in rows]
+        sequences, of = [item.size * item.dp for item, _ in rows], [layout for _, layout in rows]
         return group_prices(self.layouts.model, island, job, self.layouts.hwdb, of, sequences)
 
     def _roads(self, arrangement: _Arrangement, degrees: Degrees) -> ChainRoads:
         """Roads between stages of one width on these grounds."""
-        key = tuple(one.name for one in arrangement.grounds), degrees.width
+        key = tuple(ground.name for ground in arrangement.grounds), degrees.width
         if key not in self._roads_of:
             places = [places_together(self.layouts.cluster, name, degrees.width) for name in key[0]]
             self._roads_of[key] = chain_roads(self._placement, places, tied=self.layouts.model.tied)
@@ -265,32 +265,34 @@ class Chains:
             for degrees in self.layouts.degrees(groups):
                 alike.setdefault((degrees.tp, degrees.width), []).append(degrees)
             for (tp, width), rows in alike.items():
-                passes = np.array([self.layouts.job.global_batch // (one.size * one.dp) for one in rows])
+                passes = np.array([self.layouts.job.global_batch // (row.size * row.dp) for row in rows])
                 whole_s = {
                     group.name: self._bounds.whole_s(group, rows)
                     * (min(group.count * group.node.gpus / width, 1.0) if spread else 1.0)
                     for group in groups
                     if group.node.gpus % tp == 0
                 }
-                for one in self._arrangements(vendor, tp, width):
+                for arrangement in self._arrangements(vendor, tp, width):
                     rates = np.zeros(len(rows))
-                    for ground, slots in zip(one.grounds, one.slots, strict=True):
+                    for ground, slots in zip(arrangement.grounds, arrangement.slots, strict=True):
                         rates += slots / np.max([whole_s[group.name] for group in ground.groups], axis=0)
                     for degrees, bound_s in zip(rows, (passes / rates).tolist(), strict=True):
-                        yield bound_s, degrees, one
+                        yield bound_s, degrees, arrangement
 
     def _arrangements(self, vendor: str, tp: int, width: int) -> list[_Arrangement]:
         """Every group by itself; and several as one where they hold more stages so."""
         groups = [group for group in self._vendors[vendor] if group.node.gpus % tp == 0]
         alone = [(_Ground((group,)), _Ground((group,)).slots(tp, width)) for group in groups]
-        found = [[(one, slots) for one, slots in alone if slots]]
+        found = [[(ground, slots) for ground, slots in alone if slots]]
         for some in _joined(groups, adjacent=bool(self.layouts.options.order)):
             together = _Ground(some).slots(tp, width)
-            if together > sum(slots for one, slots in alone if one.groups[0] in some):
-                others = [(one, slots) for one, slots in alone if slots and one.groups[0] not in some]
+            if together > sum(slots for ground, slots in alone if ground.groups[0] in some):
+                others = [
+                    (ground, slots) for ground, slots in alone if slots and ground.groups[0] not in some
+                ]
                 found.append([(_Ground(some), together), *others])
         return [
-            _Arrangement(tuple(one for one, _ in held), tuple(slots for _, slots in held))
+            _Arrangement(tuple(ground for ground, _ in held), tuple(slots for _, slots in held))
             for held in found
             if held
         ]

@@ -48,8 +48,15 @@ class LaunchCandidate:
     @property
     def batch(self) -> object:
         """What layouts share that are estimated together."""
-        one = self.layout
-        return self.job.schedule, one.stage_groups, one.pp, one.vpp, one.tp * one.cp * one.dp, one.layers
+        uniform = self.layout
+        return (
+            self.job.schedule,
+            uniform.stage_groups,
+            uniform.pp,
+            uniform.vpp,
+            uniform.tp * uniform.cp * uniform.dp,
+            uniform.layers,
+        )
 
 
 @dataclass(frozen=True)
@@ -74,14 +81,16 @@ class LaunchLayouts:
     @property
     def microbatches(self) -> tuple[int, ...]:
         """Sequences per rank and microbatch that are looked at."""
-        return tuple(one for one in divisors(self.job.global_batch) if one <= self.budget.microbatch)
+        return tuple(
+            divisor for divisor in divisors(self.job.global_batch) if divisor <= self.budget.microbatch
+        )
 
     @property
     def chunks(self) -> tuple[int, ...]:
         """How many chunks a stage may hold, above one; under 1f1b as far as the options leave that open."""
         asked = self.job.schedule
         able = asked == "interleaved" or (asked == "1f1b" and self.options.interleave)
-        return self.budget.chunks if able and any(one.chunks for one in self.frameworks) else ()
+        return self.budget.chunks if able and any(framework.chunks for framework in self.frameworks) else ()
 
     def of(self, frameworks: Sequence[Framework]) -> "LaunchLayouts":
         """The same layouts, of these frameworks."""
@@ -118,7 +127,7 @@ class LaunchLayouts:
         """
         tp, cp, dp, size, recompute = degrees
         zeros = (0, 1, 2, 3) if dp * cp > 1 else (0,)
-        shared = {True in one.sequence_parallel for one in self.frameworks} if tp > 1 else {False}
+        shared = {True in framework.sequence_parallel for framework in self.frameworks} if tp > 1 else {False}
         for ep, zero, sequences in product(expert_degrees(self.model, dp * cp), zeros, sorted(shared)):
             layout = Layout(tp, dp, cp, ep, 1, zero, recompute, sequences)
             if self.options.constraints.allows(layout, size * dp):
@@ -141,20 +150,20 @@ class LaunchLayouts:
         )
         return LaunchCandidate(0.0, self.job, wanted)
 
-    def permits(self, one: LaunchCandidate) -> bool:
+    def permits(self, launch_candidate: LaunchCandidate) -> bool:
         """Whether one of the frameworks can be told a candidate."""
-        wanted = one.layout
-        key = one.job, replace(wanted, order=(), stage_groups=(), micro_batch=1)
+        wanted = launch_candidate.layout
+        key = launch_candidate.job, replace(wanted, order=(), stage_groups=(), micro_batch=1)
         if key not in self._permitted:
             rules = objections if self.with_model else rule_objections
-            bounds, schedule = chunk_bounds(self.model, wanted), schedule_named(one.job.schedule)
+            bounds, schedule = chunk_bounds(self.model, wanted), schedule_named(launch_candidate.job.schedule)
             places = tuple(stage_places(bounds, wanted.pp, wanted.vpp, schedule))
             view = UniformPlan(
                 Shape(wanted.tp, wanted.cp, wanted.dp, wanted.ep, places, ()),
                 self.model,
-                one.job,
+                launch_candidate.job,
                 wanted.micro_batch,
-                one.job.global_batch // (wanted.micro_batch * wanted.dp),
+                launch_candidate.job.global_batch // (wanted.micro_batch * wanted.dp),
                 wanted.zero_stage,
                 wanted.recompute,
                 wanted.sequence_parallel,

@@ -73,9 +73,9 @@ def priced_stages(
         some = batches[first : first + _TOGETHER]
         wanted = [_wanted(model, placement, batch) for batch in some]
         asked: dict[tuple[Job, Island], list[int]] = {}
-        for number, (batch, one) in enumerate(zip(some, wanted, strict=True)):
+        for number, (batch, item) in enumerate(zip(some, wanted, strict=True)):
             job = replace(batch.job, schedule="1f1b")  # stages alone know of no schedule
-            for island in dict.fromkeys(island for island, _ in one.stages):
+            for island in dict.fromkeys(island for island, _ in item.stages):
                 asked.setdefault((job, island), []).append(number)
         known: dict[tuple[int, Island, _Alike], BatchStage] = {}
         failed: dict[int, TangramError] = {}
@@ -89,8 +89,8 @@ def priced_stages(
             for number, own in zip(numbers, stages, strict=True):
                 known |= {(number, island, alike): stage for alike, stage in own.items()}
         found += [
-            failed[number] if number in failed else [known[number, *of] for of in one.stages]
-            for number, one in enumerate(wanted)
+            failed[number] if number in failed else [known[number, *of] for of in item.stages]
+            for number, item in enumerate(wanted)
         ]
     return found
 
@@ -115,8 +115,15 @@ def _runs_on(island: Island, wanted: _Wanted) -> dict[_Alike, Runs]:
 
 
 def _setting(model: Model, hwdb: Hwdb, job: Job, island: Island, batch: LayoutBatch) -> Setting:
-    layouts = tuple(one.layout for one in batch.settled)
-    return Setting(model, island, job, tuple(one.microbatch for one in batch.settled), layouts, hwdb)
+    layouts = tuple(settled_layout.layout for settled_layout in batch.settled)
+    return Setting(
+        model,
+        island,
+        job,
+        tuple(settled_layout.microbatch for settled_layout in batch.settled),
+        layouts,
+        hwdb,
+    )
 
 
 def _on_island(
@@ -124,8 +131,8 @@ def _on_island(
 ) -> list[dict[_Alike, BatchStage]]:
     """The stages that batches of these settings ask about on their island, priced under all layouts."""
     model = settings[0].model
-    sizes = tuple(size for one in settings if isinstance(one.microbatch, tuple) for size in one.microbatch)
-    layouts = tuple(layout for one in settings for layout in one.layouts)
+    sizes = tuple(size for item in settings if isinstance(item.microbatch, tuple) for size in item.microbatch)
+    layouts = tuple(layout for item in settings for layout in item.layouts)
     lowered = AtomPrices(replace(settings[0], microbatch=sizes, layouts=layouts))
     places: dict[tuple[tuple[int, int], End | None], int] = {}  # of slices among those priced
     for own in asked:
@@ -134,7 +141,7 @@ def _on_island(
                 places.setdefault(slice_of, len(places))
     slices, ends = zip(*places, strict=True)
     prices = Pricer(lowered.setting, lowered).price_many(slices, ends)
-    lasts = list(accumulate(len(one.layouts) for one in settings))
+    lasts = list(accumulate(len(item.layouts) for item in settings))
     found = []
     for setting, own, last in zip(settings, asked, lasts, strict=True):
         rows = slice(last - len(setting.layouts), last)

@@ -75,12 +75,12 @@ def plan_for_losses(
     plain = resolve(replace(job, schedule=ran), cluster)
     candidates = [fastest, *_uniform(model, cluster, plain, hwdb, margin)]
     if not timed.over():
-        candidates += [_played(one.plan, hwdb) for one in fastest.others]
+        candidates += [_played(other.plan, hwdb) for other in fastest.others]
     for made in copies_side_by_side(model, cluster, plain, hwdb, margin, timed):
         if (result := _played(made, hwdb)).forecast.lowered.fullness() <= 1.0 - margin:
             candidates.append(result)
-    shares = [share_left(one.forecast.plan, losses_per_hour, hwdb) for one in candidates]
-    liveputs = [one.tokens_per_s * share for one, share in zip(candidates, shares, strict=True)]
+    shares = [share_left(candidate.forecast.plan, losses_per_hour, hwdb) for candidate in candidates]
+    liveputs = [candidate.tokens_per_s * share for candidate, share in zip(candidates, shares, strict=True)]
     best = max(range(len(candidates)), key=lambda at: (liveputs[at] * (1 + _WORTH * (at == 0)), -at))
     chosen = candidates[best]
     found = LiveputDocument(
@@ -126,11 +126,11 @@ def _uniform(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, margin: float
     """The fastest uniform layouts that leave a share of memory free, of every number of replicas, played."""
     within = hwdb.filled_to(1.0 - margin)
     found = api.estimate_many(model, cluster, job, list(_layouts(cluster)), hwdb=within)
-    fitting = [one for one in found if isinstance(one, Estimate) and one.feasible]
+    fitting = [item for item in found if isinstance(item, Estimate) and item.feasible]
     by_width: dict[int, list[tuple[float, Uniform]]] = {}
-    for one in fitting:
-        width = one.gpus_used // (one.layout.tp * one.layout.pp)
-        by_width.setdefault(width, []).append((one.step_s, one.layout))
+    for estimate in fitting:
+        width = estimate.gpus_used // (estimate.layout.tp * estimate.layout.pp)
+        by_width.setdefault(width, []).append((estimate.step_s, estimate.layout))
     first = sorted((min(each, key=lambda pair: pair[0]) for each in by_width.values()), key=lambda p: p[0])
     for _, layout in first[:_KEPT]:
         try:

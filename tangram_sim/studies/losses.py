@@ -129,26 +129,26 @@ def lost_document(
         survives=not gone,
         gone=[
             GoneDocument(
-                place=one.place,
-                what=one.section[0],
-                part=one.section[1],
-                layers=(one.start, one.stop),
-                bytes=one.lost_bytes,
+                place=loss.place,
+                what=loss.section[0],
+                part=loss.section[1],
+                layers=(loss.start, loss.stop),
+                bytes=loss.lost_bytes,
             )
-            for one in gone
+            for loss in gone
         ],
-        gone_bytes=sum(one.lost_bytes for one in gone),
+        gone_bytes=sum(loss.lost_bytes for loss in gone),
         restored_from=source,
         tiers=[
             TierLeftDocument(
-                name=one.tier.name,
-                survives=one.tier.survives,
-                left=one.left,
-                reason=one.reason,
-                costs_s=one.costs_s,
-                period_s=None if isnan(one.tier.period_s) else one.tier.period_s,
+                name=verdict.tier.name,
+                survives=verdict.tier.survives,
+                left=verdict.left,
+                reason=verdict.reason,
+                costs_s=verdict.costs_s,
+                period_s=None if isnan(verdict.tier.period_s) else verdict.tier.period_s,
             )
-            for one in verdicts
+            for verdict in verdicts
         ],
         restored_by=restoring.tier.name if restoring else None,
         refetched_bytes=sum(size for node, size in state.held_bytes().items() if node in hit),

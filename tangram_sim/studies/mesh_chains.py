@@ -88,12 +88,12 @@ class MeshChains:
             priced = {group.name: self._priced(group) for group in groups}
             for microbatch in divisors(self.layouts.job.global_batch):
                 menus = [(group, priced[group.name].get(microbatch, [])) for group in groups]
-                for one in self._solve(microbatch, [pair for pair in menus if pair[1]], limit_s):
-                    found.append(one)
-                    limit_s = min(limit_s, one.chain.step_s)
+                for result in self._solve(microbatch, [pair for pair in menus if pair[1]], limit_s):
+                    found.append(result)
+                    limit_s = min(limit_s, result.chain.step_s)
         best: Plan | None = None
-        for one in sorted(found, key=lambda one: one.chain.step_s)[:_PLAYED]:
-            step_s, plan = self._played(one)
+        for result in sorted(found, key=lambda result: result.chain.step_s)[:_PLAYED]:
+            step_s, plan = self._played(result)
             if plan and step_s < limit_s * (1.0 if best else 1.02):
                 best, limit_s = plan, step_s
         return best
@@ -107,7 +107,7 @@ class MeshChains:
                 continue
             for ep, recompute in product(expert_degrees(layouts.model, dp), self.framework.recompute):
                 layout = Layout(tp, dp, 1, ep, 1, int(dp > 1), recompute, tp > 1)
-                for size in (one for one in layouts.microbatches if job.global_batch // dp % one == 0):
+                for size in (item for item in layouts.microbatches if job.global_batch // dp % item == 0):
                     allowed = layouts.options.constraints.allows(layout, size * dp)
                     if allowed and stages_held(group, layout):
                         rows.append((size * dp, layout))
@@ -119,11 +119,11 @@ class MeshChains:
         sums, fixed = group_prices(layouts.model, island, job, layouts.hwdb, of, sizes)
         menus: dict[int, dict[tuple[str, int], list[_GroupLayout]]] = {}
         for number, (microbatch, layout) in enumerate(rows):
-            one = _GroupLayout(layout, stages_held(group, layout), sums[:, number], fixed[:, number])
+            group_layout = _GroupLayout(layout, stages_held(group, layout), sums[:, number], fixed[:, number])
             alike = menus.setdefault(microbatch, {}).setdefault((layout.recompute, layout.gpus), [])
-            alike.append(one)
+            alike.append(group_layout)
         return {
-            microbatch: [one for some in of_kind.values() for one in _likeliest(some)]
+            microbatch: [group_layout for some in of_kind.values() for group_layout in _likeliest(some)]
             for microbatch, of_kind in menus.items()
         }
 
@@ -133,25 +133,29 @@ class MeshChains:
         """Chains below a limit, of the likeliest choices of a layout for every group."""
         job, passes = self.layouts.job, self.layouts.job.global_batch // microbatch
         few = int(_CHOICES ** (1.0 / max(len(menus), 1)))
-        short = [sorted(menu, key=lambda one: -one.rate)[:few] for _, menu in menus]
-        choices = sorted(product(*short), key=lambda some: -sum(one.rate for one in some))
+        short = [sorted(menu, key=lambda group_layout: -group_layout.rate)[:few] for _, menu in menus]
+        choices = sorted(product(*short), key=lambda some: -sum(group_layout.rate for group_layout in some))
         for some in islice(choices, _TOGETHER):
-            if not some or passes >= limit_s * sum(one.rate for one in some):
+            if not some or passes >= limit_s * sum(group_layout.rate for group_layout in some):
                 return
             groups = tuple(group for group, _ in menus)
             places = [
-                places_in(group, self._first[group.name], one.layout.gpus)
-                for group, one in zip(groups, some, strict=True)
+                places_in(group, self._first[group.name], group_layout.layout.gpus)
+                for group, group_layout in zip(groups, some, strict=True)
             ]
             roads = chain_roads(self._placement, places, tied=self.layouts.model.tied)
-            copies = max(one.layout.gradient_copies for one in some) if self.layouts.model.tied else 0
+            copies = (
+                max(group_layout.layout.gradient_copies for group_layout in some)
+                if self.layouts.model.tied
+                else 0
+            )
             handed = microbatch * job.boundary_bytes(self.layouts.model, 1)
             problem = ChainProblem(
                 tuple(group.name for group in groups),
                 passes,
-                np.array([one.slots for one in some], np.int32),
-                np.stack([one.sums for one in some], axis=1),
-                np.stack([one.fixed for one in some], axis=1),
+                np.array([group_layout.slots for group_layout in some], np.int32),
+                np.stack([group_layout.sums for group_layout in some], axis=1),
+                np.stack([group_layout.fixed for group_layout in some], axis=1),
                 roads.hop_s(handed),
                 roads.beside_s(handed),
                 roads.exchange_s(copies * job.tied_bytes(self.layouts.model)),
@@ -160,7 +164,9 @@ class MeshChains:
             for chain in map(problem.improved, problem.solve(self._depth, limit_s)[:1]):
                 if chain.step_s < limit_s:
                     limit_s = chain.step_s
-                    yield _Found(chain, groups, tuple(one.layout for one in some), microbatch)
+                    yield _Found(
+                        chain, groups, tuple(group_layout.layout for group_layout in some), microbatch
+                    )
 
     def _played(self, found: _Found) -> tuple[float, Plan | None]:
         """(seconds of the step, the plan) of a chain, atoms moved; no plan where it cannot be launched."""
@@ -187,6 +193,6 @@ class MeshChains:
 
 def _likeliest(alike: Sequence[_GroupLayout]) -> list[_GroupLayout]:
     """Of layouts of one width and recomputation the fastest, and the fastest that takes far less memory."""
-    first = max(alike, key=lambda one: one.rate)
-    lean = [one for one in alike if one.state_bytes < _LEAN * first.state_bytes]
-    return [first, max(lean, key=lambda one: one.rate)] if lean else [first]
+    first = max(alike, key=lambda group_layout: group_layout.rate)
+    lean = [group_layout for group_layout in alike if group_layout.state_bytes < _LEAN * first.state_bytes]
+    return [first, max(lean, key=lambda group_layout: group_layout.rate)] if lean else [first]

@@ -37,7 +37,7 @@ def formats(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> 
         return (settled,)
     both = (settled, replace(settled, dtype=_BETTER))
     spoken = {dtype for name in wishes.frameworks for dtype in FRAMEWORKS[name].dtypes}
-    able = tuple(one for one in both if not spoken or one.dtype in spoken)
+    able = tuple(item for item in both if not spoken or item.dtype in spoken)
     return able or (settled,)
 
 

@@ -49,21 +49,21 @@ def parameters(hwdb: Hwdb) -> ParametersDocument:
         parameters=found,
         counts=ParameterCounts(
             by_gpu_and_dtype=_counts(
-                f"{one.gpu} {one.dtype}"
-                for one in found
-                if (one.kernel, one.parameter) in KERNELS
-                and one.stack == "generic"
-                and not one.gpu.startswith(("arch:", "*"))
+                f"{parameter.gpu} {parameter.dtype}"
+                for parameter in found
+                if (parameter.kernel, parameter.parameter) in KERNELS
+                and parameter.stack == "generic"
+                and not parameter.gpu.startswith(("arch:", "*"))
             ),
             by_stack=_counts(
-                one.stack
-                for one in found
-                if one.kernel in SOFTWARE
-                and one.role == "prediction"
-                and one.gpu == "*"
-                and not one.parameter.startswith("memory_")  # fitted to peaks, never to steps
+                parameter.stack
+                for parameter in found
+                if parameter.kernel in SOFTWARE
+                and parameter.role == "prediction"
+                and parameter.gpu == "*"
+                and not parameter.parameter.startswith("memory_")  # fitted to peaks, never to steps
             ),
-            by_fit=_counts(one.fitted_on for one in found),
+            by_fit=_counts(parameter.fitted_on for parameter in found),
         ),
         most_per_gpu_and_dtype=KERNEL_CAP,
         most_per_stack=STACK_CAP,

@@ -25,7 +25,7 @@ def in_best_format(ask: Callable[[Price], Result], prices: Sequence[Price]) -> R
     errors: list[Exception] = []
     others: list[str] = []
     for number, price in enumerate(prices):
-        best = min(found, key=lambda one: one.step_s, default=None)
+        best = min(found, key=lambda item: item.step_s, default=None)
         dtype, left = price.job.dtype, len(prices) - number
         if best is not None:
             if price.deadline.over():
@@ -46,15 +46,17 @@ def in_best_format(ask: Callable[[Price], Result], prices: Sequence[Price]) -> R
             others.append(f"there is no plan in {dtype}")
     if not found:
         raise errors[0]
-    fastest = min(found, key=lambda one: one.step_s)
-    alike = [one for one in found if one.step_s <= longest_s(fastest.forecast.plan, fastest.step_s)]
-    best = min(alike, key=lambda one: (for_nothing(one.forecast.plan), one.step_s))
+    fastest = min(found, key=lambda item: item.step_s)
+    alike = [item for item in found if item.step_s <= longest_s(fastest.forecast.plan, fastest.step_s)]
+    best = min(alike, key=lambda item: (for_nothing(item.forecast.plan), item.step_s))
     took = [
-        f"{one.forecast.plan.job.dtype} takes {show_seconds(one.step_s)}" for one in found if one is not best
+        f"{item.forecast.plan.job.dtype} takes {show_seconds(item.step_s)}"
+        for item in found
+        if item is not best
     ]
     tried = FORMATS_TRIED(dtype=best.forecast.plan.job.dtype, others=[*took, *others])
     written = best.document.with_fields(
-        planning_s=sum(one.document.planning_s or 0.0 for one in found),
-        planning_cpu_s=sum(one.document.planning_cpu_s or 0.0 for one in found),
+        planning_s=sum(item.document.planning_s or 0.0 for item in found),
+        planning_cpu_s=sum(item.document.planning_cpu_s or 0.0 for item in found),
     ).with_findings([*([tried] if len(prices) > 1 else []), *best.document.findings])
     return replace(best, document=written)

@@ -116,7 +116,7 @@ class SharingStage:
                 taken = gemms.passes(setting, parts(setting, block))
                 again = 2.0 if setting.layouts[0].recompute == "full" else 1.0
                 total = total + again * taken.forward + taken.input_gradient + taken.weight_gradient
-        return [float(one) for one in total]
+        return [float(item) for item in total]
 
     def layers_s(self, shares: Shares) -> list[float]:
         """Seconds of all layers on a healthy rank with each rank's share, [n]: products priced by share."""
@@ -128,7 +128,7 @@ class SharingStage:
         else:
             products_s = self.products_s((kept + moved).tolist(), (kept + moved).tolist())
         extra = [self.added.gather_s * (11 * (1 - cut) + 1) if cut else 0.0 for cut in shares.pruned]
-        return [self.beside_s + one + more for one, more in zip(products_s, extra, strict=True)]
+        return [self.beside_s + item + more for item, more in zip(products_s, extra, strict=True)]
 
 
 def sharing_stages(played: Forecast, hwdb: Hwdb) -> Iterator[SharingStage]:
@@ -136,7 +136,7 @@ def sharing_stages(played: Forecast, hwdb: Hwdb) -> Iterator[SharingStage]:
     plan = played.plan
     for seat, island, causes in zip(played.seats, played.islands, played.inside, strict=True):
         part, stage = played.part_of(seat), played.stage_of(seat)
-        seconds = {one.cause: one.seconds for one in causes}
+        seconds = {path_share.cause: path_share.seconds for path_share in causes}
         blocks = tuple(block for start, stop in stage.chunks for block in plan.model.blocks[start:stop])
         layout = part.layouts[0].layout
         if layout.tp < 2 or not blocks or not seconds.get("gemm"):

@@ -35,7 +35,7 @@ def compared(problem: RlProblem, deadline: Deadline) -> RlCompareDocument:
         plan = rule.plan(problem, looked.pools, looked.judge)
         step_s = looked.judge.step_s(plan) if plan is not None else float("inf")
         rules.append(_rule(rule.name, plan, step_s, best, rule.claim))
-    rules[1:] = sorted(rules[1:], key=lambda one: one.step_s or float("inf"))
+    rules[1:] = sorted(rules[1:], key=lambda rl_rule: rl_rule.step_s or float("inf"))
     return RlCompareDocument(best_step_s=best, lower_bound_s=found.bound_s, rules=rules)
 
 
@@ -59,7 +59,9 @@ def with_nodes(problem: RlProblem, added: str) -> RlProblem:
     extra = load_cluster(added, problem.hwdb)
     groups: list[NodeGroup] = list(problem.fleet.groups)
     for group in extra.groups:
-        alike = next((place for place, one in enumerate(groups) if one.node == group.node), None)
+        alike = next(
+            (place for place, node_group in enumerate(groups) if node_group.node == group.node), None
+        )
         if alike is None:
             groups.append(replace(group, name=f"g{len(groups)}"))
         else:
@@ -94,7 +96,7 @@ def what_if(
         offers.append(_offer(nodes, plan_document(found.best, larger, prices, ()), found.best.plan, base))
     if unfit is not None and not offers:
         raise unfit
-    offers.sort(key=lambda one: (one.usd_per_million_trained_tokens or float("inf"), one.step_s))
+    offers.sort(key=lambda offer: (offer.usd_per_million_trained_tokens or float("inf"), offer.step_s))
     return RlWhatIfDocument(
         step_s=base.step_s if base else None,
         usd_per_hour=base.usd_per_hour if base else None,
@@ -137,11 +139,11 @@ def simulated(
         )
         for seed in range(seeds)
     ]
-    steps = np.array([one.step_s for one in outcomes])
-    ages = np.concatenate([np.array(one.ages, dtype=np.float64) for one in outcomes])
+    steps = np.array([outcome.step_s for outcome in outcomes])
+    ages = np.concatenate([np.array(outcome.ages, dtype=np.float64) for outcome in outcomes])
 
     def means(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        return {name: float(np.mean([one[name] for one in tables])) for name in tables[0]}
+        return {name: float(np.mean([table[name] for table in tables])) for name in tables[0]}
 
     draws = [
         problem.work.lengths.draw(problem.work.prompts, problem.work.samples, first_seed + seed).max()
@@ -155,10 +157,10 @@ def simulated(
             "high": float(np.quantile(steps, 0.95)),
             "standard_error": float(steps.std(ddof=1) / seeds**0.5) if seeds > 1 else 0.0,
         },
-        phases_s=means([one.phases_s for one in outcomes]),
-        exposed_s=means([one.exposed_s for one in outcomes]),
-        idle=means([one.idle for one in outcomes]),
+        phases_s=means([outcome.phases_s for outcome in outcomes]),
+        exposed_s=means([outcome.exposed_s for outcome in outcomes]),
+        idle=means([outcome.idle for outcome in outcomes]),
         longest_response=float(np.mean(draws)),
-        preemptions=float(np.mean([one.rollout.preemptions for one in outcomes])),
+        preemptions=float(np.mean([outcome.rollout.preemptions for outcome in outcomes])),
         ages={"mean": float(ages.mean()), "most": float(ages.max())},
     )

@@ -74,8 +74,8 @@ def rollout_kinds(plan: RlPlan) -> dict[str, int]:
 
 def _by_kind(replicas: Sequence[RolloutReplicas]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for one in replicas:
-        found[one.gpu] = found.get(one.gpu, 0) + one.gpus
+    for replica in replicas:
+        found[replica.gpu] = found.get(replica.gpu, 0) + replica.gpus
     return found
 
 
@@ -163,11 +163,13 @@ def pools_of(outcome: StepOutcome) -> list[RlPoolDocument]:
     engine = outcome.memory.get("generation", (0.0, 0.0))
     nodes = {
         group.node.gpu.name: sum(
-            one.count for one in plan.training.cluster.groups if one.node.gpu.name == group.node.gpu.name
+            node_group.count
+            for node_group in plan.training.cluster.groups
+            if node_group.node.gpu.name == group.node.gpu.name
         )
         for group in plan.training.cluster.groups
     }
-    fullest = max(update, engine, key=lambda one: one[0] / one[1] if one[1] else 0.0)
+    fullest = max(update, engine, key=lambda item: item[0] / item[1] if item[1] else 0.0)
     if plan.placement == COLOCATED:
         busy = sum(phases.values())
         return [
@@ -227,21 +229,21 @@ def decisions_of(plan: RlPlan, fleet: Cluster) -> RlDecisionsDocument:
             recompute=layout.recompute,
         ),
         pack_tokens=plan.training.pack_tokens,
-        rollout=[_replicas_of(one) for one in plan.rollout],
-        lent=[_replicas_of(one) for one in plan.lent],
+        rollout=[_replicas_of(rollout_replicas) for rollout_replicas in plan.rollout],
+        lent=[_replicas_of(rollout_replicas) for rollout_replicas in plan.lent],
     )
 
 
-def _replicas_of(one: RolloutReplicas) -> RlRolloutDocument:
+def _replicas_of(rollout_replicas: RolloutReplicas) -> RlRolloutDocument:
     return RlRolloutDocument(
-        gpu=one.gpu,
-        count=one.count,
-        tp=one.tp,
-        pp=one.pp,
-        ep=one.ep,
-        attention_dp=one.attention_dp,
-        engine=one.engine,
-        memory_fraction=one.memory_fraction,
+        gpu=rollout_replicas.gpu,
+        count=rollout_replicas.count,
+        tp=rollout_replicas.tp,
+        pp=rollout_replicas.pp,
+        ep=rollout_replicas.ep,
+        attention_dp=rollout_replicas.attention_dp,
+        engine=rollout_replicas.engine,
+        memory_fraction=rollout_replicas.memory_fraction,
     )
 
 
@@ -253,7 +255,7 @@ def plan_from(decisions: RlDecisionsDocument, problem: RlProblem) -> RlPlan:
             f"{len(problem.counts)}"
         )
     wanted = tuple(decisions.training_nodes)
-    if not any(wanted) or any(one > there for one, there in zip(wanted, problem.counts, strict=True)):
+    if not any(wanted) or any(item > there for item, there in zip(wanted, problem.counts, strict=True)):
         raise BadInputError(
             f"the plan trains on {list(wanted)} nodes of each group, the fleet has {list(problem.counts)}: "
             "give one node or more, and no more than there are"
@@ -268,12 +270,12 @@ def plan_from(decisions: RlDecisionsDocument, problem: RlProblem) -> RlPlan:
     )
     plan = RlPlan(
         pool,
-        tuple(RolloutReplicas(**one.model_dump()) for one in decisions.rollout),
+        tuple(RolloutReplicas(**rl_rollout.model_dump()) for rl_rollout in decisions.rollout),
         decisions.placement,
         Mode(decisions.mode, decisions.staleness, decisions.share, decisions.at_sync, decisions.fetches),
         decisions.sync_method,
         decisions.dispatch,
-        tuple(RolloutReplicas(**one.model_dump()) for one in decisions.lent),
+        tuple(RolloutReplicas(**rl_rollout.model_dump()) for rl_rollout in decisions.lent),
     )
     for kind, count in _by_kind(plan.lent).items():
         if count > kinds_of(pool.cluster).get(kind, 0):
@@ -298,20 +300,24 @@ def searched_document(
         lower_bound_s=found.bound_s,
         gap=found.gap,
         curve=[
-            RlPointDocument(training_gpus=one.training_gpus, rollout_gpus=one.rollout_gpus, step_s=one.step_s)
-            for one in found.curve
+            RlPointDocument(
+                training_gpus=curve_point.training_gpus,
+                rollout_gpus=curve_point.rollout_gpus,
+                step_s=curve_point.step_s,
+            )
+            for curve_point in found.curve
         ],
         kinds=[
             RlAdvantageDocument(
-                gpu=one.kind,
-                gpus=one.gpus,
-                trains_per_s=one.trains,
-                generates_per_s=one.generates,
-                ratio=one.ratio,
+                gpu=kind.kind,
+                gpus=kind.gpus,
+                trains_per_s=kind.trains,
+                generates_per_s=kind.generates,
+                ratio=kind.ratio,
             )
-            for one in found.kinds
+            for kind in found.kinds
         ],
-        alternatives={in_words(one.plan): one.step_s for one in found.ranked},
+        alternatives={in_words(step_outcome.plan): step_outcome.step_s for step_outcome in found.ranked},
         plans=found.plans,
         planning_cpu_s=time.process_time() - cpu,
         stopped=found.stopped,
@@ -321,7 +327,10 @@ def searched_document(
 def in_words(plan: RlPlan) -> str:
     """A plan on one line: who trains, who generates, in which mode."""
     trains = " + ".join(f"{count} {kind}" for kind, count in kinds_of(plan.training.cluster).items())
-    generates = " + ".join(f"{one.gpus} {one.gpu} (tp {one.tp})" for one in plan.rollout)
+    generates = " + ".join(
+        f"{rollout_replicas.gpus} {rollout_replicas.gpu} (tp {rollout_replicas.tp})"
+        for rollout_replicas in plan.rollout
+    )
     if plan.placement == COLOCATED:
         return f"colocated on {trains}, engines of tp {plan.rollout[0].tp}"
     if plan.placement == HYBRID:

@@ -41,7 +41,7 @@ def _as_islands(given: Sequence[str], islands: Sequence[Island]) -> tuple[str, .
         elif name not in names and joined and set(joined[0].split("+")) <= set(given):
             found += [joined[0]] if joined[0] not in found else []
         elif name not in names and not joined:
-            found += _of_kind(name, {one.name: one.gpu for one in islands}) or [name]
+            found += _of_kind(name, {item.name: item.gpu for item in islands}) or [name]
         else:
             found.append(name)
     return tuple(found)

@@ -75,9 +75,9 @@ def problem_planners(problem: RentalProblem) -> dict[str, RentalProblem]:
     that kind alone; each with the whole budget and what is available.
     """
     alone: dict[str, list[int]] = {}
-    for c, one in enumerate(problem.configurations):
-        if len(one.kinds()) == 1 and one.role == WHOLE and any(one.rps):
-            alone.setdefault(problem.gpus[min(one.kinds())].name, []).append(c)
+    for c, configuration in enumerate(problem.configurations):
+        if len(configuration.kinds()) == 1 and configuration.role == WHOLE and any(configuration.rps):
+            alone.setdefault(problem.gpus[min(configuration.kinds())].name, []).append(c)
     least = [min(mine, key=lambda c: problem.configurations[c].gpu_count) for mine in alone.values()]
     allowed = {"melange": least, **alone}
     return {"milp": problem} | {
@@ -123,17 +123,19 @@ def compare_problem(
 
 def _busiest_s(problem: RentalProblem, found: ServePlanDocument) -> float | None:
     """Seconds until the busiest replica of a plan of a batch is through with its shares."""
-    counts = {one.configuration: one.count for one in found.replicas}
+    counts = {replica.configuration: replica.count for replica in found.replicas}
     return max(
         (
             sum(
                 kind.amount * share / rps
-                for kind, share, rps in zip(problem.types, found.shares[one.name], one.rps, strict=True)
+                for kind, share, rps in zip(
+                    problem.types, found.shares[configuration.name], configuration.rps, strict=True
+                )
                 if share > 0
             )
-            / counts[one.name]
-            for one in problem.configurations
-            if counts.get(one.name)
+            / counts[configuration.name]
+            for configuration in problem.configurations
+            if counts.get(configuration.name)
         ),
         default=None,
     )

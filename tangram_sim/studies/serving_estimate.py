@@ -224,12 +224,18 @@ def _parts(cost: LayerStepCost, load: Load, steady: Steady) -> dict[str, float]:
     passes = cost.passes(cost.work(zero, zero, running, running * load.context))
     scale = fit["time_scale"]
     parts = {
-        part: float(sum(np.ravel(getattr(one, part))[0] for one in passes)) * fit[part] * scale
+        part: float(sum(np.ravel(getattr(forward_times, part))[0] for forward_times in passes))
+        * fit[part]
+        * scale
         for part in PARTS
         if part != "attention"
     }
     for name, feature in (("kernel_s", "kernels"), ("handshake_s", "reductions")):
-        parts[feature] = float(sum(np.ravel(getattr(one, feature))[0] for one in passes)) * fit[name] * scale
+        parts[feature] = (
+            float(sum(np.ravel(getattr(forward_times, feature))[0] for forward_times in passes))
+            * fit[name]
+            * scale
+        )
     parts["prompts"] = float((steady.running / load.osl * steady.prompt_s)[0])
     rest = float(steady.step_s[0]) - sum(value for name, value in parts.items() if name != "prompts")
     parts["host"] = max(rest, 0.0)

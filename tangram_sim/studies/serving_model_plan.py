@@ -102,12 +102,12 @@ def _planned(
     found = plan_problem(question.rental(priced), time_limit_s, beside=beside)
     types = [
         PlannedTypeDocument(
-            input_tokens=one.input_tokens,
-            output_tokens=one.output_tokens,
-            amount=one.amount,
-            model=one.model if question.several else "",
+            input_tokens=asked_type.input_tokens,
+            output_tokens=asked_type.output_tokens,
+            amount=asked_type.amount,
+            model=asked_type.model if question.several else "",
         )
-        for one in question.types
+        for asked_type in question.types
     ]
     return found.with_fields(types=types)
 
@@ -136,11 +136,11 @@ def _best_played(
     Latencies' tails are worse the more stages there are, which no mean says: plans without many are tried,
     too; and, over a link, plans of replicas that do one half of each request.
     """
-    whole = [one for one in priced if one.role == WHOLE]
-    short = [one for one in whole if len(one.stages) < MOST_STAGES]
+    whole = [configuration for configuration in priced if configuration.role == WHOLE]
+    short = [configuration for configuration in whole if len(configuration.stages) < MOST_STAGES]
     starts = [whole, short] if 0 < len(short) < len(whole) else [whole]
     if len(whole) < len(priced):
-        starts.append([one for one in priced if one.role != WHOLE])
+        starts.append([configuration for configuration in priced if configuration.role != WHOLE])
     best: ServePlanDocument | None = None
     tried: list[Sequence[PricedConfiguration]] = []  # with the throughputs that each start was kept with
     of_best = 0
@@ -170,13 +170,13 @@ def _compared_also(best: ServePlanDocument, other: ServePlanDocument, goal: Serv
     if other.bound is not None and best.bound is not None and other.bound < best.bound:
         gap = 1.0 - other.bound / value
         best = best.with_fields(bound=other.bound, gap=gap, status="optimal" if gap <= PROVEN else "feasible")
-    others = {(one.gpu, one.capped): one for one in other.rivals}
+    others = {(item.gpu, item.capped): item for item in other.rivals}
     rivals = [
         min(
-            (one, others.get((one.gpu, one.capped), one)),
+            (item, others.get((item.gpu, item.capped), item)),
             key=lambda rival: inf if rival.value is None else rival.value,
         )
-        for one in best.rivals
+        for item in best.rivals
     ]
     levers = dict(best.levers)
     for name, lever in best.levers.items():
@@ -212,7 +212,7 @@ def _replayed_until_kept(
             best, best_rates = found, rates
         if _keeps(found.replay, slo) or limit.over():
             break
-        rates = [replace(one, rps=tuple(rps * _DERATED for rps in one.rps)) for one in rates]
+        rates = [replace(rate, rps=tuple(rps * _DERATED for rps in rate.rps)) for rate in rates]
     if best is None:
         return None, rates
     if best.replay is not None and not _keeps(best.replay, slo):
@@ -230,13 +230,13 @@ def _keeps(replay: PlayedPlanDocument | None, slo: Slo) -> bool:
     return replay is not None and replay.ttft_p99_s <= slo.ttft_s and replay.tpot_p99_s <= slo.tpot_s
 
 
-def _preferred(one: ServePlanDocument, other: ServePlanDocument, goal: ServiceGoal) -> bool:
+def _preferred(serve_plan: ServePlanDocument, other: ServePlanDocument, goal: ServiceGoal) -> bool:
     """Whether one plan is better than another: cheaper for objective `cost`, else better when simulated."""
-    if one.replay is None or other.replay is None:
-        return one.replay is not None
-    if goal.objective == COST and _keeps(one.replay, goal.slo) and _keeps(other.replay, goal.slo):
-        return (one.cost_per_hour or 0.0) < (other.cost_per_hour or 0.0)
-    return _better(one.replay, other.replay, goal.slo)
+    if serve_plan.replay is None or other.replay is None:
+        return serve_plan.replay is not None
+    if goal.objective == COST and _keeps(serve_plan.replay, goal.slo) and _keeps(other.replay, goal.slo):
+        return (serve_plan.cost_per_hour or 0.0) < (other.cost_per_hour or 0.0)
+    return _better(serve_plan.replay, other.replay, goal.slo)
 
 
 def _better(one: PlayedPlanDocument | None, other: PlayedPlanDocument | None, slo: Slo) -> bool:
@@ -256,9 +256,12 @@ def _without_costs(found: ServePlanDocument, unpriced: frozenset[str]) -> ServeP
         return {key: value for key, value in replica.items() if costs or key != "usd_per_hour"}
 
     counts = [
-        one.with_fields(cost_per_hour=None) if unpriced & one.gpus.keys() else one for one in found.replicas
+        replica_count.with_fields(cost_per_hour=None)
+        if unpriced & replica_count.gpus.keys()
+        else replica_count
+        for replica_count in found.replicas
     ]
-    free = any(one.cost_per_hour is None for one in counts)
+    free = any(count.cost_per_hour is None for count in counts)
     fleet = found.fleet
     if fleet is not None and "replicas" in fleet:
         fleet = {**fleet, "replicas": [without(replica) for replica in fleet["replicas"]]}
@@ -275,7 +278,7 @@ def _spread(
     A batch is a burst: all its requests come at once.
     """
     residual = "residual_burst_output_tok_s" if goal.objective == MAKESPAN else "residual_output_tok_s"
-    used = sorted({gpu for one in found.replicas if one.count for gpu in one.gpus})
+    used = sorted({gpu for replica in found.replicas if replica.count for gpu in replica.gpus})
     return max(
         table.fit(goal.engine, model=model.name, precision=goal.precision, gpu=gpu).residuals[residual]
         for gpu in used

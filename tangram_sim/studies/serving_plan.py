@@ -191,23 +191,27 @@ def _rental_document(problem: RentalProblem, answer: RentalAnswer) -> ServePlanD
         status="optimal" if plan.optimal else "feasible",
         objective=objective,
         makespan_s=plan.value if objective == "makespan" else None,
-        cost_per_hour=sum(one.usd_per_hour * count for one, count in used),
+        cost_per_hour=sum(configuration.usd_per_hour * count for configuration, count in used),
         throughput_rps=problem.total / plan.value if objective == "makespan" else problem.total,
         bound=plan.bound,
         gap=plan.gap,
         replicas=[
             ReplicaCountDocument(
-                configuration=one.name,
+                configuration=configuration.name,
                 count=count,
-                gpus={gpu.name: k for gpu, k in zip(problem.gpus, one.gpus, strict=True) if k},
-                cost_per_hour=one.usd_per_hour,
+                gpus={gpu.name: k for gpu, k in zip(problem.gpus, configuration.gpus, strict=True) if k},
+                cost_per_hour=configuration.usd_per_hour,
             )
-            for one, count in used
+            for configuration, count in used
             if count
         ],
-        shares={one.name: list(row) for one, row in zip(problem.configurations, plan.shares, strict=True)},
+        shares={
+            configuration.name: list(row)
+            for configuration, row in zip(problem.configurations, plan.shares, strict=True)
+        },
         gpus_used={
-            gpu.name: sum(one.gpus[n] * count for one, count in used) for n, gpu in enumerate(problem.gpus)
+            gpu.name: sum(configuration.gpus[n] * count for configuration, count in used)
+            for n, gpu in enumerate(problem.gpus)
         },
         rivals=rivals,
         levers={
@@ -232,7 +236,7 @@ def _assumptions(problem: RentalProblem) -> dict[str, Any]:
     if problem.objective == COST:
         said["utilisation"] = problem.utilisation
         said["slices"] = problem.slices or "none: types split freely"
-    if any(one.role != WHOLE for one in problem.configurations):
+    if any(configuration.role != WHOLE for configuration in problem.configurations):
         said["roles"] = (
             "shares of decoding configurations add up to what is prefilled apart; any prefilling replica "
             "sends to any decoding one over a link of "
@@ -241,15 +245,16 @@ def _assumptions(problem: RentalProblem) -> dict[str, Any]:
     if problem.scenarios:
         said["scenarios"] = [
             {
-                "name": one.name,
-                "lost": [problem.configurations[c].name for c in sorted(one.lost)],
-                "coverage": one.coverage,
-                "rate_factor": one.rate_factor,
+                "name": scenario.name,
+                "lost": [problem.configurations[c].name for c in sorted(scenario.lost)],
+                "coverage": scenario.coverage,
+                "rate_factor": scenario.rate_factor,
                 "price_factors": {
-                    gpu.name: factor for gpu, factor in zip(problem.gpus, one.price_factors, strict=False)
+                    gpu.name: factor
+                    for gpu, factor in zip(problem.gpus, scenario.price_factors, strict=False)
                 },
             }
-            for one in problem.scenarios
+            for scenario in problem.scenarios
         ]
     return said
 
@@ -257,8 +262,13 @@ def _assumptions(problem: RentalProblem) -> dict[str, Any]:
 def _flow_document(problem: FlowProblem, time_limit_s: float) -> ServePlanDocument:
     answer: PlacedFlow | None = place(problem, time_limit_s)
     rivals = [
-        RivalDocument(gpu=one.kind, capped=True, value=one.tokens_per_s or None, optimal=one.optimal)
-        for one in single_kind_flows(problem, 0.3 * time_limit_s)
+        RivalDocument(
+            gpu=single_kind_flow.kind,
+            capped=True,
+            value=single_kind_flow.tokens_per_s or None,
+            optimal=single_kind_flow.optimal,
+        )
+        for single_kind_flow in single_kind_flows(problem, 0.3 * time_limit_s)
     ]
     kinds = [node.kind for node in problem.nodes]
     assumptions = {

@@ -14,7 +14,7 @@ def fleet_document(
     found: ServePlanDocument, priced: Sequence[PricedConfiguration], question: ServiceQuestion
 ) -> dict[str, Any]:
     """The plan in the format of a fleet file, for `tangram serve simulate`."""
-    known = {one.name: one for one in priced}
+    known = {configuration.name: configuration for configuration in priced}
     only = {} if question.several else {"model": next(iter(question.models))}
     apart = any(known[used.configuration].role != WHOLE for used in found.replicas)
     return {
@@ -24,8 +24,12 @@ def fleet_document(
         "precision": question.goal.precision,
         **({"power_cap_w": question.goal.energy.power_cap_w} if question.goal.energy.power_cap_w else {}),
         "types": [
-            [one.input_tokens, one.output_tokens, *([one.model] if question.several else [])]
-            for one in question.types
+            [
+                asked_type.input_tokens,
+                asked_type.output_tokens,
+                *([asked_type.model] if question.several else []),
+            ]
+            for asked_type in question.types
         ],
         "replicas": [
             {
@@ -55,7 +59,13 @@ def _planned_sequences(priced: PricedConfiguration, question: ServiceQuestion) -
     tpot_s = question.goal.slo.tpot_s
     if not isfinite(tpot_s) or priced.role == PREFILL:
         return {}
-    own = [one for one in question.types if not question.several or one.model == priced.model]
-    at_once = [rps * one.output_tokens * tpot_s for rps, one in zip(priced.rps, own, strict=False)]
+    own = [
+        asked_type
+        for asked_type in question.types
+        if not question.several or asked_type.model == priced.model
+    ]
+    at_once = [
+        rps * asked_type.output_tokens * tpot_s for rps, asked_type in zip(priced.rps, own, strict=False)
+    ]
     most = ceil(max(at_once, default=0.0))
     return {"planned_sequences": most} if most >= 1 else {}

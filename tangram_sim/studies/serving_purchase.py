@@ -56,7 +56,7 @@ def purchase_serving(
 
     A budget may also rent what a smaller one does, so none is worth less. Raises BadInputError.
     """
-    if not budgets or not all(0 < one < float("inf") for one in budgets):
+    if not budgets or not all(0 < item < float("inf") for item in budgets):
         raise BadInputError("`budgets`: one or more are wanted, USD an hour, each above 0")
     begun, front = time.process_time(), list[BudgetDocument]()
     best: ServePlanDocument | None = None

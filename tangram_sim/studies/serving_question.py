@@ -150,7 +150,7 @@ class ServiceQuestion:
     @property
     def amounts(self) -> Floats:
         """Requests, or requests a second, of every type."""
-        return np.array([one.amount for one in self.types])
+        return np.array([asked_type.amount for asked_type in self.types])
 
     def priced(self, planner: str, hwdb: Hwdb) -> PricedOffers:
         """The configurations that a planner may use. Raises InfeasibleError for none."""
@@ -163,7 +163,7 @@ class ServiceQuestion:
                 "planner hexgen cuts a pool into groups for one model; ask it for one at a time"
             )
         for name, model in self.models.items():
-            mine = [w for w, one in enumerate(self.types) if one.model == name]
+            mine = [w for w, asked_type in enumerate(self.types) if asked_type.model == name]
             loads = Load.of(
                 np.array([self.types[w].input_tokens for w in mine]),
                 np.array([self.types[w].output_tokens for w in mine]),
@@ -190,16 +190,20 @@ class ServiceQuestion:
                 apart=goal.link_gb_per_s is not None,
             )
             head = f"{name} on " if self.several else ""
-            refused |= {head + one: reason for one, reason in pricer.refused.items()}
+            refused |= {head + item: reason for item, reason in pricer.refused.items()}
             if not own:
-                reasons = "; ".join(f"{one}: {reason}" for one, reason in list(pricer.refused.items())[:3])
+                reasons = "; ".join(f"{item}: {reason}" for item, reason in list(pricer.refused.items())[:3])
                 raise InfeasibleError(
                     f"no replica of {model.name} on these GPUs serves any type of request: {reasons}"
                 )
-            for one in own:
+            for configuration in own:
                 rps = np.zeros(len(self.types))
-                rps[mine] = one.rps
-                found.append(replace(one, name=head + one.name, rps=tuple(rps.tolist()), model=name))
+                rps[mine] = configuration.rps
+                found.append(
+                    replace(
+                        configuration, name=head + configuration.name, rps=tuple(rps.tolist()), model=name
+                    )
+                )
         return found, refused
 
     def rental(self, priced: Sequence[PricedConfiguration]) -> RentalProblem:
@@ -209,8 +213,8 @@ class ServiceQuestion:
         return replace(
             found,
             configurations=tuple(
-                replace(one, of_batch=known.of_batch)
-                for one, known in zip(found.configurations, priced, strict=True)
+                replace(configuration, of_batch=known.of_batch)
+                for configuration, known in zip(found.configurations, priced, strict=True)
             ),
         )
 
@@ -224,39 +228,41 @@ class ServiceQuestion:
             "gpus": offer_document(self.offers.gpus),
             "configurations": [
                 {
-                    "name": one.name,
-                    "model": one.model,
-                    "gpus": one.gpus,
-                    "throughput": [share * rps for rps in one.rps],
-                    "most": one.most,
-                    "role": one.role,
+                    "name": configuration.name,
+                    "model": configuration.model,
+                    "gpus": configuration.gpus,
+                    "throughput": [share * rps for rps in configuration.rps],
+                    "most": configuration.most,
+                    "role": configuration.role,
                 }
-                for one in priced
+                for configuration in priced
             ],
             "workload": [
                 {
-                    "rate" if goal.objective == COST else "requests": one.amount,
-                    "isl": one.input_tokens,
-                    "osl": one.output_tokens,
-                    "model": one.model,
+                    "rate" if goal.objective == COST else "requests": asked_type.amount,
+                    "isl": asked_type.input_tokens,
+                    "osl": asked_type.output_tokens,
+                    "model": asked_type.model,
                     "kv_bytes": moved,
                 }
-                for one, moved in zip(self.types, _moved_bytes(priced, len(self.types)), strict=True)
+                for asked_type, moved in zip(self.types, _moved_bytes(priced, len(self.types)), strict=True)
             ],
         }
-        if any(one.role != WHOLE for one in priced):
+        if any(configuration.role != WHOLE for configuration in priced):
             data["link_gb_per_s"] = goal.link_gb_per_s
         if goal.budget_usd_per_hour is not None:
             data["budget_per_hour"] = goal.budget_usd_per_hour
         if goal.objective == COST:
             data["utilisation"] = goal.utilisation
-        data["scenarios"] = [one.document() for one in goal.scenarios]
+        data["scenarios"] = [scenario.document() for scenario in goal.scenarios]
         return data
 
 
 def _moved_bytes(priced: Sequence[PricedConfiguration], types: int) -> tuple[float, ...]:
     """KV bytes of each type that pass from prefill to decode; 0 where no replica does one half."""
-    return next((one.kv_bytes for one in priced if one.kv_bytes), (0.0,) * types)
+    return next(
+        (configuration.kv_bytes for configuration in priced if configuration.kv_bytes), (0.0,) * types
+    )
 
 
 def _owned(workload: Workload, models: tuple[str, ...]) -> Workload:

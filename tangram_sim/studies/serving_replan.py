@@ -74,30 +74,34 @@ def follow_market(
         myopic(problem, market, switching, sees_switches=False, time_limit_s=part_s),
         unmoved(problem, market, switching, part_s),
     ]
-    cheapest = min([best, *others], key=lambda one: one.cost)
+    cheapest = min([best, *others], key=lambda followed_plan: followed_plan.cost)
     bound = min(best.bound, cheapest.cost)
     return ServeReplanDocument(
         periods=len(market),
-        requests=sum(problem.total * one.rate_factor * one.seconds for one in market),
+        requests=sum(
+            problem.total * market_period.rate_factor * market_period.seconds for market_period in market
+        ),
         bound=bound,
         gap=max(0.0, 1.0 - bound / cheapest.cost) if cheapest.cost else 0.0,
-        policies=[_policy(one, problem, market, cheapest.cost) for one in (best, *others)],
+        policies=[
+            _policy(followed_plan, problem, market, cheapest.cost) for followed_plan in (best, *others)
+        ],
         planning_cpu_s=time.process_time() - begun,
     )
 
 
 def _policy(
-    one: Followed, problem: RentalProblem, market: Sequence[MarketPeriod], least: float
+    followed_plan: Followed, problem: RentalProblem, market: Sequence[MarketPeriod], least: float
 ) -> ReplanPolicyDocument:
     names = [configuration.name for configuration in problem.configurations]
     return ReplanPolicyDocument(
-        name=one.name,
-        usd=one.usd,
-        switching_usd=one.switching_usd,
-        starts=one.starts,
-        lost_requests=one.lost_requests,
-        cost=one.cost,
-        over_hindsight=one.cost / least - 1.0 if least else 0.0,
+        name=followed_plan.name,
+        usd=followed_plan.usd,
+        switching_usd=followed_plan.switching_usd,
+        starts=followed_plan.starts,
+        lost_requests=followed_plan.lost_requests,
+        cost=followed_plan.cost,
+        over_hindsight=followed_plan.cost / least - 1.0 if least else 0.0,
         periods=[
             ReplanPeriodDocument(
                 begin_s=period.begin_s,
@@ -105,6 +109,6 @@ def _policy(
                 replicas={name: count for name, count in zip(names, plan.counts, strict=True) if count},
                 served_share=plan.served,
             )
-            for period, plan in zip(market, one.plans, strict=True)
+            for period, plan in zip(market, followed_plan.plans, strict=True)
         ],
     )

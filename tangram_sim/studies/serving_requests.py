@@ -57,10 +57,12 @@ def nearest_types(workload: Workload, types: Sequence[ServedType]) -> Ints:
     """
     if not types:
         return np.zeros(len(workload), dtype=np.int64)
-    centres = np.log(np.array([(one.input_tokens, one.output_tokens) for one in types]))
+    centres = np.log(
+        np.array([(served_type.input_tokens, served_type.output_tokens) for served_type in types])
+    )
     given = np.log(np.stack([workload.input_tokens, workload.output_tokens], axis=1))
     away = ((given[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2)
     for number, name in enumerate(workload.models):
-        others = [place for place, one in enumerate(types) if one.model not in ("", name)]
+        others = [place for place, served_type in enumerate(types) if served_type.model not in ("", name)]
         away[np.ix_(workload.model == number, others)] = np.inf
     return np.asarray(np.argmin(away, axis=1), dtype=np.int64)

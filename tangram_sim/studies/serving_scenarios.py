@@ -49,7 +49,7 @@ def with_scenario_replays(
             PlayedScenarioDocument(
                 **played.model_dump(),
                 name=scenario.name,
-                replicas=sum(int(one["count"]) for one in fleet["replicas"]),
+                replicas=sum(int(item["count"]) for item in fleet["replicas"]),
             )
         )
     return found.with_fields(scenario_replays=told, notes=[*found.notes, *notes])
@@ -59,7 +59,7 @@ def _left(
     found: ServePlanDocument, priced: Sequence[PricedConfiguration], scenario: PlanScenario
 ) -> list[PricedConfiguration]:
     """The plan's configurations that hold nothing lost, each with as many replicas as the plan has."""
-    known = {one.name: one for one in priced}
+    known = {configuration.name: configuration for configuration in priced}
     return [
         replace(known[used.configuration], most=used.count)
         for used in found.replicas

@@ -133,9 +133,9 @@ def simulate_service(
     kinds = types.tolist()
     place = 0
     shares: dict[int, tuple[float, ...]] = {}
-    for one in fleet.everyone:
-        for _ in one.presences:
-            shares[place] = fleet.shares.get(one.name, ())
+    for fleet_replica in fleet.everyone:
+        for _ in fleet_replica.presences:
+            shares[place] = fleet.shares.get(fleet_replica.name, ())
             place += 1
     if not any(shares.values()):
         shares = {}
@@ -144,7 +144,7 @@ def simulate_service(
         return named_router(router, work, shares, kinds, seed)
 
     def make_decode(work: Workload, requests: Ints) -> Router:
-        first = sum(len(one.presences) for one in fleet.prefill)
+        first = sum(len(fleet_replica.presences) for fleet_replica in fleet.prefill)
         own = {place - first: share for place, share in shares.items() if place >= first}
         return named_router(router, work, own, types[requests].tolist(), seed)
 
@@ -190,8 +190,8 @@ def describe_run(played: PlayedService, engine: str, router: str, slo: Slo) -> S
     cost, area = outcome.cost_usd, outcome.little()
     good = outcome.good(slo)
     verdict = _verdict(outcome)
-    capacity = [one.given.rules.blocks for one in played.instances]
-    peaks = [one.player.peak_blocks for one in played.instances]
+    capacity = [instance.given.rules.blocks for instance in played.instances]
+    peaks = [instance.player.peak_blocks for instance in played.instances]
     return ServeSimulationDocument(
         engine=engine,
         router=router,
@@ -218,7 +218,7 @@ def describe_run(played: PlayedService, engine: str, router: str, slo: Slo) -> S
             output=output,
             recomputed=int(ledger.wasted.sum()),
             cached=int(ledger.cached[served].sum()),
-            processed=sum(one.player.processed_tokens for one in played.instances),
+            processed=sum(instance.player.processed_tokens for instance in played.instances),
         ),
         kv=KvDocument(
             capacity_blocks=sum(capacity),
@@ -236,24 +236,24 @@ def describe_run(played: PlayedService, engine: str, router: str, slo: Slo) -> S
         ],
         notes=list(work.notes),
         assumptions={"on_waiting": "FCFS; a blocked head of the queue blocks those behind it"},
-        events=sum(one.player.events for one in played.instances),
+        events=sum(instance.player.events for instance in played.instances),
         simulate_cpu_s=0.0,
     )
 
 
 def _instance(outcome: ServiceOutcome, place: int, capacity: int, peak: int) -> InstanceDocument:
     played = outcome.played
-    one, up_s = played.instances[place], outcome.up_s(place)
+    instance, up_s = played.instances[place], outcome.up_s(place)
     mine = outcome.served[played.instance[outcome.served] == place]
     return InstanceDocument(
-        name=one.given.name,
+        name=instance.given.name,
         up_s=up_s,
         requests=len(mine),
         output_tokens=int(played.workload.output_tokens[mine].sum()),
-        busy_share=one.player.busy_s / up_s if up_s > 0 else 0.0,
+        busy_share=instance.player.busy_s / up_s if up_s > 0 else 0.0,
         peak_blocks=peak,
         capacity_blocks=capacity,
-        cost_usd=up_s * one.given.usd_per_hour / HOUR_S,
+        cost_usd=up_s * instance.given.usd_per_hour / HOUR_S,
     )
 
 

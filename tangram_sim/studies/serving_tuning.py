@@ -107,7 +107,7 @@ def tune_service(
     # Routed as before, or as many requests to each replica as it serves alone; replicas may gain alone what
     # the fleet does not.
     fleets = [dict(data), {**data, "replicas": tuned}, {**data, "replicas": _shared_out(tuned, told)}]
-    rates = [greatest_rate(_fleet_keeps(one, workload, slo, hwdb), workload.rate_rps) for one in fleets]
+    rates = [greatest_rate(_fleet_keeps(fleet, workload, slo, hwdb), workload.rate_rps) for fleet in fleets]
     best = max(range(len(fleets)), key=lambda number: (rates[number], -number))
     if rates[best] <= 0:
         raise InfeasibleError(
@@ -118,7 +118,7 @@ def tune_service(
         replicas=told,
         goodput_rps=rates[best],
         default_goodput_rps=rates[0],
-        bound_rps=sum(one.bound_rps * one.count for one in told),
+        bound_rps=sum(tuned_replica.bound_rps * tuned_replica.count for tuned_replica in told),
         fleet=fleets[best],
         played=played,
         notes=list(workload.notes),
@@ -130,7 +130,7 @@ def _shared_out(
     entries: Sequence[Mapping[str, Any]], told: Sequence[TunedReplicaDocument]
 ) -> list[dict[str, Any]]:
     """The entries with shares of the requests of their model in proportion to what they serve alone."""
-    able = [one.goodput_rps * one.count for one in told]
+    able = [tuned_replica.goodput_rps * tuned_replica.count for tuned_replica in told]
     found = []
     for entry, mine in zip(entries, able, strict=True):
         whole = sum(
@@ -176,12 +176,12 @@ def at_rate(workload: Workload, rate_rps: float, slo: Slo) -> Workload:
     return found.repeated(times) if times > 1 else found
 
 
-def replica_keeps(one: FleetReplica, workload: Workload, slo: Slo) -> Callable[[float], bool]:
+def replica_keeps(fleet_replica: FleetReplica, workload: Workload, slo: Slo) -> Callable[[float], bool]:
     """Whether a replica alone serves the requests at a rate so that 99 % keep the objective."""
 
     def keeps(rate_rps: float) -> bool:
         played = at_rate(workload, rate_rps, slo)
-        return ServiceOutcome(play([one], played, RoundRobin())).good(slo) >= GOOD * len(played)
+        return ServiceOutcome(play([fleet_replica], played, RoundRobin())).good(slo) >= GOOD * len(played)
 
     return keeps
 
@@ -211,7 +211,10 @@ def _own_requests(fleet: ServiceFleet, place: int, workload: Workload) -> Worklo
 
 def _names(fleet: ServiceFleet) -> dict[int, str]:
     """The name of one replica of every entry, by the entry's place in the file."""
-    return {int(one.name.partition(":")[0].partition(".")[0]): one.name for one in fleet.everyone}
+    return {
+        int(fleet_replica.name.partition(":")[0].partition(".")[0]): fleet_replica.name
+        for fleet_replica in fleet.everyone
+    }
 
 
 @dataclass

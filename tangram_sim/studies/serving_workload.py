@@ -77,11 +77,11 @@ class RatesDocument(AnswerDocument):
 
 def describe_rates(windows: Sequence[RateWindow]) -> RatesDocument:
     """The figures of a file of rates, for `tangram serve workload describe`."""
-    begin_s, end_s = min(one.start_s for one in windows), max(one.end_s for one in windows)
-    starts, ends = (np.array([getattr(one, name) for one in windows]) for name in ("start_s", "end_s"))
+    begin_s, end_s = min(window.start_s for window in windows), max(window.end_s for window in windows)
+    starts, ends = (np.array([getattr(window, name) for window in windows]) for name in ("start_s", "end_s"))
     length = ends - starts
-    rate = np.array([one.rate_rps for one in windows])
-    cv = np.array([one.cv for one in windows])
+    rate = np.array([window.rate_rps for window in windows])
+    cv = np.array([window.cv for window in windows])
     requests = rate * length
     every = float(requests.sum())
     # The rate of all streams together changes where a window begins or ends.
@@ -90,7 +90,7 @@ def describe_rates(windows: Sequence[RateWindow]) -> RatesDocument:
     np.add.at(change, np.searchsorted(edges, starts), rate)
     np.add.at(change, np.searchsorted(edges, ends), -rate)
     together = np.cumsum(change)[:-1]
-    names = np.array([one.stream for one in windows])
+    names = np.array([window.stream for window in windows])
     streams = []
     for name in dict.fromkeys(names.tolist()):
         own = names == name
@@ -114,7 +114,7 @@ def describe_rates(windows: Sequence[RateWindow]) -> RatesDocument:
         busiest_window_rps=float(together.max()),
         quietest_window_rps=float(max(together.min(), 0.0)),
         burstiness_cv=float((cv * requests).sum()) / every if every else 0.0,
-        streams=sorted(streams, key=lambda one: -one.share),
+        streams=sorted(streams, key=lambda stream: -stream.share),
         notes=notes,
     )
 
@@ -184,7 +184,7 @@ def request_types(
         if len(mine):
             cell[mine] = row * parts + _cut(outputs[mine], parts)
     kept, place = np.unique(cell, return_inverse=True)
-    means = [(float(inputs[cell == one].mean()), float(outputs[cell == one].mean())) for one in kept]
+    means = [(float(inputs[cell == item].mean()), float(outputs[cell == item].mean())) for item in kept]
     return place.astype(np.int64), means
 
 

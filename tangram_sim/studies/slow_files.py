@@ -52,7 +52,7 @@ class Slow:
     def is_nothing(self) -> bool:
         """Whether everything runs as priced."""
         nothing_else = self.pause is None and not self.sequences
-        return nothing_else and all(one.factor == 1 for one in self.slowdowns)
+        return nothing_else and all(slowdown.factor == 1 for slowdown in self.slowdowns)
 
 
 def read_every_slow(given: Sequence[str], cluster: Cluster) -> Slow:
@@ -68,7 +68,7 @@ def read_every_slow(given: Sequence[str], cluster: Cluster) -> Slow:
                 f"`slow={text}` is a file and stands alone; write all that is slow into it, or give "
                 "WHERE=FACTOR pairs only, e.g. n1=1.4 and n3=1.3"
             )
-    return Slow(tuple(one for text in given for one in read_slow(text, cluster).slowdowns))
+    return Slow(tuple(slowdown for text in given for slowdown in read_slow(text, cluster).slowdowns))
 
 
 def read_slow(text: str, cluster: Cluster) -> Slow:
@@ -88,7 +88,7 @@ def read_slow(text: str, cluster: Cluster) -> Slow:
             f"{path}: give `slow: [{{where: n3, factor: 1.5}}, ...]`, and beside it what applies of "
             "`pause: {seconds: ...}`, `sequences: FILE`, `resizing: {max_pruned: ...}`"
         )
-    slowdowns = [one for entry in listed for one in _entry(entry, cluster, str(path))]
+    slowdowns = [slowdown for entry in listed for slowdown in _entry(entry, cluster, str(path))]
     given = data.get("pause") if isinstance(data, dict) else None
     try:
         pause = pause_of(PauseDocument.model_validate(given)) if given is not None else None
@@ -133,7 +133,7 @@ def slow_of(document: SlowDocument) -> Slow:
     pause = pause_of(document.pause) if document.pause is not None else None
     sequences = tuple(tuple(held) for held in document.sequences)
     resizing = resizing_of(document.resizing) if document.resizing is not None else None
-    return Slow(tuple(slowdown_of(one) for one in document.slowdowns), pause, sequences, resizing)
+    return Slow(tuple(slowdown_of(slowdown) for slowdown in document.slowdowns), pause, sequences, resizing)
 
 
 def slowdown_of(document: SlowdownDocument) -> Slowdown:

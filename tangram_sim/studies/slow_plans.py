@@ -68,7 +68,7 @@ def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Clust
         raise BadInputError(
             "plan `slow=`: lengths of sequences suit one plan's microbatches; give them to simulate"
         )
-    lasting = [one for one in slow.slowdowns if not one.seconds]
+    lasting = [slowdown for slowdown in slow.slowdowns if not slowdown.seconds]
     hurt = with_slowdowns(cluster, lasting)
     healthy = planned(cluster)
     if slow.is_nothing:

@@ -41,7 +41,7 @@ def stages_of(plan: Plan) -> Stages:
 
 def slow_plan(plan: Plan, slowdowns: Sequence[Slowdown]) -> Plan:
     """The decisions on the cluster as slowdowns leave it; those of a part of a step are left out."""
-    lasting = [one for one in slowdowns if not one.seconds]
+    lasting = [slowdown for slowdown in slowdowns if not slowdown.seconds]
     return replace(plan, cluster=with_slowdowns(plan.cluster, lasting, stages_of(plan)))
 
 
@@ -62,7 +62,7 @@ def play_slow(
     slow = slow_plan(plan, slowdowns)
     if resizing is not None:
         slow, _ = resized(slow, resizing, hwdb)
-    windows = [one for one in slowdowns if one.seconds]
+    windows = [slowdown for slowdown in slowdowns if slowdown.seconds]
     if not windows and not sequences:
         return forecast(slow, hwdb, engine)
     full = forecast(slow, hwdb) if sequences else None
@@ -73,19 +73,19 @@ def play_slow(
         if full is not None:
             graph = with_lengths(graph, full, sequences)
         speeds = [FULL_SPEED] * len(graph.resources)
-        for one in windows:
-            hurt = lower_plan(_under(slow, one), Lowering.of(_under(slow, one), hwdb))
+        for window in windows:
+            hurt = lower_plan(_under(slow, window), Lowering.of(_under(slow, window), hwdb))
             for resource, factor in _pass_factors(lowered, hurt):
                 if factor != 1.0:
-                    speeds[resource] = speeds[resource].times(_window(factor, one))
+                    speeds[resource] = speeds[resource].times(_window(factor, window))
         return graph.with_speeds(speeds)
 
     return forecast(slow, hwdb, engine, lowering, paced)
 
 
-def _under(plan: Plan, one: Slowdown) -> Plan:
+def _under(plan: Plan, slowdown: Slowdown) -> Plan:
     """A plan whose cluster has one more slowdown than it has already."""
-    alone = with_slowdowns(plan.cluster, [replace(one, seconds=())], stages_of(plan)).health
+    alone = with_slowdowns(plan.cluster, [replace(slowdown, seconds=())], stages_of(plan)).health
     was = plan.cluster.health
     merged = {
         name: tuple(sorted(_product(getattr(was, name), getattr(alone, name)).items()))
@@ -116,10 +116,12 @@ def _pass_factors(healthy: LoweredPlan, hurt: LoweredPlan) -> Iterator[tuple[int
             yield healthy.compute_stream(number, stage), took[1] / took[0] if took[0] else 1.0
 
 
-def _window(factor: float, one: Slowdown) -> Speed:
-    begin, end = one.seconds
+def _window(factor: float, slowdown: Slowdown) -> Speed:
+    begin, end = slowdown.seconds
     if not begin < end:
-        raise BadInputError(f"slow {one.where}: seconds {list(one.seconds)}: an empty window; give from, to")
+        raise BadInputError(
+            f"slow {slowdown.where}: seconds {list(slowdown.seconds)}: an empty window; give from, to"
+        )
     return slowed(factor, begin, end)
 
 
@@ -136,13 +138,13 @@ def slow_section(
     return SlowDocument(
         slowdowns=[
             SlowdownDocument(
-                where=one.where,
-                factor=one.factor,
-                what=one.what,
-                steps=(one.steps[0], one.steps[1]) if one.steps else None,
-                seconds=(one.seconds[0], one.seconds[1]) if one.seconds else None,
+                where=slowdown.where,
+                factor=slowdown.factor,
+                what=slowdown.what,
+                steps=(slowdown.steps[0], slowdown.steps[1]) if slowdown.steps else None,
+                seconds=(slowdown.seconds[0], slowdown.seconds[1]) if slowdown.seconds else None,
             )
-            for one in slow.slowdowns
+            for slowdown in slow.slowdowns
         ],
         pause=PauseDocument(
             seconds=slow.pause.seconds, probability=slow.pause.probability, every_steps=slow.pause.every_steps
@@ -179,7 +181,17 @@ def lossless_bound_s(healthy_step_s: float, cluster: Cluster, dtype: str) -> flo
 def _phases(plan: Plan, slow: Slow, hwdb: Hwdb, engine: str) -> list[SlowPhase]:
     """Runs of steps in which the same things are slow; none where nothing begins or ends."""
     slowdowns = slow.slowdowns
-    borders = sorted({0, *(b for one in slowdowns if one.steps for b in (one.steps[0], one.steps[1] + 1))})
+    borders = sorted(
+        {
+            0,
+            *(
+                b
+                for slowdown in slowdowns
+                if slowdown.steps
+                for b in (slowdown.steps[0], slowdown.steps[1] + 1)
+            ),
+        }
+    )
     if len(borders) == 1:
         return []
     if len(borders) > _MOST_PHASES:
@@ -189,7 +201,11 @@ def _phases(plan: Plan, slow: Slow, hwdb: Hwdb, engine: str) -> list[SlowPhase]:
     known: dict[tuple[Slowdown, ...], float] = {}
     phases = []
     for first, after in zip(borders, [*borders[1:], None], strict=True):
-        active = tuple(one for one in slowdowns if not one.steps or one.steps[0] <= first <= one.steps[1])
+        active = tuple(
+            slowdown
+            for slowdown in slowdowns
+            if not slowdown.steps or slowdown.steps[0] <= first <= slowdown.steps[1]
+        )
         if active not in known:
             known[active] = play_slow(plan, active, hwdb, engine, slow.sequences, slow.resizing).step_s
         phases.append(
@@ -232,7 +248,9 @@ def slow_findings(document: PlanDocument) -> list[Finding]:
     slow = document.slow
     if slow is None:
         return []
-    named = ", ".join(f"{one.where} {one.factor:g} x {one.what}" for one in slow.slowdowns[:4])
+    named = ", ".join(
+        f"{slowdown.where} {slowdown.factor:g} x {slowdown.what}" for slowdown in slow.slowdowns[:4]
+    )
     more = f" and {len(slow.slowdowns) - 4} more" if len(slow.slowdowns) > 4 else ""
     if slow.sequences:
         named = f"{named}{', ' if named else ''}sequences of {len(slow.sequences)} microbatches"
@@ -245,7 +263,7 @@ def slow_findings(document: PlanDocument) -> list[Finding]:
             lossless_bound_step_s=slow.lossless_bound_step_s,
         )
     ]
-    if any(one.factor < 1 for one in slow.slowdowns):
+    if any(slowdown.factor < 1 for slowdown in slow.slowdowns):
         findings.append(FASTER_THAN_ROW())
     if slow.pause_step_s:
         findings.append(PAUSES(pause_step_s=slow.pause_step_s))

@@ -20,11 +20,15 @@ def stage_name(pipeline: int, stage: int, part: int, *, several: bool, mixed: bo
 
 def stage_names(stages: Sequence["StageForecast"]) -> list[str]:
     """The names of all rows of a plan document, in their order."""
-    parts = Counter((one.pipeline, one.stage) for one in stages)
-    several = len({one.pipeline for one in stages}) > 1
+    parts = Counter((stage.pipeline, stage.stage) for stage in stages)
+    several = len({stage.pipeline for stage in stages}) > 1
     return [
         stage_name(
-            one.pipeline, one.stage, one.part, several=several, mixed=parts[one.pipeline, one.stage] > 1
+            stage.pipeline,
+            stage.stage,
+            stage.part,
+            several=several,
+            mixed=parts[stage.pipeline, stage.stage] > 1,
         )
-        for one in stages
+        for stage in stages
     ]

@@ -100,31 +100,33 @@ def plan(
         for schedule, parallelizer in product(schedules, parallelizers)
     ]
     done, reasons = list[_Try](), list[InfeasibleError]()
-    for number, one in enumerate(tries):
+    for number, attempt in enumerate(tries):
         best = _best(done, wishes)
         if best and (deadline.over() or best.result.step_s <= _least_s(best.result)):
             break
         share = deadline.share(deadline.left_s() * (_FIRST if number == 0 else 1 / (len(tries) - number)))
-        told = _named(progress, one.name)
+        told = _named(progress, attempt.name)
         ask = partial(api.plan, model, cluster, hwdb=hwdb, progress=told, deadline=share)
-        asked = replace(wishes, parallelizer=one.parallelizer)
+        asked = replace(wishes, parallelizer=attempt.parallelizer)
         simple = [each.result.ranked for each in done if each.result and each.schedule == SIMPLE]
         try:
             if best is None:
                 cut = _CUT if any(chunked(each.schedule) for each in tries) else 0
-                found = ask(replace(job, schedule=one.schedule), wishes=replace(asked, kept=cut))
-                done.append(replace(one, result=found))
-            elif chunked(one.schedule) and simple:
-                done.append(_cut(ask, one, job, asked, best.result, simple[0]))
+                found = ask(replace(job, schedule=attempt.schedule), wishes=replace(asked, kept=cut))
+                done.append(replace(attempt, result=found))
+            elif chunked(attempt.schedule) and simple:
+                done.append(_cut(ask, attempt, job, asked, best.result, simple[0]))
             else:
-                done.append(_beside(ask, one, job, asked, best.result, _known(best.result, one, hwdb)))
+                done.append(
+                    _beside(ask, attempt, job, asked, best.result, _known(best.result, attempt, hwdb))
+                )
         except InfeasibleError as error:
             reasons.append(error)
-            done.append(one)
+            done.append(attempt)
     best = _best(done, wishes)
     if best is None:
         raise reasons[0]
-    unseen = [one.name for one in tries[len(done) :]]
+    unseen = [attempt.name for attempt in tries[len(done) :]]
     why = "for lack of time" if deadline.over() else "since the bound says that none is faster"
     left = f"; not looked at {why}: {', '.join(unseen)}" if unseen else ""
     document, compared = (
@@ -152,14 +154,14 @@ def _best(done: Sequence[_Try], wishes: SearchOptions) -> _Best | None:
     """
     prefers = wishes.beside and not wishes.frameworks
 
-    def weighed_s(one: _Best) -> float:
-        free = prefers and not one.result.document.launchable_with
-        within = may_be_slower_by(one.result.forecast.plan.cluster, wishes) if free else 0.0
-        return one.result.step_s * (1.0 + within)
+    def weighed_s(best: _Best) -> float:
+        free = prefers and not best.result.document.launchable_with
+        within = may_be_slower_by(best.result.forecast.plan.cluster, wishes) if free else 0.0
+        return best.result.step_s * (1.0 + within)
 
     best: _Best | None = None
-    for one in done:
-        own = _Best(one.name, one.result) if one.result else None
+    for attempt in done:
+        own = _Best(attempt.name, attempt.result) if attempt.result else None
         # One that can be launched does not take the place of a faster one that cannot: nobody asked for it.
         faster = own and (best is None or own.result.step_s < best.result.step_s * (1.0 - _SAME))
         if own and faster and (best is None or weighed_s(own) < weighed_s(best) * (1.0 - _SAME)):
@@ -173,10 +175,10 @@ def _least_s(result: Result) -> float:
 
 
 def _beside(
-    ask: "partial[Result]", one: _Try, job: Job, wishes: SearchOptions, best: Result, known: list[Plan]
+    ask: "partial[Result]", attempt: _Try, job: Job, wishes: SearchOptions, best: Result, known: list[Plan]
 ) -> _Try:
     """What a try comes to beside the best plan: in full where a glance is near it."""
-    own = replace(job, schedule=one.schedule, dtype=best.forecast.plan.job.dtype)
+    own = replace(job, schedule=attempt.schedule, dtype=best.forecast.plan.job.dtype)
     parts = wishes.sub_islands and not known
     quick = replace(wishes, effort=_GLANCE, sub_islands=parts, beside=False)
     # A plan under another schedule says little of what is best under this one, under the same one a lot.
@@ -186,23 +188,28 @@ def _beside(
         if alike and wishes.sub_islands and _same(glance, known):
             glance = ask(own, wishes=replace(quick, sub_islands=True), known=known)
     except InfeasibleError:
-        return replace(one, glanced=True)
+        return replace(attempt, glanced=True)
     same = alike and _same(glance, known)
     if same or glance.step_s > _NEAR * best.step_s:
-        return replace(one, result=glance, glanced=True, same=same)
+        return replace(attempt, result=glance, glanced=True, same=same)
     # It knows the plan of the glance: what it shows is slower only where that one cannot be launched.
-    return replace(one, result=ask(own, wishes=wishes, known=[*known, glance.forecast.plan]))
+    return replace(attempt, result=ask(own, wishes=wishes, known=[*known, glance.forecast.plan]))
 
 
 def _cut(
-    ask: "partial[Result]", one: _Try, job: Job, wishes: SearchOptions, best: Result, simple: Sequence[Plan]
+    ask: "partial[Result]",
+    attempt: _Try,
+    job: Job,
+    wishes: SearchOptions,
+    best: Result,
+    simple: Sequence[Plan],
 ) -> _Try:
     """What the plans of one chunk per stage come to when they are cut; what frameworks launch where near."""
-    own = replace(job, schedule=one.schedule, dtype=simple[0].job.dtype)
+    own = replace(job, schedule=attempt.schedule, dtype=simple[0].job.dtype)
     found = ask(own, wishes=replace(wishes, beside=False), known=simple)
     if wishes.beside and found.step_s <= _NEAR * best.step_s:
         found = ask(own, wishes=wishes, known=[*simple, found.forecast.plan])
-    return replace(one, result=found)
+    return replace(attempt, result=found)
 
 
 def _same(glance: Result, known: Sequence[Plan]) -> bool:
@@ -210,12 +217,12 @@ def _same(glance: Result, known: Sequence[Plan]) -> bool:
     return glance.forecast.plan in known
 
 
-def _known(best: Result, one: _Try, hwdb: Hwdb) -> list[Plan]:
+def _known(best: Result, attempt: _Try, hwdb: Hwdb) -> list[Plan]:
     """The best plan under another schedule, where both have one chunk per stage and its memory suffices."""
     made = best.forecast.plan
-    if chunked(made.job.schedule) or chunked(one.schedule):
+    if chunked(made.job.schedule) or chunked(attempt.schedule):
         return []
-    other = replace(made, job=replace(made.job, schedule=one.schedule))
+    other = replace(made, job=replace(made.job, schedule=attempt.schedule))
     return [other] if fullness(other, hwdb) <= 1.0 - best.document.memory_margin else []
 
 

@@ -40,8 +40,8 @@ def plan_within_gap(
     while further and not _is_within(gap, best, bounded) and not deadline.over():
         effort = further.pop(0)
         found = planned(replace(options, effort=effort))
-        best = min(best, found, key=lambda one: one.step_s)
-        bounded = max(bounded, found, key=lambda one: one.document.lower_bound_step_s)
+        best = min(best, found, key=lambda result: result.step_s)
+        bounded = max(bounded, found, key=lambda result: result.document.lower_bound_step_s)
     reached = best.step_s / bounded.document.lower_bound_step_s - 1
     if reached <= gap:
         told = GAP_PROVEN(effort=effort, gap=reached, asked=gap)

@@ -31,7 +31,7 @@ def topology_of(cluster: Cluster) -> Topology:
             nodes = range(number, number + together)
             inside = f"node {number}" if together == 1 else f"nodes {number} to {number + together - 1}"
             labels.append(f"{group.name} {inside}")
-            attached.append(tuple(net.leaf(index, one, nic) for one in nodes for nic in range(node.nics)))
+            attached.append(tuple(net.leaf(index, item, nic) for item in nodes for nic in range(node.nics)))
             left, number = left - together, number + together
     return Topology(
         cluster.name, tuple(kinds), tuple(boxes), tuple(labels), tuple(attached), net.fabric(), derived=True

@@ -35,7 +35,7 @@ def _neighbours(vertices: int, edges: Sequence[_Edge]) -> Neighbours:
     for index, edge in enumerate(edges):
         found[edge.a].append((index, edge.b))
         found[edge.b].append((index, edge.a))
-    return tuple(tuple(one) for one in found)
+    return tuple(tuple(item) for item in found)
 
 
 def _edge_name(names: Sequence[str], edge: _Edge) -> str:

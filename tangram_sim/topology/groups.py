@@ -102,16 +102,16 @@ class PathFinder:
         """
         found, fabric = {}, self.topology.fabric
         first = leaves[0]
-        for one in leaves:
-            other = next(leaf for leaf in leaves if leaf != one) if one == first else first
+        for item in leaves:
+            other = next(leaf for leaf in leaves if leaf != item) if item == first else first
             rates: list[list[float]] = []
             name = ""
-            for a, b in zip(sorted(set(one)), sorted(set(other)) * len(set(one)), strict=False):
+            for a, b in zip(sorted(set(item)), sorted(set(other)) * len(set(item)), strict=False):
                 half = list(self._way(a, b))
                 if not half:  # both plugged into one leaf
                     continue
                 up = half[: max(len(half) // 2, 1)]
-                name = name or self._above(one[0], up[0])
+                name = name or self._above(item[0], up[0])
                 for step, (edge, _) in enumerate(up):
                     if len(rates) <= step:
                         rates.append([])
@@ -121,10 +121,10 @@ class PathFinder:
                     )
             # Steps that all leaves of the set share (one uplink) count once.
             if not rates:
-                found[one] = (fabric.names[one[0]], 0.0, 0.0)
+                found[item] = (fabric.names[item[0]], 0.0, 0.0)
                 continue
             shared = [sum(rates[0]), *(min(step) for step in rates[1:])]
-            found[one] = (name, 1 / shared[0], max((1 / rate for rate in shared[1:]), default=0.0))
+            found[item] = (name, 1 / shared[0], max((1 / rate for rate in shared[1:]), default=0.0))
         return found
 
     def _above(self, leaf: int, step: tuple[int, bool]) -> str:
@@ -261,8 +261,8 @@ class PathFinder:
         found, fabric = Rate(inf, ""), self.topology.fabric
         total = self._loads(everyone)
         for edge, back in self._loads(mine):
-            one = fabric.edges[edge]
-            rate = (one.back_bytes_per_s if back else one.bytes_per_s) * self.reach.network
+            fabric_edge = fabric.edges[edge]
+            rate = (fabric_edge.back_bytes_per_s if back else fabric_edge.bytes_per_s) * self.reach.network
             found = found.least(Rate(rate / total[edge, back], fabric.edge_name(edge)))
         return found
 
@@ -313,8 +313,8 @@ class PathFinder:
                             own.add(crossed)
         worst, what, fabric = 0.0, "", self.topology.fabric
         for edge, back in own:
-            one = fabric.edges[edge]
-            rate = (one.back_bytes_per_s if back else one.bytes_per_s) * self.reach.network
+            fabric_edge = fabric.edges[edge]
+            rate = (fabric_edge.back_bytes_per_s if back else fabric_edge.bytes_per_s) * self.reach.network
             if loads[edge, back] / rate > worst:
                 worst, what = loads[edge, back] / rate, fabric.edge_name(edge)
         return worst, what

@@ -181,9 +181,9 @@ class Job:
     def __repr__(self) -> str:
         """The batch, and what differs from the defaults."""
         said = [
-            f"{one.name}={getattr(self, one.name)!r}"
-            for one in fields(self)
-            if one.name in ("global_batch", "seq") or getattr(self, one.name) != one.default
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)
+            if field.name in ("global_batch", "seq") or getattr(self, field.name) != field.default
         ]
         return f"Job({', '.join(said)})"
 

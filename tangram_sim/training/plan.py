@@ -142,8 +142,10 @@ class PartialPlan:
     def end_copies(self) -> int:
         """Copies of whole gradients of a tied matrix at its front; at its back, where the front is no end."""
         place = 0 if self.start == 0 else -1
-        shared: Sequence[Portion | PartialPlan] = [one for one in self.portions if one.sequences] or [self]
-        return gradient_copies([(one.runs[place] if one.runs else one).layout for one in shared])
+        shared: Sequence[Portion | PartialPlan] = [
+            portion for portion in self.portions if portion.sequences
+        ] or [self]
+        return gradient_copies([(item.runs[place] if item.runs else item).layout for item in shared])
 
     @property
     def tail_s(self) -> float:
@@ -230,7 +232,9 @@ class Plan:
     @property
     def ranks(self) -> frozenset[int]:
         """The ranks that the plan occupies."""
-        return frozenset(rank for one in self.pipelines for stage in one.stages for rank in stage.ranks)
+        return frozenset(
+            rank for pipeline in self.pipelines for stage in pipeline.stages for rank in stage.ranks
+        )
 
     @cached_property
     def gpu_kinds(self) -> tuple[Gpu, ...]:
@@ -294,7 +298,7 @@ def pipeline_of_shares(
     stages = []
     for number, given in enumerate(shares):
         places = [place(number, chunk, depth) if place else chunk * depth + number for chunk in range(chunks)]
-        bounds = [(cuts[one], cuts[one + 1]) for one in places]
+        bounds = [(cuts[item], cuts[item + 1]) for item in places]
         parts = tuple(share.part(bounds[0][0], bounds[-1][1]) for share in given)
         kept = tuple(bound for bound in bounds if bound[1] > bound[0])
         stages.append(Stage(kept, 0 in places, depth * chunks - 1 in places, parts))

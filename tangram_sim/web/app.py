@@ -97,8 +97,8 @@ class _RunStream:
             group.start_soon(until_gone)
             try:
                 async with aclosing(self.runs.answers(self.asked)) as answers:
-                    async for one in answers:
-                        await send(_event(one))
+                    async for item in answers:
+                        await send(_event(item))
             except TangramError as error:
                 await send(_event(VerbAnswer(command="", code=2, error=str(error))))
             await send({"type": "http.response.body", "body": b""})

@@ -31,9 +31,13 @@ class PromptConnection(H11Protocol):
         super().connection_made(transport)
         self._since_s = self.loop.time()
         self.loop.call_later(_LOOK_S, self._look)
-        waiting = [one for one in self.connections if isinstance(one, PromptConnection) and one.waits]
+        waiting = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, PromptConnection) and connection.waits
+        ]
         if len(waiting) > MOST_WAITING:
-            min(waiting, key=lambda one: one._since_s).leave()
+            min(waiting, key=lambda item: item._since_s).leave()
 
     def data_received(self, data: bytes) -> None:
         """Take what came; a body may be long as long as it comes."""

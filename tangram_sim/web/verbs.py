@@ -67,7 +67,7 @@ def command_words(asked: VerbRequest) -> list[str]:
         raise BadInputError(
             f"{asked.verb}: {len(asked.arguments)} arguments; {offered.arguments} or fewer go with it"
         )
-    words = [*asked.verb.split(" "), *(_plain(asked.verb, one) for one in asked.arguments)]
+    words = [*asked.verb.split(" "), *(_plain(asked.verb, argument) for argument in asked.arguments)]
     for name, value in asked.options.items():
         if name not in offered.options:
             raise unknown_name(f"option of {asked.verb}", name, offered.options)
@@ -85,7 +85,7 @@ def _option(name: str, value: str | float | bool | list[str]) -> list[str]:
     values = value if isinstance(value, list) else [value]
     if len(values) > MOST_WORDS:
         raise BadInputError(f"--{name}: {len(values)} values; {MOST_WORDS} or fewer are allowed")
-    return [f"--{name}={_plain(f'--{name}', str(one))}" for one in values]
+    return [f"--{name}={_plain(f'--{name}', str(item))}" for item in values]
 
 
 def _plain(where: str, text: str) -> str:

@@ -24,7 +24,7 @@ SECONDS = {"t/a.py::one": 3.0, "t/a.py::two": 1.0, "t/b.py::three": 0.5, "t/c.py
 
 
 def test_results_are_changed_and_messages_are_not() -> None:
-    found = {(one.line, one.was, one.now) for one in changes(TEXT)}
+    found = {(change.line, change.was, change.now) for change in changes(TEXT)}
     assert found == {
         (6, "a < b", "(a <= b)"),
         (6, "a < b", "(False)"),
@@ -35,10 +35,10 @@ def test_results_are_changed_and_messages_are_not() -> None:
         (7, "a / b", "(a)"),
         (7, "0.5", "(1.5)"),
     }
-    for one in changes(TEXT):
-        lines = one.applied(TEXT).splitlines()
+    for change in changes(TEXT):
+        lines = change.applied(TEXT).splitlines()
         assert [number for number, line in enumerate(lines) if line != TEXT.splitlines()[number]] == [
-            one.line - 1
+            change.line - 1
         ]
 
 

@@ -146,7 +146,7 @@ def test_a_comparison_goes_on_when_one_planner_cannot_and_another_raises():
 
     asked = question(small_model(), MIXED)
     answers = [answer(kind(), asked) for kind in (Limited, Crashing, TooFull, Amp)]
-    assert [one.status for one in answers] == [CANNOT, FAILED, FAILED, OK]
+    assert [item.status for item in answers] == [CANNOT, FAILED, FAILED, OK]
     told = comparison(answers).model_dump()["planners"]
     assert list(told) == ["limited", "crashing", "too-full", "amp"]
     assert "two kinds" in told["limited"]["reason"]
@@ -212,11 +212,11 @@ def test_compare_prints_one_table_and_json_and_plans_that_simulate_reads(install
     told = json.loads(CliRunner().invoke(app, [*wanted, "--json"]).output)
     assert list(told) == ["question", "planners"]
     assert list(told["planners"]) == ["sailor", "amp"]
-    for one in told["planners"].values():
+    for item in told["planners"].values():
         plan = tmp_path / "plan.json"
-        plan.write_text(json.dumps(one["plan"]))
+        plan.write_text(json.dumps(item["plan"]))
         replayed = json.loads(CliRunner().invoke(app, ["simulate", str(plan), "--json"]).output)
-        assert replayed["step_s"] == pytest.approx(one["step_s"], rel=1e-9)
+        assert replayed["step_s"] == pytest.approx(item["step_s"], rel=1e-9)
     alone = ["plan", *wanted[1:3], "--planner", "sailor", *wanted[5:], "--json"]
     single = json.loads(CliRunner().invoke(app, alone).output)
     assert single["step_s"] == pytest.approx(told["planners"]["sailor"]["step_s"])

@@ -88,7 +88,7 @@ def test_the_schema_of_a_question_is_its_fields(verb: str) -> None:
 @pytest.mark.parametrize("verb", QUESTIONS)
 def test_the_form_of_the_page_is_the_fields_that_it_may_set(verb: str) -> None:
     of = [leaf for leaf in fields_of(verb).values() if leaf.about.on_page]
-    shown = {one.name: one for one in form_fields(verb)}
+    shown = {form_field.name: form_field for form_field in form_fields(verb)}
     assert list(shown) == [leaf.option for leaf in of if not leaf.about.positional]
     assert set(OFFERED[verb].options) >= set(shown)
     for leaf in of:

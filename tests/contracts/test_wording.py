@@ -95,7 +95,7 @@ def test_no_message_of_the_library_says_an_option() -> None:
 
 def _options(command: click.Command) -> set[str]:
     """Every option of a command and of those below it, of verbs that come by entry point too."""
-    found = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    found = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
     if isinstance(command, TyperGroup):
         asking = typer.Context(command)
         for name in command.list_commands(asking):

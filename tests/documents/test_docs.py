@@ -49,7 +49,7 @@ def test_marked_blocks_run_and_print_what_the_page_shows(page: Path) -> None:
     """Every command ends as it should, and shown output is the real one."""
     ran = list(run_page(page.read_text(encoding="utf-8"), frozen(page)))
     assert len(ran) >= (2 if page == README else 1), "the README shows a plan and its Python form"
-    problems = [problem for one in ran if (problem := one.problem())]
+    problems = [problem for item in ran if (problem := item.problem())]
     assert not problems, "\n\n".join(problems)
 
 

@@ -22,8 +22,8 @@ def test_a_ratio_of_two_kinds_compares_what_was_measured_alike() -> None:
     (run,) = read({"engine_version": "0.15.0"})
     fast, slow = (replace(run, load="offline", version="0.15.0", gpu=gpu) for gpu in ("fast", "slow"))
     rows = [
-        PredictedRun(one, "output_tok_s", measured, predicted, predicted, predicted)
-        for one, measured, predicted in (
+        PredictedRun(served_run, "output_tok_s", measured, predicted, predicted, predicted)
+        for served_run, measured, predicted in (
             (fast, 2.0, 3.0),
             (slow, 1.0, 1.0),
             (replace(slow, isl=9.0), 5.0, 5.0),

@@ -114,8 +114,8 @@ def table(expected: dict[str, dict[str, Any]], results: dict[str, Any]) -> tuple
     lines = ["| model | " + " | ".join(frameworks) + " |", "|---" * (len(frameworks) + 1) + "|"]
     for model in MODELS:
         shown = [
-            ", ".join(f"{count} {what}" for what, count in sorted(cells[model, one].items())) or "-"
-            for one in frameworks
+            ", ".join(f"{count} {what}" for what, count in sorted(cells[model, framework].items())) or "-"
+            for framework in frameworks
         ]
         lines.append(f"| {model} | {' | '.join(shown)} |")
     return [*lines, "", *bad], len(bad)
@@ -133,8 +133,8 @@ def main() -> int:
     titan = HERE / "run_torchtitan.py"
     runs: list[tuple[str, list[str | Path]]] = [
         *(
-            (f"torchtitan-{one}", [titan, one, cells, RECORDED / f"torchtitan-{one}.json"])
-            for one in ("0.2.2", "0.3.0")
+            (f"torchtitan-{item}", [titan, item, cells, RECORDED / f"torchtitan-{item}.json"])
+            for item in ("0.2.2", "0.3.0")
         ),
         ("deepspeed", [HERE / "run_deepspeed.py", cells]),
     ]

@@ -78,7 +78,7 @@ def model_of(config: Any) -> torch.nn.Module:
 def counts(model: torch.nn.Module, parts: list[list[str]] | None, pp: int) -> list[int]:
     """Weights of every stage: modules are kept by name, as the framework's own split keeps them."""
     whole = {
-        name: sum(weight.numel() for weight in one.parameters()) for name, one in parts_of(model).items()
+        name: sum(weight.numel() for weight in item.parameters()) for name, item in parts_of(model).items()
     }
     if parts is None:
         return [sum(whole.values())]
@@ -116,7 +116,7 @@ def record() -> None:
         names |= {"model": "Model", "optimizer": "Optimizer", "activation_checkpoint": "ActivationCheckpoint"}
     suffix = "" if VERSION == "0.2.2" else "Config"
     sections = {
-        section: {one.name: str(one.type) for one in fields(getattr(config, name + suffix))}
+        section: {field.name: str(field.type) for field in fields(getattr(config, name + suffix))}
         for section, name in names.items()
     }
     RECORD.write_text(json.dumps(sections, indent=0) + "\n")

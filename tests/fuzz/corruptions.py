@@ -69,7 +69,7 @@ class Damaged:
 def digit(text: str, random: Random) -> str:
     """One digit changed."""
     spot = random.choice([*re.finditer(r"\d", text)])
-    other = random.choice([one for one in "0123456789" if one != spot.group()])
+    other = random.choice([item for item in "0123456789" if item != spot.group()])
     return text[: spot.start()] + other + text[spot.end() :]
 
 
@@ -91,9 +91,9 @@ def swapped(text: str, random: Random) -> str:
     data = json.loads(text)
     spots = [(at, name) for at in _mappings(data) for name in at if isinstance(at[name], int | float | str)]
     for _ in range(1000):
-        (one, name), (other, word) = random.sample(spots, 2)
-        if type(one[name]) is type(other[word]) and one[name] != other[word]:
-            one[name], other[word] = other[word], one[name]
+        (item, name), (other, word) = random.sample(spots, 2)
+        if type(item[name]) is type(other[word]) and item[name] != other[word]:
+            item[name], other[word] = other[word], item[name]
             return json.dumps(data, indent=1)
     return cut(text, random)
 

@@ -25,40 +25,40 @@ def test_usual_worlds_are_two_or_three_kinds_of_full_boxes() -> None:
     """A few nodes each, a model that their memory holds; the same world whenever it is asked for."""
     made = [usual(seed, HWDB) for seed in range(60)]
     assert made[7].words() == usual(7, HWDB).words()
-    nodes = [sum(group.count for group in one.cluster.groups) for one in made]
+    nodes = [sum(group.count for group in item.cluster.groups) for item in made]
     assert min(nodes) >= 2 and max(nodes) <= MOST_NODES
-    assert {one.kinds for one in made} == {2, 3}
-    assert len({one.model.name for one in made}) > 3
-    for one in made:
+    assert {item.kinds for item in made} == {2, 3}
+    assert len({item.model.name for item in made}) > 3
+    for item in made:
         memory = sum(
-            group.count * group.node.gpus * group.node.gpu.memory_bytes for group in one.cluster.groups
+            group.count * group.node.gpus * group.node.gpu.memory_bytes for group in item.cluster.groups
         )
-        assert one.model.parameters * 16 < memory or one.model.name == "llama3-8b"
+        assert item.model.parameters * 16 < memory or item.model.name == "llama3-8b"
 
 
 def test_worlds_hold_what_real_clusters_hold() -> None:
     """Every trait that the benchmark is for occurs among 200 seeds, none of them in nearly all."""
     traits = {
-        **{f"{kinds} groups": lambda one, n=kinds: len(one.cluster.groups) == n for kinds in range(2, 7)},
-        **{f"boxes of {size}": lambda one, n=size: n in _boxes(one) for size in (1, 2, 3, 4, 8, 16)},
-        "a rack": lambda one: any(group.node.scale_up_nodes > 1 for group in one.cluster.groups),
-        "a slow NIC": lambda one: any(group.node.nic_bytes_per_s < 1e9 for group in one.cluster.groups),
-        "PCIe": lambda one: any(group.node.intra.kind == "pcie" for group in one.cluster.groups),
-        "one kind behind two networks": lambda one: one.kinds < len(one.cluster.groups),
-        "odd counts": lambda one: any(group.count % 2 for group in one.cluster.groups if group.count > 2),
+        **{f"{kinds} groups": lambda item, n=kinds: len(item.cluster.groups) == n for kinds in range(2, 7)},
+        **{f"boxes of {size}": lambda item, n=size: n in _boxes(item) for size in (1, 2, 3, 4, 8, 16)},
+        "a rack": lambda item: any(group.node.scale_up_nodes > 1 for group in item.cluster.groups),
+        "a slow NIC": lambda item: any(group.node.nic_bytes_per_s < 1e9 for group in item.cluster.groups),
+        "PCIe": lambda item: any(group.node.intra.kind == "pcie" for group in item.cluster.groups),
+        "one kind behind two networks": lambda item: item.kinds < len(item.cluster.groups),
+        "odd counts": lambda item: any(group.count % 2 for group in item.cluster.groups if group.count > 2),
         "few among many": _few,
-        "a mixture": lambda one: any(isinstance(block.feed_forward, Experts) for block in one.model.blocks),
-        "over 100 B": lambda one: one.model.parameters > 1e11,
-        "under 3 B": lambda one: one.model.parameters < 3e9,
-        "long sequences": lambda one: one.job.seq >= 32768,
-        "short sequences": lambda one: one.job.seq <= 1024,
-        "a small batch": lambda one: one.job.global_batch <= 16,
-        "a large batch": lambda one: one.job.global_batch >= 1024,
-        "a stated dtype": lambda one: one.job.dtype != "auto",
+        "a mixture": lambda item: any(isinstance(block.feed_forward, Experts) for block in item.model.blocks),
+        "over 100 B": lambda item: item.model.parameters > 1e11,
+        "under 3 B": lambda item: item.model.parameters < 3e9,
+        "long sequences": lambda item: item.job.seq >= 32768,
+        "short sequences": lambda item: item.job.seq <= 1024,
+        "a small batch": lambda item: item.job.global_batch <= 16,
+        "a large batch": lambda item: item.job.global_batch >= 1024,
+        "a stated dtype": lambda item: item.job.dtype != "auto",
     }
-    counts = {name: sum(bool(holds(one)) for one in WORLDS) for name, holds in traits.items()}
+    counts = {name: sum(bool(holds(item)) for item in WORLDS) for name, holds in traits.items()}
     assert not [name for name, count in counts.items() if not 0.02 * len(WORLDS) <= count <= 190], counts
-    nodes = [sum(group.count for group in one.cluster.groups) for one in WORLDS]
+    nodes = [sum(group.count for group in item.cluster.groups) for item in WORLDS]
     assert min(nodes) == 2
     assert 200 < max(nodes) <= 400
 
@@ -73,7 +73,7 @@ def _few(one: World) -> bool:
 def test_a_seed_is_one_world(tmp_path) -> None:
     """The same seed gives the same world, another one another; its files say the same as its nouns."""
     assert world(7, FULL, HWDB) == WORLDS[7] != WORLDS[8]
-    given = next(one for one in WORLDS if not isinstance(one.model_facts, str))
+    given = next(item for item in WORLDS if not isinstance(item.model_facts, str))
     words = given.write(tmp_path).split()
     assert load_model(words[2]).parameters == given.model.parameters
     assert load_cluster(words[3], HWDB) == given.cluster

@@ -205,9 +205,13 @@ def test_every_damaged_command_is_answered_or_refused(part: int, folder: tuple[P
     """A part of the cases of `make fuzz`: exit codes, output, files, time (tests/fuzz says the rule)."""
     place, sound = folder
     outcomes = [run(case(number, 0, sound), place, sound) for number in range(part, CI_CASES, CI_PARTS)]
-    broken = [f"case {one.case.number}: {one.case.words}\n{one.problem}" for one in outcomes if one.problem]
+    broken = [
+        f"case {outcome.case.number}: {outcome.case.words}\n{outcome.problem}"
+        for outcome in outcomes
+        if outcome.problem
+    ]
     assert not broken, "\n".join(broken)
-    assert {one.code for one in outcomes} == {0, 2}
+    assert {outcome.code for outcome in outcomes} == {0, 2}
 
 
 def test_the_judge_sees_broken_rules() -> None:

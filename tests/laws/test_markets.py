@@ -16,14 +16,14 @@ SEEDS = {"rentals": range(1, 2), "services": range(6), "memory": range(30), "pur
 def test_laws_hold_in_small_worlds(name: str) -> None:
     found = list(told(name, SEEDS[name], HWDB))
     assert len(found) > 3 * len(SEEDS[name])
-    assert [(seed, one) for seed, one in found if not one.holds] == []
+    assert [(seed, verdict) for seed, verdict in found if not verdict.holds] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 def test_laws_hold_in_more_worlds(name: str) -> None:
     many = range(100, 100 + 4 * len(SEEDS[name]))
-    assert [(seed, one) for seed, one in told(name, many, HWDB) if not one.holds] == []
+    assert [(seed, verdict) for seed, verdict in told(name, many, HWDB) if not verdict.holds] == []
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_front_covers_what_it_has_for_no_more() -> None:
     some = [Simulated((k,), "", float(k), 10.0 * k, 0.0, ()) for k in (1, 2, 3)]
     assert _covers("", "", some, some).holds
     assert not _covers("", "", some, some[1:]).holds
-    dearer = [replace(one, cost=2 * one.cost) for one in some]
-    slower = [replace(one, tokens_per_s=one.tokens_per_s - 1) for one in some]
+    dearer = [replace(simulated, cost=2 * simulated.cost) for simulated in some]
+    slower = [replace(simulated, tokens_per_s=simulated.tokens_per_s - 1) for simulated in some]
     assert not _covers("", "", some, dearer).holds and not _covers("", "", some, slower).holds
     assert _covers("", "", slower, some).holds

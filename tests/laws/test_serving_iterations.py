@@ -77,9 +77,9 @@ def test_every_iteration_keeps_its_limits(seed: int) -> None:
     for number in range(40 * seed, 40 * seed + 40):
         case, _, replica = watched(number)
         assert replica.passes
-        assert max(one.tokens for one in replica.passes) <= case.rules.budget_tokens
-        assert max(one.running for one in replica.passes) <= case.rules.seats
-        assert max(one.blocks for one in replica.passes) <= case.rules.blocks
+        assert max(stage_pass.tokens for stage_pass in replica.passes) <= case.rules.budget_tokens
+        assert max(stage_pass.running for stage_pass in replica.passes) <= case.rules.seats
+        assert max(stage_pass.blocks for stage_pass in replica.passes) <= case.rules.blocks
         assert not replica.early
 
 
@@ -90,7 +90,7 @@ def test_nobody_waits_for_an_idle_replica(seed: int) -> None:
     for number in range(40 * seed, 40 * seed + 40):
         _, ledger, replica = watched(number)
         arrived, finish = ledger.ready_s, ledger.finish_s
-        ends = [0.0, *(one.end_s for one in replica.passes)]
+        ends = [0.0, *(stage_pass.end_s for stage_pass in replica.passes)]
         for end_s, after in zip(ends, replica.passes, strict=False):
             if after.begin_s <= end_s + 1e-9:
                 continue
@@ -119,7 +119,7 @@ def test_equal_replicas_are_exchangeable() -> None:
         for order in (names, names[::-1])
     ]
     np.testing.assert_array_equal(ran[0].ledger.finish_s, ran[1].ledger.finish_s)
-    counts = [np.bincount(one.instance, minlength=3) for one in ran]
+    counts = [np.bincount(played_service.instance, minlength=3) for played_service in ran]
     np.testing.assert_array_equal(counts[0], counts[1])
     assert counts[0].min() > 0
 

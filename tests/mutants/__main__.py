@@ -57,11 +57,13 @@ def main() -> int:
             tested = rooms(place)[name]
             tested = replace(tested, tests=tuple(given.tests or tested.tests))
             sample = _sample(
-                [one for one in tested.modules if given.only in str(one)], given.each, f"{given.seed}/{name}"
+                [module for module in tested.modules if given.only in str(module)],
+                given.each,
+                f"{given.seed}/{name}",
             )
             killed, alive = _judged(place, tested, sample, again=not given.reuse)
             rows.append((name, killed, len(alive)))
-            told += [f"- {name}: {one}" for one in alive]
+            told += [f"- {name}: {item}" for item in alive]
     sys.stdout.write("| room | mutants | killed | share |\n|---|---|---|---|\n")
     for name, killed, left in rows:
         sys.stdout.write(

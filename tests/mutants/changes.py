@@ -68,7 +68,7 @@ def changes(text: str) -> list[Change]:
             now = f"({ast.unparse(other)})"
             where = (node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
             found.append(Change(*where, was, now, kind))
-    return sorted(found, key=lambda one: (one.line, one.column, one.now))
+    return sorted(found, key=lambda change: (change.line, change.column, change.now))
 
 
 def _expressions(tree: ast.AST) -> Iterator[ast.expr]:
@@ -156,7 +156,7 @@ def _is_type(node: ast.expr) -> bool:
 
 def _other_calls(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-    plain = [one for one in node.args if not isinstance(one, ast.Starred | ast.GeneratorExp)]
+    plain = [item for item in node.args if not isinstance(item, ast.Starred | ast.GeneratorExp)]
     if name in _CALLS:
         func: ast.expr = (
             ast.Attribute(node.func.value, _CALLS[name], ast.Load())
@@ -165,6 +165,6 @@ def _other_calls(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
         )
         yield "extreme", ast.Call(func, node.args, node.keywords)
         if len(plain) == len(node.args) == 2:
-            yield from (("extreme", one) for one in plain)
+            yield from (("extreme", item) for item in plain)
     elif len(plain) == len(node.args) == 2 and name not in _TYPED:
         yield "arguments", ast.Call(node.func, plain[::-1], node.keywords)

@@ -51,7 +51,7 @@ class Room:
         if is_compiled(path.read_text(encoding="utf-8")):
             first += calls(self.place, path, list(self.modules))
         lines = self.record.lines
-        return {test for one, line in first for test in lines.get(str(one), {}).get(str(line), ())}
+        return {test for item, line in first for test in lines.get(str(item), {}).get(str(line), ())}
 
     def kills(self, path: Path, change: Change) -> bool:
         """Whether the tests notice a change; the module is as it was afterwards."""
@@ -59,20 +59,20 @@ class Room:
         first = self.running(path, change)
         compiled = is_compiled(text)
         kept = _caches(dependents(self.place, path)) if compiled else []
-        aside = [(one, one.read_bytes()) for one in kept]
+        aside = [(item, item.read_bytes()) for item in kept]
         more_s = _START_CPU_S + (_COMPILING_CPU_S if compiled else 0.0)
         limit_s = TIMES * (sum(self.record.seconds.values()) or _UNKNOWN_CPU_S) + more_s
         try:
-            for one in kept:  # a compiled caller holds the code of what it calls
-                one.unlink()
+            for item in kept:  # a compiled caller holds the code of what it calls
+                item.unlink()
             path.write_text(change.applied(text), encoding="utf-8")
             return run(self.place, self.tests, limit_s, Ordering(self.record.seconds, first, more_s)) != 0
         finally:
             path.write_text(text, encoding="utf-8")
-            for one in _caches(dependents(self.place, path)) if compiled else []:
-                one.unlink()
-            for one, data in aside:
-                one.write_bytes(data)
+            for cache in _caches(dependents(self.place, path)) if compiled else []:
+                cache.unlink()
+            for item, data in aside:
+                item.write_bytes(data)
             os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # by which caches know their source
 
 
@@ -95,7 +95,7 @@ def room(
     def keep(recording: Recording) -> None:
         written.write_text(json.dumps(asdict(recording.record())), encoding="utf-8")
 
-    if run(place, tests, 6000.0, Recording([str(one) for one in modules]), keep):
+    if run(place, tests, 6000.0, Recording([str(module) for module in modules]), keep):
         raise SystemExit(f"{' '.join(tests)}: fail without any mutant")
     found = json.loads(written.read_text(encoding="utf-8"))
     kept.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def _digest(place: Path) -> str:
 
 def _caches(paths: Sequence[Path]) -> list[Path]:
     """numba's files of some modules."""
-    return [one for path in paths for one in path.parent.glob(f"__pycache__/{path.stem}.*.nb?")]
+    return [item for path in paths for item in path.parent.glob(f"__pycache__/{path.stem}.*.nb?")]
 
 
 def run(
@@ -162,7 +162,7 @@ def _tests(place: Path, tests: Sequence[str], seconds: int, plugin: Any) -> int:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(place))
-    for name in [one for one in sys.modules if one.partition(".")[0] in _OURS]:
+    for name in [module for module in sys.modules if module.partition(".")[0] in _OURS]:
         del sys.modules[name]
     words = ("-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--hypothesis-profile", "fast")
     return int(pytest.main([*words, *tests], [plugin]))

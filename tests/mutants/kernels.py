@@ -14,19 +14,25 @@ def is_compiled(text: str) -> bool:
 def dependents(place: Path, path: Path) -> list[Path]:
     """Compiled modules whose kernels hold code of `path`, itself first, of a checkout."""
     found = [path]
-    for one in found:  # grows
-        found += [other for other in _compiled(place) if one in _imports(place, other) and other not in found]
+    for item in found:  # grows
+        found += [
+            other for other in _compiled(place) if item in _imports(place, other) and other not in found
+        ]
     return found
 
 
 def calls(place: Path, path: Path, modules: list[Path]) -> list[tuple[Path, int]]:
     """(module, line) of the interpreted code among `modules` that names a kernel which depends on `path`."""
     kernels = dependents(place, path)
-    names = {name for one in kernels for name in _functions(one)}
+    names = {name for kernel in kernels for name in _functions(kernel)}
     wanted = re.compile(rf"\b({'|'.join(map(re.escape, sorted(names)))})\b") if names else None
     found = []
     for module in modules:
-        if module in kernels or wanted is None or not any(one in _imports(place, module) for one in kernels):
+        if (
+            module in kernels
+            or wanted is None
+            or not any(kernel in _imports(place, module) for kernel in kernels)
+        ):
             continue
         lines = module.read_text(encoding="utf-8").split("\n")
         found += [(module, number) for number, line in enumerate(lines, 1) if wanted.search(line)]
@@ -36,7 +42,7 @@ def calls(place: Path, path: Path, modules: list[Path]) -> list[tuple[Path, int]
 @cache
 def _compiled(place: Path) -> tuple[Path, ...]:
     every = sorted((place / "tangram_sim").rglob("*.py"))
-    return tuple(one for one in every if is_compiled(one.read_text(encoding="utf-8")))
+    return tuple(path for path in every if is_compiled(path.read_text(encoding="utf-8")))
 
 
 @cache

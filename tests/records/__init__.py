@@ -33,8 +33,8 @@ def rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.12g}")
     if isinstance(value, dict):
-        return {str(key): rounded(one) for key, one in value.items()}
-    return [rounded(one) for one in value] if isinstance(value, list | tuple) else value
+        return {str(key): rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def hold(name: str, case: str, figures: Any) -> None:
@@ -51,8 +51,8 @@ def _compare(now: Any, then: Any, where: str) -> None:
             _compare(value, then[key], f"{where}, {key}")
     elif isinstance(now, list):
         assert len(now) == len(then), where
-        for index, (one, other) in enumerate(zip(now, then, strict=True)):
-            _compare(one, other, f"{where}[{index}]")
+        for index, (item, other) in enumerate(zip(now, then, strict=True)):
+            _compare(item, other, f"{where}[{index}]")
     elif isinstance(now, float):
         assert now == pytest.approx(then, rel=CLOSE, abs=0.0), where
     else:

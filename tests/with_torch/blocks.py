@@ -61,7 +61,7 @@ class Flash(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        inputs = [one.detach().requires_grad_() for one in ctx.saved_tensors[:3]]
+        inputs = [saved_tensor.detach().requires_grad_() for saved_tensor in ctx.saved_tensors[:3]]
         with torch.enable_grad():
             out = F.scaled_dot_product_attention(*inputs, is_causal=ctx.causal)
         return (*torch.autograd.grad(out, inputs, grad), None)

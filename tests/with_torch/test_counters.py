@@ -55,7 +55,7 @@ def our_gemm_flop(where: Setting, block: Block) -> float:
         part = FeedForward(part.shared_width) if part.shared_width else None
     if part is not None:
         found += products.up_projection(where, part) + products.down_projection(where, part)
-    return sum(float((2.0 * one.rows * one.n * one.k * one.count).item()) for one in found)
+    return sum(float((2.0 * item.rows * item.n * item.k * item.count).item()) for item in found)
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -117,5 +117,5 @@ def test_dropout_masks_are_what_gpt_blocks_keep_beside():
     with_masks, without = kept_bytes(block, 0.1), kept_bytes(block, 0.0)
     assert with_masks - without == 2 * tokens
     gated = replace(block, feed_forward=FeedForward(4 * HIDDEN, gated=True, bias=True))
-    plain, swish = (held(setting(one), one).activation[0] for one in (block, gated))
+    plain, swish = (held(setting(item), item).activation[0] for item in (block, gated))
     assert swish - plain == tokens * (2 * 4 - 2)  # one more width of 4 h in 16 bits, no masks

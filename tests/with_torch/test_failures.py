@@ -24,7 +24,10 @@ def test_predictions_are_the_rules_of_the_replay() -> None:
 def test_a_killed_rank_costs_a_restart_or_only_its_step() -> None:
     run = FailingRun(ranks=2, steps=12, every=4, killed_at=6, width=64)
     _, scored = run_failures(run, say=lambda _: None)
-    measured = {(one.policy, one.account): one.measured_s for one in scored}
+    measured = {
+        (scored_account.policy, scored_account.account): scored_account.measured_s
+        for scored_account in scored
+    }
     for policy in ("restart", "shrink"):
         parts = sum(
             seconds for (name, account), seconds in measured.items() if name == policy and account != "total"

@@ -19,9 +19,9 @@ def test_published_messages_carry_what_the_model_counts(world: int) -> None:
     with Ranks(world, timeout_s=60.0) as ranks:
         found = ranks.run(published_linear, outputs, HIDDEN, TOKENS, sent)
     traffic = published_traffic([Linear(outputs, HIDDEN, TOKENS)], 4)
-    for one in found:
-        assert one.total_bytes == traffic.at(sent / HIDDEN)
-        assert one.difference < 1e-5
+    for item in found:
+        assert item.total_bytes == traffic.at(sent / HIDDEN)
+        assert item.difference < 1e-5
 
 
 @pytest.mark.parametrize("world", [2, 4])
@@ -30,6 +30,6 @@ def test_unit_migration_gives_the_plain_layers_gradients(world: int) -> None:
     with Ranks(world, timeout_s=60.0) as ranks:
         found = ranks.run(unit_feed_forward, HIDDEN, units, TOKENS, sent)
     held = [Linear(units, HIDDEN, TOKENS), Linear(HIDDEN, units, TOKENS)]
-    for one in found:
-        assert one.total_bytes == unit_traffic(held, 4, 4).at(sent / units)
-        assert one.difference < 1e-5
+    for item in found:
+        assert item.total_bytes == unit_traffic(held, 4, 4).at(sent / units)
+        assert item.difference < 1e-5

@@ -184,8 +184,8 @@ def test_a_plan_under_two_names_runs_once(tmp_path):
     found = Calibration(rates, {}, 1.0, 1.0, [(100.0, Line(2e-4, 0.95 * 12.5e6))])
     every = list(predict(scenario, found, tmp_path, []))
     once = distinct(every)
-    names = [name for one in once for name in one.name.split(" = ")]
-    assert len(once) < len(every) and sorted(names) == sorted(one.name for one in every)
+    names = [name for item in once for name in item.name.split(" = ")]
+    assert len(once) < len(every) and sorted(names) == sorted(item.name for item in every)
 
 
 def test_root_without_the_rights_is_no_testbed(monkeypatch):
@@ -270,7 +270,7 @@ def test_reductions_that_compute_hides_in_part(tmp_path):
         for kind, facts in scenario.facts.kinds.items()
     }
     found = Calibration(rates, {}, 1.0, 1.0, [(400.0, Line(2e-4, 0.95 * 50e6))])
-    every = {one.name: one for one in predict(scenario, found, tmp_path, [])}
+    every = {item.name: item for item in predict(scenario, found, tmp_path, [])}
     replicas, pipeline = every["replicas-fours"], every["even"]
     hwdb = Hwdb.load((tmp_path,))
 
@@ -323,9 +323,9 @@ def test_the_device_suite_runs_here(tmp_path):
 
     every = list(configurations("cuda"))
     assert len(every) >= 40 and len(set(every)) == len(every)
-    assert {one.recompute for one in every} == {"none", "selective", "full"}
+    assert {item.recompute for item in every} == {"none", "selective", "full"}
     found = run_suite("cpu", tmp_path, most=4, trace=tmp_path / "trace.json")
-    assert all(one.step_s > 0 and one.measured_bytes > 0 and one.predicted_s > 0 for one in found)
+    assert all(item.step_s > 0 and item.measured_bytes > 0 and item.predicted_s > 0 for item in found)
     trace = json.loads((tmp_path / "trace.json").read_text())
     assert {"date", "torch", "device"} <= set(trace)
-    assert {one["dtype"] for one in trace["timings"]} == {"fp32", "bf16"}
+    assert {item["dtype"] for item in trace["timings"]} == {"fp32", "bf16"}

@@ -26,7 +26,7 @@ def _gpus(counts: dict[str, int]) -> str:
 
 
 def _engines(replicas: "list[RlRolloutDocument]") -> str:
-    return ", ".join(f"{one.count} of tp {one.tp} on {one.gpu}" for one in replicas)
+    return ", ".join(f"{replica.count} of tp {replica.tp} on {replica.gpu}" for replica in replicas)
 
 
 def show_plan(found: "RlPlanDocument") -> None:
@@ -86,13 +86,13 @@ def show_plan(found: "RlPlanDocument") -> None:
         print_line()
         table = [
             (
-                one.gpu,
-                f"{one.gpus}",
-                f"{one.trains_per_s:.3g}",
-                f"{one.generates_per_s:.3g}",
-                f"{one.ratio:.2f}",
+                kind.gpu,
+                f"{kind.gpus}",
+                f"{kind.trains_per_s:.3g}",
+                f"{kind.generates_per_s:.3g}",
+                f"{kind.ratio:.2f}",
             )
-            for one in sorted(found.kinds, key=lambda one: -one.ratio)
+            for kind in sorted(found.kinds, key=lambda kind: -kind.ratio)
         ]
         columns = ("kind, best at rollout first", "GPUs", "trains/s a GPU", "generates/s a GPU", "ratio")
         print_table(columns, table, right=(1, 2, 3, 4))
@@ -100,8 +100,8 @@ def show_plan(found: "RlPlanDocument") -> None:
         print_line()
         step = max(len(found.curve) // _SHOWN, 1)
         points = [
-            (f"{one.training_gpus}", f"{one.rollout_gpus}", show_seconds(one.step_s))
-            for one in found.curve[::step]
+            (f"{rl_point.training_gpus}", f"{rl_point.rollout_gpus}", show_seconds(rl_point.step_s))
+            for rl_point in found.curve[::step]
         ]
         print_table(("GPUs that train", "that generate", "step"), points, right=(0, 1, 2))
     if found.longer_responses:
@@ -109,8 +109,8 @@ def show_plan(found: "RlPlanDocument") -> None:
         lengths = [(f"{tokens} tokens", show_seconds(s)) for tokens, s in found.longer_responses.items()]
         print_table(("this plan at a mean response of", "step"), lengths, right=(1,))
     print_line()
-    for one in found.assumptions[:3]:
-        print_line(one)
+    for assumption in found.assumptions[:3]:
+        print_line(assumption)
     if found.stopped:
         print_line("stopped by the time limit: the best plan so far")
 
@@ -123,15 +123,15 @@ def show_compare(found: "RlCompareDocument") -> None:
     print_line()
     rows = [
         (
-            one.rule,
-            "no plan fits" if one.step_s is None else show_seconds(one.step_s),
-            "" if one.slower_by is None else f"+{one.slower_by * 100:.0f} %",
-            _gpus(one.training),
-            _gpus(one.rollout_gpus),
-            f"{one.placement} {one.mode}".strip(),
-            one.claim,
+            rule.rule,
+            "no plan fits" if rule.step_s is None else show_seconds(rule.step_s),
+            "" if rule.slower_by is None else f"+{rule.slower_by * 100:.0f} %",
+            _gpus(rule.training),
+            _gpus(rule.rollout_gpus),
+            f"{rule.placement} {rule.mode}".strip(),
+            rule.claim,
         )
-        for one in found.rules
+        for rule in found.rules
     ]
     columns = ("rule", "step", "slower", "train", "generate", "how", "its authors report (reference)")
     print_table(columns, rows, right=(1, 2))
@@ -146,15 +146,15 @@ def show_what_if(found: "RlWhatIfDocument") -> None:
     print_line()
     rows = [
         (
-            one.added,
-            show_seconds(one.step_s),
-            "" if one.faster_by is None else f"{one.faster_by * 100:.0f} %",
-            _money(one.usd_per_million_trained_tokens),
-            "" if one.pays is None else "yes" if one.pays else "no",
-            _gpus(one.trains),
-            _gpus(one.generates),
+            offer.added,
+            show_seconds(offer.step_s),
+            "" if offer.faster_by is None else f"{offer.faster_by * 100:.0f} %",
+            _money(offer.usd_per_million_trained_tokens),
+            "" if offer.pays is None else "yes" if offer.pays else "no",
+            _gpus(offer.trains),
+            _gpus(offer.generates),
         )
-        for one in found.offers
+        for offer in found.offers
     ]
     columns = ("added", "step", "shorter by", "USD a million tokens", "pays", "train", "generate")
     print_table(columns, rows, right=(1, 2, 3))

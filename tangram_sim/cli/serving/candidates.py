@@ -13,20 +13,20 @@ def print_candidates(candidates: "Sequence[ServiceCandidateDocument]", first: st
     """Print one line a fleet, with `first` and `last` as outer headings; below, why others have no plan."""
     rows = [
         (
-            one.name,
-            f"{one.good_rps:.4g}" if not one.reason else one.status,
-            f"{one.good_output_tok_s:,.0f}",
-            "-" if one.usd_per_hour is None else f"{one.usd_per_hour:.4g}",
-            "-" if one.usd_per_million_tokens is None else f"{one.usd_per_million_tokens:.3g}",
-            "-" if one.more_tokens_per_usd is None else f"{one.more_tokens_per_usd:,.0f}",
-            "-" if one.site_w is None else f"{one.site_w / 1e3:.3g}",
-            "-" if one.joules_per_output_token is None else f"{one.joules_per_output_token:.3g}",
-            ", ".join(f"{count} {gpu}" for gpu, count in one.gpus_used.items() if count),
+            candidate.name,
+            f"{candidate.good_rps:.4g}" if not candidate.reason else candidate.status,
+            f"{candidate.good_output_tok_s:,.0f}",
+            "-" if candidate.usd_per_hour is None else f"{candidate.usd_per_hour:.4g}",
+            "-" if candidate.usd_per_million_tokens is None else f"{candidate.usd_per_million_tokens:.3g}",
+            "-" if candidate.more_tokens_per_usd is None else f"{candidate.more_tokens_per_usd:,.0f}",
+            "-" if candidate.site_w is None else f"{candidate.site_w / 1e3:.3g}",
+            "-" if candidate.joules_per_output_token is None else f"{candidate.joules_per_output_token:.3g}",
+            ", ".join(f"{count} {gpu}" for gpu, count in candidate.gpus_used.items() if count),
         )
-        for one in candidates
+        for candidate in candidates
     ]
     figures = ("good requests/s", "tokens/s", "USD/h", "USD/M tokens", "tokens per USD more", "kW", "J/token")
     print_table((first, *figures, last), rows, right=range(1, 8), leaves=(2, 8, 3, 6))
-    for one in candidates:
-        if one.reason:
-            print_line(f"{one.name}: {one.reason}")
+    for candidate in candidates:
+        if candidate.reason:
+            print_line(f"{candidate.name}: {candidate.reason}")

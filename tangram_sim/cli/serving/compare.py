@@ -25,20 +25,20 @@ def _show(asked: ServeCompareQuestion, found: "ServiceComparisonDocument") -> No
     rows = [
         (
             name,
-            f"{one.played:.5g} {unit}",
-            f"{one.promised:.5g} {unit}",
-            "-" if one.cost_per_hour is None else f"{one.cost_per_hour:.4g}",
-            f"{(one.good_share or 0.0) * 100:.1f} %",
-            ", ".join(f"{count} {gpu}" for gpu, count in one.gpus_used.items() if count),
-            f"{one.planning_cpu_s:.1f} CPU-s",
+            f"{planner.played:.5g} {unit}",
+            f"{planner.promised:.5g} {unit}",
+            "-" if planner.cost_per_hour is None else f"{planner.cost_per_hour:.4g}",
+            f"{(planner.good_share or 0.0) * 100:.1f} %",
+            ", ".join(f"{count} {gpu}" for gpu, count in planner.gpus_used.items() if count),
+            f"{planner.planning_cpu_s:.1f} CPU-s",
         )
-        for name, one in found.planners.items()
-        if one.played is not None
+        for name, planner in found.planners.items()
+        if planner.played is not None
     ]
     print_table(
         ("planner", "played", "promised", "USD/h", "good", "GPUs", "planning"), rows, right=(1, 2, 3, 4, 6)
     )
-    for name, one in found.planners.items():
-        if one.played is None:
-            print_line(f"{name}: {one.status}: {one.reason}")
+    for name, planner in found.planners.items():
+        if planner.played is None:
+            print_line(f"{name}: {planner.status}: {planner.reason}")
     print_notes(found.notes)

@@ -31,9 +31,9 @@ def _type(found: "ServePlanDocument", w: int) -> str:
     """The label of request type `w`: `PROMPT:OUTPUT` mean tokens if known, else `type w`."""
     if w >= len(found.types):
         return f"type {w}"
-    one = found.types[w]
-    owner = f"{one.model}=" if one.model else ""
-    return f"{owner}{one.input_tokens:.0f}:{one.output_tokens:.0f}"
+    planned_type = found.types[w]
+    owner = f"{planned_type.model}=" if planned_type.model else ""
+    return f"{owner}{planned_type.input_tokens:.0f}:{planned_type.output_tokens:.0f}"
 
 
 def print_plan(found: "ServePlanDocument") -> None:
@@ -57,18 +57,20 @@ def print_plan(found: "ServePlanDocument") -> None:
         print_line(f"{_value(found, found.cost_per_hour)}   {found.throughput_rps:.6g} requests/s   {bound}")
     print_line()
     if found.replicas:
-        used = [one for one in found.replicas if one.count]
+        used = [replica for replica in found.replicas if replica.count]
         types = len(next(iter(found.shares.values())))
         shown = range(min(types, 12))
         rows = [
             (
-                str(one.count),
-                one.configuration,
-                ", ".join(f"{count} {gpu}" for gpu, count in one.gpus.items()),
-                "-" if one.cost_per_hour is None else f"{one.cost_per_hour * one.count:.2f}",
-                *(f"{found.shares[one.configuration][w] * 100:.1f}" for w in shown),
+                str(replica_count.count),
+                replica_count.configuration,
+                ", ".join(f"{count} {gpu}" for gpu, count in replica_count.gpus.items()),
+                "-"
+                if replica_count.cost_per_hour is None
+                else f"{replica_count.cost_per_hour * replica_count.count:.2f}",
+                *(f"{found.shares[replica_count.configuration][w] * 100:.1f}" for w in shown),
             )
-            for one in used
+            for replica_count in used
         ]
         heads = ("replicas", "configuration", "GPUs each", "USD/h", *(f"{_type(found, w)}, %" for w in shown))
         print_table(heads, rows, right=(0, 3, *(4 + w for w in shown)))
@@ -83,11 +85,11 @@ def print_plan(found: "ServePlanDocument") -> None:
         print_table(("path", "share"), ways, right=(1,))
     rivals = [
         (
-            one.gpu,
-            "available" if one.capped else "any number",
-            _value(found, one.value) if one.value is not None else "no plan",
+            rival.gpu,
+            "available" if rival.capped else "any number",
+            _value(found, rival.value) if rival.value is not None else "no plan",
         )
-        for one in found.rivals
+        for rival in found.rivals
     ]
     if rivals:
         print_table(("one kind only", "of it", found.objective), rivals, right=(2,))
@@ -101,10 +103,10 @@ def print_plan(found: "ServePlanDocument") -> None:
                 f"({(lever.worth or 0.0) * 100:+.1f} %)"
             )
     unit = " requests" if found.objective == "makespan" else " requests/s"
-    for kind, one in enumerate(found.types):
-        print_line(f"{_type(found, kind)} tokens: {one.amount:.4g}{unit}")
-    for one in found.assumptions.get("scenarios", ()):
-        print_line(f"borne as well: {one['name']}")
+    for kind, planned_type in enumerate(found.types):
+        print_line(f"{_type(found, kind)} tokens: {planned_type.amount:.4g}{unit}")
+    for planned_type in found.assumptions.get("scenarios", ()):
+        print_line(f"borne as well: {planned_type['name']}")
     if found.interval is not None:
         print_line(f"90 % of the time between {found.interval[0]:.4g} and {found.interval[1]:.4g}")
     if found.energy is not None:

@@ -26,14 +26,14 @@ def _show(found: "ServeReplanDocument") -> None:
     print_line()
     rows = [
         (
-            one.name,
-            f"{one.usd:.5g}",
-            f"{one.switching_usd:.3g}",
-            str(one.starts),
-            f"{one.lost_requests:,.0f}",
-            f"{one.over_hindsight * 100:+.1f} %",
+            policy.name,
+            f"{policy.usd:.5g}",
+            f"{policy.switching_usd:.3g}",
+            str(policy.starts),
+            f"{policy.lost_requests:,.0f}",
+            f"{policy.over_hindsight * 100:+.1f} %",
         )
-        for one in found.policies
+        for policy in found.policies
     ]
     heads = ("policy", "USD", "of it switches", "starts", "requests lost", "over the best")
     print_table(heads, rows, right=range(1, 6))
@@ -41,11 +41,11 @@ def _show(found: "ServeReplanDocument") -> None:
     print_line(f"{shown.name}:")
     lines = [
         (
-            f"{one.begin_s:,.0f} s",
-            ", ".join(f"{count} x {name}" for name, count in one.replicas.items()) or "nothing",
-            f"{one.served_share * 100:.1f} %",
+            f"{period.begin_s:,.0f} s",
+            ", ".join(f"{count} x {name}" for name, count in period.replicas.items()) or "nothing",
+            f"{period.served_share * 100:.1f} %",
         )
-        for one in shown.periods[:30]
+        for period in shown.periods[:30]
     ]
     print_table(("from", "replicas", "served"), lines, right=(0, 2))
     if len(shown.periods) > len(lines):

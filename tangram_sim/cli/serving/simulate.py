@@ -104,8 +104,8 @@ def print_run(found: "ServeSimulationDocument") -> None:
     )
     print_line()
     rows = [
-        (words, *(show_seconds(value) for value in (one.mean, one.p50, one.p90, one.p99)))
-        for words, one in (
+        (words, *(show_seconds(value) for value in (spread.mean, spread.p50, spread.p90, spread.p99)))
+        for words, spread in (
             ("time to first token", found.ttft_s),
             ("time per output token", found.tpot_s),
             ("end to end", found.e2e_s),
@@ -116,14 +116,14 @@ def print_run(found: "ServeSimulationDocument") -> None:
     shown = found.replicas[:20]
     instances = [
         (
-            one.name,
-            f"{one.requests:,}",
-            f"{one.output_tokens:,}",
-            f"{one.busy_share * 100:.0f} %",
-            f"{one.peak_blocks:,} of {one.capacity_blocks:,}",
-            f"{one.cost_usd:.4g}",
+            instance.name,
+            f"{instance.requests:,}",
+            f"{instance.output_tokens:,}",
+            f"{instance.busy_share * 100:.0f} %",
+            f"{instance.peak_blocks:,} of {instance.capacity_blocks:,}",
+            f"{instance.cost_usd:.4g}",
         )
-        for one in shown
+        for instance in shown
     ]
     heads = ("replica", "requests", "output tokens", "busy", "KV blocks at most", "USD")
     print_table(heads, instances, right=(1, 2, 3, 4, 5))

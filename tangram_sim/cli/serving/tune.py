@@ -35,14 +35,14 @@ def print_tuned(found: "ServeTuneDocument") -> None:
     print_line()
     rows = [
         (
-            str(one.count),
-            one.name,
-            "   ".join(f"{key} {value}" for key, value in one.settings.items()),
-            f"{one.goodput_rps:.4g}",
-            f"{one.default_goodput_rps:.4g}",
-            f"{one.bound_rps:.4g}",
+            str(replica.count),
+            replica.name,
+            "   ".join(f"{key} {value}" for key, value in replica.settings.items()),
+            f"{replica.goodput_rps:.4g}",
+            f"{replica.default_goodput_rps:.4g}",
+            f"{replica.bound_rps:.4g}",
         )
-        for one in found.replicas
+        for replica in found.replicas
     ]
     heads = ("replicas", "configuration", "settings", "requests/s alone", "before", "bound")
     print_table(heads, rows, right=(0, 3, 4, 5))

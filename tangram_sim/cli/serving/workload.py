@@ -35,15 +35,22 @@ def _show_requests(found: "WorkloadDocument") -> None:
     rows = [
         (
             words,
-            *(f"{value:,.0f}" for value in (one.mean, one.p50, one.p90, one.p99, one.most)),
-            f"{one.cv:.2f}",
+            *(
+                f"{value:,.0f}"
+                for value in (lengths.mean, lengths.p50, lengths.p90, lengths.p99, lengths.most)
+            ),
+            f"{lengths.cv:.2f}",
         )
-        for words, one in (("prompt tokens", found.input_tokens), ("output tokens", found.output_tokens))
+        for words, lengths in (("prompt tokens", found.input_tokens), ("output tokens", found.output_tokens))
     ]
     print_table(("", "mean", "p50", "p90", "p99", "most", "variation"), rows, right=(1, 2, 3, 4, 5, 6))
     parts = [
-        (f"{one.input_tokens:,.0f}", f"{one.output_tokens:,.0f}", f"{one.share * 100:.1f} %")
-        for one in found.types
+        (
+            f"{request_type.input_tokens:,.0f}",
+            f"{request_type.output_tokens:,.0f}",
+            f"{request_type.share * 100:.1f} %",
+        )
+        for request_type in found.types
     ]
     print_table(("prompt", "output", "share"), parts, right=(0, 1, 2))
     if found.prefixes:
@@ -67,12 +74,12 @@ def _show_rates(found: "RatesDocument") -> None:
     print_line()
     rows = [
         (
-            one.name or "all",
-            *(f"{value:.4g}" for value in (one.rate_rps, one.least_rps, one.most_rps)),
-            f"{one.burstiness_cv:.2f}",
-            f"{one.share * 100:.1f} %",
+            stream.name or "all",
+            *(f"{value:.4g}" for value in (stream.rate_rps, stream.least_rps, stream.most_rps)),
+            f"{stream.burstiness_cv:.2f}",
+            f"{stream.share * 100:.1f} %",
         )
-        for one in found.streams
+        for stream in found.streams
     ]
     print_table(("stream", "rate", "least", "most", "gaps", "requests"), rows, right=(1, 2, 3, 4, 5))
     print_notes(found.notes)

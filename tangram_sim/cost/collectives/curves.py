@@ -127,8 +127,8 @@ def halving_doubling(ranks: Floats, domains: Floats, rounds: int, path: Path, ne
 
 def hierarchical(ranks: Floats, inside: Floats, domains: Floats, path: Path, network: GroupNetwork) -> Curve:
     """All-reduce as a reduce-scatter inside domains, an all-reduce of shards across, an all-gather."""
-    one = np.ones_like(ranks)
-    inner = ring(inside, one, 1, path, network)
+    item = np.ones_like(ranks)
+    inner = ring(inside, item, 1, path, network)
     wire = 2.0 * (domains - 1) / domains / network.bytes_per_s
     return Curve(
         np.where(inside > 1, 2.0 * inner.start, path.base_s) + 2.0 * (domains - 1) * network.hop_s,

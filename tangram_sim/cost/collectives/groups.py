@@ -141,12 +141,12 @@ def _by_paths(
 
     def column(name: str, otherwise: Floats | float) -> Floats:
         """Where the graph sets no limit the group does not use such paths: any finite figure will do."""
-        values = np.array([float(getattr(one, name)) for one in found])
+        values = np.array([float(getattr(path_rates, name)) for path_rates in found])
         return np.maximum(np.where(np.isfinite(values), values, otherwise), LEAST_BYTES_PER_S)
 
-    network, inside = network_rate(island, hwdb), np.array([float(one.inside) for one in found])
+    network, inside = network_rate(island, hwdb), np.array([float(path_rates.inside) for path_rates in found])
     paired = None if island.bridge is None else (island.bridge, (ranks * stride <= 2) & (inside == ranks))
-    hop_s = np.array([one.hop_outside_s or island.nic_latency_s for one in found])
+    hop_s = np.array([path_rates.hop_outside_s or island.nic_latency_s for path_rates in found])
     base = spanning(
         ranks.astype(np.float64),
         inside,
@@ -165,7 +165,7 @@ def _by_paths(
     ring = column("ring_bytes_per_s", whole)
     exchange = column("exchange_bytes_per_s", whole) * pairwise_share / ring_share
     # A step's own time is the link's as fitted; a detour over other links adds to it.
-    detour_s = np.maximum([one.hop_inside_s - island.intra.latency_s for one in found], 0.0)
+    detour_s = np.maximum([path_rates.hop_inside_s - island.intra.latency_s for path_rates in found], 0.0)
     switch = base.switch
     if switch is not None:  # the switch adds up as fast as its slowest member's links
         lost = np.minimum(ring / (whole * ring_share * mesh_share(island.intra, base.ranks)), 1.0)

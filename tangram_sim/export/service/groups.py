@@ -107,49 +107,55 @@ def service_of(data: Any, hwdb: Hwdb, engine: str = "", source: str = "fleet") -
         raise BadInputError(f"{source}: {where or 'document'}: {first['msg'].lower()}") from None
     planned_for = given.engine
     given = given.with_fields(engine=engine or planned_for)
-    groups = tuple(_group(one, place, given, hwdb, source) for place, one in enumerate(given.replicas))
+    groups = tuple(
+        _group(replica, place, given, hwdb, source) for place, replica in enumerate(given.replicas)
+    )
     width = max(1, len(given.types))
-    shares = tuple(tuple(one.shares or (float(one.count),) * width) for one in given.replicas)
-    types = tuple((one[0], one[1], one[2] if len(one) > 2 else "") for one in given.types)
+    shares = tuple(tuple(replica.shares or (float(replica.count),) * width) for replica in given.replicas)
+    types = tuple((item[0], item[1], item[2] if len(item) > 2 else "") for item in given.types)
     notes = tuple(
         f"{group.name}: started in {group.precision}: {', '.join(group.kinds)} cannot compute in "
-        f"{one.precision or given.precision}, and the plan was priced so"
-        for group, one in zip(groups, given.replicas, strict=True)
-        if group.precision != (one.precision or given.precision)
+        f"{replica.precision or given.precision}, and the plan was priced so"
+        for group, replica in zip(groups, given.replicas, strict=True)
+        if group.precision != (replica.precision or given.precision)
     )
     notes += tuple(
         f"{group.name}: its KV cache is in 16 bits, not fp8 as planned: {', '.join(group.kinds)} would serve "
         "an fp8 cache with slower attention kernels; half as many tokens fit"
-        for group, one in zip(groups, given.replicas, strict=True)
-        if group.kv_precision != (one.kv_precision or given.kv_precision)
+        for group, replica in zip(groups, given.replicas, strict=True)
+        if group.kv_precision != (replica.kv_precision or given.kv_precision)
     )
     return ServiceLaunch(given.engine, planned_for, groups, shares, types, notes)
 
 
-def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) -> ServedGroup:
-    name = one.name or f"replica {place}"
-    model = one.model or given.model
+def _group(replica: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) -> ServedGroup:
+    name = replica.name or f"replica {place}"
+    model = replica.model or given.model
     if model is None:
         raise BadInputError(f"{source}: `model` is missing; an engine must be told what to serve")
-    widest = max(stage.tp for stage in one.stages) if one.stages else one.tp
+    widest = max(stage.tp for stage in replica.stages) if replica.stages else replica.tp
     for words, wrong in (
-        ("costs of its own, which no engine can be started from", one.costs is not None),
-        (f"{one.attention_dp} groups of attention data parallelism", one.attention_dp > 1),
-        ("draft tokens, whose model the plan does not name", one.drafts > 0),
-        (f"experts over {one.ep} of {widest} ranks; vLLM spreads them over all", 1 < one.ep != widest),
+        ("costs of its own, which no engine can be started from", replica.costs is not None),
+        (f"{replica.attention_dp} groups of attention data parallelism", replica.attention_dp > 1),
+        ("draft tokens, whose model the plan does not name", replica.drafts > 0),
+        (
+            f"experts over {replica.ep} of {widest} ranks; vLLM spreads them over all",
+            1 < replica.ep != widest,
+        ),
     ):
         if wrong:
             raise CannotExportError(f"{source}: {name} has {words}; launch it by hand")
-    kind = one.stages[0].gpu if one.stages else one.gpu or ""
+    kind = replica.stages[0].gpu if replica.stages else replica.gpu or ""
     engine = engine_defaults(hwdb, given.engine, hwdb.gpu(kind), given.engine_version)
-    if one.stages:
-        stages = tuple((hwdb.gpu(stage.gpu).name, stage.tp, stage.layers) for stage in one.stages)
+    if replica.stages:
+        stages = tuple((hwdb.gpu(stage.gpu).name, stage.tp, stage.layers) for stage in replica.stages)
     else:
         layers = load_model(model).layers
-        cuts = [round(layers * stage / one.pp) for stage in range(one.pp + 1)]
-        stages = tuple((hwdb.gpu(kind).name, one.tp, end - first) for first, end in pairwise(cuts))
+        cuts = [round(layers * stage / replica.pp) for stage in range(replica.pp + 1)]
+        stages = tuple((hwdb.gpu(kind).name, replica.tp, end - first) for first, end in pairwise(cuts))
     given = given.with_fields(
-        precision=one.precision or given.precision, kv_precision=one.kv_precision or given.kv_precision
+        precision=replica.precision or given.precision,
+        kv_precision=replica.kv_precision or given.kv_precision,
     )
     kv_precision = _cache_precision(given, [hwdb.gpu(gpu) for gpu, _, _ in stages], f"{source}: {name}")
     # Engines refuse bf16 on GPUs without it; fp16 is what the plan priced there.
@@ -157,16 +163,17 @@ def _group(one: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: str) 
     return ServedGroup(
         name=name,
         model=model,
-        count=one.count,
+        count=replica.count,
         stages=stages,
         precision="fp16" if "fp16" in types else given.precision,
         kv_precision=kv_precision,
-        seats=one.max_sequences or min(one.planned_sequences or engine.max_sequences, engine.max_sequences),
-        budget_tokens=one.max_batched_tokens or engine.max_batched_tokens,
-        memory_fraction=one.memory_fraction or engine.memory_fraction,
+        seats=replica.max_sequences
+        or min(replica.planned_sequences or engine.max_sequences, engine.max_sequences),
+        budget_tokens=replica.max_batched_tokens or engine.max_batched_tokens,
+        memory_fraction=replica.memory_fraction or engine.memory_fraction,
         context_tokens=_context_tokens(model, given),
-        expert_parallel=one.ep > 1,
-        role=one.role,
+        expert_parallel=replica.ep > 1,
+        role=replica.role,
     )
 
 
@@ -190,8 +197,8 @@ def _cache_precision(given: FleetIn, gpus: list[Gpu], where: str) -> str:
 
 def _context_tokens(model: str, given: FleetIn) -> int:
     """Twice the tokens of the longest type of request, in multiples of 1,024, as far as the model goes."""
-    own = [one for one in given.types if len(one) < 3 or one[2] == model]
-    longest = max((one[0] + one[1] for one in own), default=0.0)
+    own = [item for item in given.types if len(item) < 3 or item[2] == model]
+    longest = max((item[0] + item[1] for item in own), default=0.0)
     if not longest:
         return 0
     wanted = ceil(2 * longest / _TOKENS) * _TOKENS

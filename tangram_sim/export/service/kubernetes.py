@@ -47,15 +47,21 @@ def write(service: ServiceLaunch, weights: Mapping[str, str]) -> tuple[str, list
                 f"{group.name}: its stages are on {' and '.join(group.kinds)}, and pods of a Deployment are "
                 "alike: export it with `to=` of its engine, or plan with the other configurations"
             )
-        one = command(group, service.engine, weights.get(group.model, group.model))
-        notes += one.notes
+        launch_command = command(group, service.engine, weights.get(group.model, group.model))
+        notes += launch_command.notes
         if group.kinds[0] not in _PRODUCTS:
             notes.append(
                 f"label the nodes that hold {group.kinds[0]}: kubectl label node NODE "
                 f"{_OWN}={label(group.kinds[0])}"
             )
         documents += [
-            _deployment(service.engine, number, group, dict(one.environment), list(one.arguments)),
+            _deployment(
+                service.engine,
+                number,
+                group,
+                dict(launch_command.environment),
+                list(launch_command.arguments),
+            ),
             _service(number, group),
         ]
     return yaml.safe_dump_all(documents, sort_keys=False, width=1000), notes
@@ -136,11 +142,11 @@ def _stages_of(text: str) -> list[tuple[str, int, int]]:
 def read(text: str, engine: str) -> tuple[ServedGroup, ...]:
     """The groups that the manifests deploy. Raises BadInputError for any other manifests."""
     groups = []
-    for one in yaml.safe_load_all(text):
-        if one["kind"] != "Deployment":
+    for item in yaml.safe_load_all(text):
+        if item["kind"] != "Deployment":
             continue
         try:
-            told, pod = one["metadata"]["annotations"], one["spec"]["template"]["spec"]
+            told, pod = item["metadata"]["annotations"], item["spec"]["template"]["spec"]
             container, stages = pod["containers"][0], _stages_of(told["tangram-sim/stages"])
             precision, kv = told["tangram-sim/precision"].split()
             selected = pod["nodeSelector"].get(_OWN) or pod["nodeSelector"][_PRODUCT]
@@ -158,7 +164,7 @@ def read(text: str, engine: str) -> tuple[ServedGroup, ...]:
                 stages,
                 name=told["tangram-sim/configuration"],
                 model=told["tangram-sim/model"],
-                count=one["spec"]["replicas"],
+                count=item["spec"]["replicas"],
                 precision=precision,
                 kv_precision=kv,
             )

@@ -31,10 +31,10 @@ def write(service: ServiceLaunch, engine: str, weights: Mapping[str, str]) -> tu
     """(the script, notes); `weights` by model: a path or the name on a hub. Raises CannotExportError."""
     last, notes, lines = len(service.groups) - 1, list[str](), list[str]()
     for number, group in enumerate(service.groups):
-        one = command(group, engine, weights.get(group.model, group.model))
-        notes += one.notes
-        told = [f"{name}={word(value)}" for name, value in one.environment]
-        start = " ".join([*told, "exec", words(one.arguments)])
+        launch_command = command(group, engine, weights.get(group.model, group.model))
+        notes += launch_command.notes
+        told = [f"{name}={word(value)}" for name, value in launch_command.environment]
+        start = " ".join([*told, "exec", words(launch_command.arguments)])
         lines.append(
             _GROUP.format(
                 number=number,

@@ -40,9 +40,9 @@ def read(text: str) -> tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, f
     """(shares by group and type, types). Raises BadInputError for another file."""
     try:
         data = parse_json(text, FILE)
-        shares = tuple(tuple(one["shares"]) for one in data["groups"])
+        shares = tuple(tuple(item["shares"]) for item in data["groups"])
         types = tuple(
-            (one["input_tokens"], one["output_tokens"], one.get("model", "")) for one in data["types"]
+            (item["input_tokens"], item["output_tokens"], item.get("model", "")) for item in data["types"]
         )
     except (ValueError, KeyError, TypeError) as error:
         raise BadInputError(f"{FILE}: not router weights of `tangram serve export`: {error}") from None

@@ -57,7 +57,7 @@ class Alpa(LayerWise):
             return [(1, 1, 1, False)]
         found: dict[tuple[int, int, int, bool], None] = {}
         # Windows change what attention costs, not how it is cut.
-        kinds = (replace(one, attention=replace(one.attention, window=0)) for one in setting.model.blocks)
+        kinds = (replace(item, attention=replace(item.attention, window=0)) for item in setting.model.blocks)
         for block in dict.fromkeys(kinds):
             for mesh, sharding in shardings(setting, block, tensor):
                 found.update(dict.fromkeys(degrees(setting.model, setting.job, block, mesh, sharding)))

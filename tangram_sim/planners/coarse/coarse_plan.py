@@ -233,7 +233,7 @@ def plan_of(outline: CoarsePlan, model: Model, cluster: Cluster, job: Job, profi
             for place, stage in enumerate(outline.stages)
             for number, team in enumerate(stage)
         ),
-        key=lambda one: (-one[0], one[1], one[2]),
+        key=lambda item: (-item[0], item[1], item[2]),
     )
     for tp, place, number in order:
         team = outline.stages[place][number]

@@ -84,7 +84,7 @@ class PublishedSearch:
                     found.append((self.cost_s(outline, later), len(found), outline))
             if deadline.over():
                 break
-        found.sort(key=lambda one: one[:2])
+        found.sort(key=lambda item: item[:2])
         yield from dict.fromkeys(outline for _, _, outline in found)
 
     def _arrangements(self, deadline: Deadline) -> Iterator[tuple[bool, tuple[Place, ...]]]:
@@ -111,8 +111,8 @@ class PublishedSearch:
                     rooms = [room - demand for demand, room in self._demands(outline)]
                     if min(rooms) >= 0 if self.mended != "memory" else fits(outline, self.profile):
                         yield outline
-            order = sorted(range(len(places)), key=lambda one: (bool(stages[one]), rooms[one], one))
-            widened = next((one for one in order if self._degree(places[one], tps[one] * 2)), -1)
+            order = sorted(range(len(places)), key=lambda index: (bool(stages[index]), rooms[index], index))
+            widened = next((item for item in order if self._degree(places[item], tps[item] * 2)), -1)
             if widened < 0:
                 return
             tps[widened] *= 2

@@ -94,8 +94,10 @@ class _Column:
     def heavier(self) -> dict[int, int]:
         """For each of `_references`, the stages that take at least as long as it: a bit for each."""
         return {
-            one: sum(1 << place for place, seconds in enumerate(self.seconds) if seconds >= self.seconds[one])
-            for one in _references(len(self.seconds))
+            reference: sum(
+                1 << place for place, seconds in enumerate(self.seconds) if seconds >= self.seconds[reference]
+            )
+            for reference in _references(len(self.seconds))
         }
 
     def allowed(self, microbatches: int) -> tuple[float, ...]:
@@ -158,7 +160,7 @@ class _Shape:
             for column in used:
                 heavier &= column.heavier[place]
             held, level = dict[int, int](), list[tuple[float, int]]()
-            for column in sorted(used, key=lambda one: one.seconds[place]):
+            for column in sorted(used, key=lambda item: item.seconds[place]):
                 held[column.kind] = max(held.get(column.kind, 0), column.replicas)
                 level.append((column.seconds[place], sum(held.values()) // heavier.bit_count()))
             levels.append(level)
@@ -179,7 +181,7 @@ class _Shape:
         for seconds in {seconds for level in self._levels for seconds, _ in level}:
             dp = self.global_batch // self.sequences
             for level in self._levels:
-                dp = min(dp, max((most for one, most in level if one <= seconds), default=0))
+                dp = min(dp, max((most for item, most in level if item <= seconds), default=0))
             if dp:
                 least = min(least, self.paced_s(dp, -(-self.global_batch // (self.sequences * dp))))
         return least
@@ -247,7 +249,7 @@ class _Space:
         elif waiting.settled:
             yield from _paced(waiting)
         else:
-            kind = next(one for one, open_ in enumerate(waiting.columns) if len(open_) > 1)
+            kind = next(item for item, open_ in enumerate(waiting.columns) if len(open_) > 1)
             for column in waiting.columns[kind]:
                 columns = (*waiting.columns[:kind], (column,), *waiting.columns[kind + 1 :])
                 shape = replace(waiting, columns=columns)

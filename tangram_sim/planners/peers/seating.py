@@ -40,8 +40,8 @@ class Seating:
         for turns in ((1, 1), (-1, -1), (1, -1), (-1, 1)):  # quick stages in front, or there and back
             sets = [0] * len(self.rows)
             for number, ((_, places), own) in enumerate(zip(self.classes, given, strict=True)):
-                for place, one in zip(places, own[:: turns[number % 2]], strict=True):
-                    sets[place] = one
+                for place, item in zip(places, own[:: turns[number % 2]], strict=True):
+                    sets[place] = item
             if tuple(sets) not in made:
                 made.add(tuple(sets))
                 yield self.seated(sets, order)
@@ -58,7 +58,7 @@ class Seating:
         for slowest in sorted({seconds for _, seconds, _ in self._choices if seconds >= max(quickest)}):
             if best and repeats * slowest + fastest >= best[0]:
                 break
-            found = self._least_sum([one for one in self._choices if one[1] <= slowest])
+            found = self._least_sum([choice for choice in self._choices if choice[1] <= slowest])
             if found and (best is None or repeats * slowest + found[0] < best[0]):
                 best = repeats * slowest + found[0], found[1]
         return best
@@ -75,17 +75,17 @@ class Seating:
     def _choices(self) -> list[_Choice]:
         """(class, seconds, kinds that take no longer, as bits) that a stage may have, quickest first."""
         return [
-            (number, seconds, sum(1 << kind for kind, one in enumerate(row) if one <= seconds))
+            (number, seconds, sum(1 << kind for kind, item in enumerate(row) if item <= seconds))
             for number, (row, _) in enumerate(self.classes)
-            for seconds in sorted({one for one in row if one < float("inf")})
+            for seconds in sorted({item for item in row if item < float("inf")})
         ]
 
     @cached_property
     def _rooms(self) -> list[tuple[int, int]]:
         """(set of kinds, stages that it has replicas for) of every set that cannot hold all stages."""
         sets = range(1, 1 << len(self.replicas))
-        rooms = ((one, _held(one, self.replicas) // self.dp) for one in sets)
-        return [(one, room) for one, room in rooms if room < len(self.rows)]
+        rooms = ((item, _held(item, self.replicas) // self.dp) for item in sets)
+        return [(item, room) for item, room in rooms if room < len(self.rows)]
 
     def _least_sum(self, choices: Sequence[_Choice]) -> tuple[float, list[Sets]] | None:
         """(least sum of stages' seconds, sets of kinds by class) among these choices; None: too few GPUs."""
@@ -101,13 +101,13 @@ class Seating:
         given: list[Sets] = [[] for _ in counts]
         for (number, _, kinds), count in zip(choices, taken, strict=True):
             given[number] += [kinds] * count
-        return sum(count * one[1] for count, one in zip(taken, choices, strict=True)), given
+        return sum(count * item[1] for count, item in zip(taken, choices, strict=True)), given
 
     def _holds(self, demands: Iterable[tuple[int, int]]) -> bool:
         """Whether all stages, given as (set of kinds allowed, number of stages), find their replicas."""
         wanted = list(demands)
         return all(
-            sum(count for kinds, count in wanted if not kinds & ~one) <= room for one, room in self._rooms
+            sum(count for kinds, count in wanted if not kinds & ~item) <= room for item, room in self._rooms
         )
 
     def _program(self, choices: Sequence[_Choice], counts: Sequence[int]) -> list[int]:
@@ -115,8 +115,8 @@ class Seating:
         from scipy.optimize import Bounds, LinearConstraint, milp  # half a second to import
 
         seconds = np.array([choice[1] for choice in choices])
-        rows = [[float(number == one) for number, _, _ in choices] for one in range(len(counts))]
-        rows += [[float(not kinds & ~one) for _, _, kinds in choices] for one, _ in self._rooms]
+        rows = [[float(number == index) for number, _, _ in choices] for index in range(len(counts))]
+        rows += [[float(not kinds & ~item) for _, _, kinds in choices] for item, _ in self._rooms]
         rooms = [float(room) for _, room in self._rooms]
         found = milp(
             seconds / seconds.max(),
@@ -127,7 +127,7 @@ class Seating:
         )
         if found.x is None:
             raise ValueError(f"HiGHS on {self}: {found.message}")
-        return [round(one) for one in found.x]
+        return [round(item) for item in found.x]
 
     def seated(self, sets: Sequence[int], order: Sequence[int]) -> list[Stage]:
         """Replicas of every stage, front to back, from the set that it allows; first kinds of `order` first.
@@ -141,9 +141,9 @@ class Seating:
             for kind in order:
                 if own >> kind & 1:
                     spare = min(
-                        _held(one, left) - self.dp * sum(not other & ~one for other in later)
-                        for one in range(1, 1 << len(left))
-                        if one >> kind & 1
+                        _held(index, left) - self.dp * sum(not other & ~index for other in later)
+                        for index in range(1, 1 << len(left))
+                        if index >> kind & 1
                     )
                     taken[kind] = min(left[kind], self.dp - sum(taken), spare)
                     left[kind] -= taken[kind]

@@ -86,7 +86,7 @@ def chunked(
                 ranked.append((answer, plan, chunks))
             else:
                 refused[answer.reason] = refused.get(answer.reason, 0) + 1
-    given = [one for plan in own if isinstance(one := _played(plan, hwdb, lowering), Scored)]
+    given = [item for plan in own if isinstance(item := _played(plan, hwdb, lowering), Scored)]
     if not ranked and not given:  # depths that divide the batch were not what is best under 1f1b
         sizes = range(schedule.chunks[0], min(schedule.chunks[1], spend.chunks) + 1)
         islands, left_out = usable_islands(cluster, job, hwdb, wishes)
@@ -100,12 +100,12 @@ def chunked(
             f"none of the {len(simple)} best plans of {model.name} on {cluster.name} runs under "
             f"{job.schedule}: {why}; 1f1b has plans"
         )
-    ranked.sort(key=lambda one: one[0].step_s)
+    ranked.sort(key=lambda item: item[0].step_s)
     moved = [
-        _balanced(*one, job, schedule, hwdb, lowering, deadline) for one in ranked[: spend.chunked_balanced]
+        _balanced(*item, job, schedule, hwdb, lowering, deadline) for item in ranked[: spend.chunked_balanced]
     ]
     plans = sorted(
-        [*moved, *(one for one, _, _ in ranked[spend.chunked_balanced :]), *given],
+        [*moved, *(scored_plan for scored_plan, _, _ in ranked[spend.chunked_balanced :]), *given],
         key=lambda scored: scored.step_s,
     )
     findings = [*found.findings, CUT_INTO_CHUNKS(schedule=job.schedule, plans=len(simple))]
@@ -130,7 +130,10 @@ def _balanced(
     best, improved = scored, True
     while improved and not deadline.over():
         improved = False
-        busy = [sum(one.forward_s + one.backward_s for one in row) for row in best.step.prices]
+        busy = [
+            sum(stage_price.forward_s + stage_price.backward_s for stage_price in row)
+            for row in best.step.prices
+        ]
         slowest = busy.index(max(busy))
         others = [stage for stage in range(len(layers)) if stage != slowest]
         for other in sorted(others, key=busy.__getitem__)[:2]:

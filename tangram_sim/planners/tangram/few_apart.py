@@ -24,7 +24,7 @@ def few_apart(
     first = used if _few([islands[kind].nodes for kind in used], budget) else ()
     kept: list[int] = []
     for kind in sorted(range(len(islands)), key=lambda kind: (kind not in first, -work[kind], kind)):
-        if _few([islands[one].nodes for one in (*kept, kind)], budget):
+        if _few([islands[item].nodes for item in (*kept, kind)], budget):
             kept.append(kind)
     return tuple(islands[kind] for kind in sorted(kept))
 
@@ -40,7 +40,7 @@ def looks_apart(
         return []
     some = few_apart(islands, work, plan, budget)
     grouped = puts_off_weights(plan.job.schedule) and 2 ** len(islands) <= budget.states
-    return [one for one in dict.fromkeys((some, tuple(islands) if grouped else ())) if one]
+    return [fromkey for fromkey in dict.fromkeys((some, tuple(islands) if grouped else ())) if fromkey]
 
 
 NODE_BY_NODE = declare(

@@ -21,7 +21,7 @@ def node_units(islands: Sequence[Island], most_states: int) -> tuple[int, ...]:
             break
         units[widest] *= 2
     # As many groups of more nodes, where that strands fewer: 7 by 4 would leave 3.
-    return tuple(one.nodes // (one.nodes // unit) for one, unit in zip(islands, units, strict=True))
+    return tuple(item.nodes // (item.nodes // unit) for item, unit in zip(islands, units, strict=True))
 
 
 def in_units(nodes: int, unit: int) -> tuple[int, ...]:

@@ -85,9 +85,11 @@ def flavor_of(model: Model, version: str) -> Flavor | None:
     """The flavour of a version of TorchTitan that is this model, or None."""
     return next(
         (
-            one
-            for one in FLAVORS
-            if version in one.versions and model.family in one.families and model.parameters == one.parameters
+            flavor
+            for flavor in FLAVORS
+            if version in flavor.versions
+            and model.family in flavor.families
+            and model.parameters == flavor.parameters
         ),
         None,
     )
@@ -99,7 +101,7 @@ def model_objections(framework: str, version: str, model: Model) -> tuple[str, .
     if framework in ("megatron", "flagscale"):
         return tuple(_without_flags(model))
     if framework == "torchtitan" and flavor_of(model, version) is None:
-        others = sorted({one.module for one in FLAVORS if version in one.versions})
+        others = sorted({flavor.module for flavor in FLAVORS if version in flavor.versions})
         return (
             f"no flavour of TorchTitan {version} is {model.name} ({model.family}, {model.parameters:,} "
             f"parameters); its models: {', '.join(others)}",
@@ -159,19 +161,19 @@ def _unsaid(model: Model) -> list[str]:
 
 def _unsaid_attention(model: Model, kinds: tuple[Attention, ...]) -> list[str]:
     found, details = [], model.details
-    if any(one.linear for one in kinds):
+    if any(kind.linear for kind in kinds):
         found.append("linear attention")
     elif len(kinds) > 1:
         found.append("layers of unlike attention")
-    if any(one.output_gate for one in kinds):
+    if any(kind.output_gate for kind in kinds):
         found.append("a gate on the output of attention")
-    if any(one.index_heads for one in kinds):
+    if any(kind.index_heads for kind in kinds):
         found.append("sparse attention")
     if details.chunked:
         found.append("attention within chunks")
-    for one in kinds:
-        known = (0, one.heads if details.sinks else 2 * one.head_dim)
-        if not one.linear and one.norm_parameters not in known and not details.peculiarities:
+    for kind in kinds:
+        known = (0, kind.heads if details.sinks else 2 * kind.head_dim)
+        if not kind.linear and kind.norm_parameters not in known and not details.peculiarities:
             found.append("weights in attention beside projections, head norms and sinks")
     if len({block.attention.window for block in model.blocks} - {0}) > 1:
         found.append("windows of several widths")

@@ -199,14 +199,14 @@ FLAGSCALE = replace(
 )
 # Every version that is known, the newest of each framework first.
 VERSIONS = (MEGATRON, TORCHTITAN, TORCHTITAN_0_2, DEEPSPEED, FLAGSCALE)
-FRAMEWORKS = {one.name: one for one in (MEGATRON, TORCHTITAN, DEEPSPEED, FLAGSCALE)}
+FRAMEWORKS = {item.name: item for item in (MEGATRON, TORCHTITAN, DEEPSPEED, FLAGSCALE)}
 
 
 def framework_named(name: str, version: str = "") -> Framework:
     """The rules of a framework's version, by default its newest. Raises UnknownNameError."""
     if name not in FRAMEWORKS:
         raise unknown_name("framework", name, FRAMEWORKS)
-    known = {one.version: one for one in VERSIONS if one.name == name}
+    known = {framework.version: framework for framework in VERSIONS if framework.name == name}
     if version and version not in known:
         raise unknown_name(f"version of {FRAMEWORKS[name].title}", version, known)
     return known[version] if version else FRAMEWORKS[name]
@@ -319,7 +319,7 @@ def _tensor_objections(framework: Framework, plan: UniformPlan) -> list[str]:
     tokens = shape.tp * (2 * shape.cp if shape.cp > 1 else 1)
     if plan.sequence_parallel and plan.job.seq % tokens:
         found.append(f"tp x 2 cp ({tokens}) does not divide the sequence of {plan.job.seq} tokens")
-    for heads, kv_heads in sorted({(one.heads, one.kv_heads) for one in attentions(model)}):
+    for heads, kv_heads in sorted({(attention.heads, attention.kv_heads) for attention in attentions(model)}):
         shared = framework.shared_kv_heads and shape.tp % kv_heads == 0
         if heads % shape.tp or (kv_heads % shape.tp and not shared):
             found.append(

@@ -55,7 +55,9 @@ def places_in(group: NodeGroup, first: int, width: int) -> list[tuple[int, ...]]
         starts = [first + width * place for place in range(group.count * gpus // width)]
     elif width < gpus:
         pieces = gpus // width
-        starts = [first + gpus * node + width * one for node in range(group.count) for one in range(pieces)]
+        starts = [
+            first + gpus * node + width * index for node in range(group.count) for index in range(pieces)
+        ]
     else:
         starts = []
     return [tuple(range(start, start + width)) for start in starts]
@@ -66,7 +68,7 @@ def places_together(cluster: Cluster, names: str, width: int) -> list[tuple[int,
     parts = names.split("+")
     ranks = rank_order(cluster, parts)  # raises for unknown names
     if len(parts) == 1:
-        return places_in(next(one for one in cluster.groups if one.name == names), ranks[0], width)
+        return places_in(next(group for group in cluster.groups if group.name == names), ranks[0], width)
     return [tuple(ranks[start : start + width]) for start in range(0, len(ranks) - width + 1, width)]
 
 
@@ -210,7 +212,7 @@ def _chosen(wanted: Uniform, dp: int) -> str:
 def _instead(job: Job, wanted: Uniform, dp: int) -> str:
     """What to type: degrees no larger that share the batch evenly, and batches that this degree shares."""
     microbatch = wanted.micro_batch * dp
-    fitting = [one for one in range(1, dp) if job.global_batch % (wanted.micro_batch * one) == 0]
+    fitting = [index for index in range(1, dp) if job.global_batch % (wanted.micro_batch * index) == 0]
     below = job.global_batch // microbatch * microbatch
     batches = " or ".join(str(size) for size in (below, below + microbatch) if size)
     degrees = f"`dp=` {' or '.join(map(str, fitting[-3:]))}, or " if fitting else ""

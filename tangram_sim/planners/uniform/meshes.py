@@ -24,8 +24,8 @@ class Mesh:
     @property
     def numbers(self) -> tuple[int, int, int, int, int]:
         """(tp, cp, ep, dp, pp), in the order of `hetero_process_meshes`."""
-        one = self.layout
-        return one.tp, one.cp, one.ep, one.dp, len(self.layers)
+        layout = self.layout
+        return layout.tp, layout.cp, layout.ep, layout.dp, len(self.layers)
 
 
 def meshes_of(plan: Plan) -> tuple[Mesh, ...]:
@@ -70,15 +70,15 @@ def mesh_objections(plan: Plan, rules: Callable[[UniformPlan], list[str]]) -> li
 
 def _as_uniform(plan: Plan, stage: Stage, microbatches: int, microbatch: int, depth: int) -> UniformPlan:
     """A stage's layout as if all stages had it, so that rules of uniform plans can be asked."""
-    one = stage.layout
-    shape = Shape(one.tp, one.cp, one.dp, one.ep, (stage.chunks,) * depth, stage.ranks)
+    layout = stage.layout
+    shape = Shape(layout.tp, layout.cp, layout.dp, layout.ep, (stage.chunks,) * depth, stage.ranks)
     return UniformPlan(
         shape,
         plan.model,
         plan.job,
-        microbatch // one.dp,
+        microbatch // layout.dp,
         microbatches,
-        one.zero_stage,
-        one.recompute,
-        one.sequence_parallel,
+        layout.zero_stage,
+        layout.recompute,
+        layout.sequence_parallel,
     )

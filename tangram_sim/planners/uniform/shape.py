@@ -62,7 +62,11 @@ def unlike(plan: Plan) -> list[str]:
     return [
         *_of_vendors(plan),
         *_of_pipelines(plan),
-        *(reason for one in plan.pipelines[:1] for reason in (*_within_stages(one), *_between_stages(one))),
+        *(
+            reason
+            for pipeline in plan.pipelines[:1]
+            for reason in (*_within_stages(pipeline), *_between_stages(pipeline))
+        ),
     ]
 
 
@@ -72,7 +76,7 @@ def unlike_within(plan: Plan) -> list[str]:
     return [
         *_of_vendors(plan),
         *several,
-        *(one for first in plan.pipelines[:1] for one in _within_stages(first)),
+        *(within_stage for first in plan.pipelines[:1] for within_stage in _within_stages(first)),
     ]
 
 

@@ -64,10 +64,10 @@ def trivial(
     """
     names = [tuple(island.name.split("+")) for island in islands]
     known = {group.name for group in cluster.groups}
-    whole = [one for one in names if set(one) <= known]
-    every = tuple(name for one in names for name in one) if len(whole) == len(names) else ()
+    whole = [item for item in names if set(item) <= known]
+    every = tuple(name for item in names for name in item) if len(whole) == len(names) else ()
     orders = [every] if every else [] if some else [()]
-    orders += [one for one in whole if one != every]
+    orders += [item for item in whole if item != every]
     return fastest_uniform(model, cluster, job, lowering, orders, constraints, counts, limits, chunks)
 
 
@@ -98,10 +98,10 @@ def fastest_uniform(
             if (len(candidates) - begin) % LISTED == LISTED - 1 and listing.over():
                 break
             candidates.append((seats.least_s(wanted), len(candidates), wanted))
-        first += enumerate(sorted(candidates[begin:], key=lambda one: one[:2])[:EACH])
+        first += enumerate(sorted(candidates[begin:], key=lambda candidate: candidate[:2])[:EACH])
     # Bounds know no communication: time may end before slow links are left behind, so all take turns first.
-    turns = [one for _, one in sorted(first, key=lambda one: (one[0], *one[1][:2]))]
-    rest = sorted(candidates, key=lambda one: one[:2])
+    turns = [item for _, item in sorted(first, key=lambda item: (item[0], *item[1][:2]))]
+    rest = sorted(candidates, key=lambda candidate: candidate[:2])
     for turn, (bound_s, _, wanted) in enumerate(dict.fromkeys([*turns, *rest])):
         soon = best is not None and turn >= min(len(orders), COMPARED)
         if at_most <= 0 or (deadline.over() if soon else deadline.over_without_answer()):
@@ -132,7 +132,7 @@ def layouts(
         sequence_parallel = tp > 1 if shards is None else shards
         for pp in divisors(gpus // tp):
             room = gpus // tp // pp
-            dp = fixed.get("dp", max(one for one in divisors(job.global_batch) if one <= room))
+            dp = fixed.get("dp", max(divisor for divisor in divisors(job.global_batch) if divisor <= room))
             if pp > model.layers or dp > room or job.global_batch % dp:
                 continue
             for ep in experts:
@@ -226,7 +226,7 @@ def _first_that_fits(
     )
     savers: Sequence[tuple[int, str]] = SAVERS
     if "zero_stage" in dict(constraints.fixed):
-        savers = tuple((dict(constraints.fixed)["zero_stage"], one) for one in RECOMPUTE)
+        savers = tuple((dict(constraints.fixed)["zero_stage"], item) for item in RECOMPUTE)
     for zero, recompute in savers:
         layout = Layout(wanted.tp, wanted.dp, 1, wanted.ep, 1, zero, recompute, wanted.sequence_parallel)
         if not constraints.allows(layout, wanted.micro_batch * wanted.dp):

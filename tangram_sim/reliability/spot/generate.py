@@ -31,12 +31,20 @@ def spot_rates(
     A class that takes a leaf takes that of a node struck at its rate; one that takes all takes all of a kind.
     """
     taking = {
-        takes: [one for one in model.classes if one.takes == takes] for takes in ("node", "leaf", "all")
+        takes: [class_ for class_ in model.classes if class_.takes == takes]
+        for takes in ("node", "leaf", "all")
     }
-    rate = {takes: sum(one.rate_per_s({kind: 1}) for one in each) for takes, each in taking.items()}
-    every = [one for each in taking.values() for one in each]
+    rate = {
+        takes: sum(failure_class.rate_per_s({kind: 1}) for failure_class in each)
+        for takes, each in taking.items()
+    }
+    every = [failure_class for each in taking.values() for failure_class in each]
     total = sum(rate.values())
-    repair_s = sum(one.rate_per_s({kind: 1}) * one.repair_s for one in every) / total if total else 0.0
+    repair_s = (
+        sum(failure_class.rate_per_s({kind: 1}) * failure_class.repair_s for failure_class in every) / total
+        if total
+        else 0.0
+    )
     return SpotRates(
         rate["node"] * HOUR_S,
         repair_s if return_s is None else return_s,

@@ -124,11 +124,11 @@ def _intervals(availability: Availability) -> list[tuple[float, Interval]]:
 def _joined(ahead: Sequence[Interval]) -> list[Interval]:
     """Intervals at whose start nothing happens are one with those before: who changes there could before."""
     found: list[Interval] = []
-    for one in ahead:
-        if found and not one.lost and not one.came and one.factors == found[-1].factors:
-            found[-1] = replace(found[-1], seconds=found[-1].seconds + one.seconds)
+    for interval in ahead:
+        if found and not interval.lost and not interval.came and interval.factors == found[-1].factors:
+            found[-1] = replace(found[-1], seconds=found[-1].seconds + interval.seconds)
         else:
-            found.append(one)
+            found.append(interval)
     return found
 
 

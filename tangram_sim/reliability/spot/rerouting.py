@@ -123,8 +123,8 @@ def _scheduled(
     flying, busy = dict.fromkeys(ready, 0), dict.fromkeys(ready, False)
     for number in range(microbatches):
         for pipeline in range(pipelines):
-            one = (_FORWARD, number, pipeline, 0)
-            heapq.heappush(ready[worker_of(one)][_FORWARD], one)
+            item = (_FORWARD, number, pipeline, 0)
+            heapq.heappush(ready[worker_of(item)][_FORWARD], item)
     ends: list[tuple[float, int, Pass]] = []
     order: list[Pass] = []
 
@@ -132,26 +132,26 @@ def _scheduled(
         forward, backward = ready[worker]
         if busy[worker] or not (backward or (forward and flying[worker] < most - worker[1])):
             return
-        one = heapq.heappop(backward or forward)
-        flying[worker] += 1 if one[0] == _FORWARD else -1
+        item = heapq.heappop(backward or forward)
+        flying[worker] += 1 if item[0] == _FORWARD else -1
         busy[worker] = True
-        seconds = (forward_s, backward_s)[one[0]][worker[1]]
-        heapq.heappush(ends, (now_s + seconds, len(order), one))
-        order.append(one)
+        seconds = (forward_s, backward_s)[item[0]][worker[1]]
+        heapq.heappush(ends, (now_s + seconds, len(order), item))
+        order.append(item)
 
     now_s = 0.0
     for worker in ready:
         start(worker, now_s)
     while ends:
-        now_s, _, one = heapq.heappop(ends)
-        done = [one]
+        now_s, _, item = heapq.heappop(ends)
+        done = [item]
         while ends and ends[0][0] == now_s:
             done.append(heapq.heappop(ends)[2])
         touched: dict[Worker, None] = {}
-        for one in done:
-            busy[worker_of(one)] = False
-            touched[worker_of(one)] = None
-            for after in _after(one, last):
+        for item in done:
+            busy[worker_of(item)] = False
+            touched[worker_of(item)] = None
+            for after in _after(item, last):
                 heapq.heappush(ready[worker_of(after)][after[0]], after)
                 touched[worker_of(after)] = None
         for worker in touched:

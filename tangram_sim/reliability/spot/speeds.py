@@ -132,13 +132,13 @@ class LayoutTable:
         if not fitting:
             return None
         fastest = fitting[0][0]
-        layout = min((one for rate, one in fitting if rate == fastest), default=fitting[0][1])
+        layout = min((item for rate, item in fitting if rate == fastest), default=fitting[0][1])
         return self.option(fleet, layout, fastest)
 
     def all_on(self, fleet: Fleet) -> Sequence[Option]:
         """Every layout that fits, fastest first."""
         count = _of(fleet)
-        return [self.option(fleet, one, rate) for rate, one in self._ranked if one[0] * one[1] <= count]
+        return [self.option(fleet, item, rate) for rate, item in self._ranked if item[0] * item[1] <= count]
 
     def templates(self, fleet: Fleet) -> Option | None:
         """The fastest layout: a table of equal pipelines does not know unequal ones."""

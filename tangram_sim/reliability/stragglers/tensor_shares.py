@@ -123,12 +123,12 @@ def published_shares(slowness: Sequence[float], costs: LayerCosts, migrates: boo
     x = _checked(slowness, costs)
     zero, least = (0.0,) * len(x), min(x)
     if not migrates:
-        return _shares(x, costs, tuple(PUBLISHED_PRUNED if one > least else 0.0 for one in x), zero, zero)
+        return _shares(x, costs, tuple(PUBLISHED_PRUNED if item > least else 0.0 for item in x), zero, zero)
     sender = max(range(len(x)), key=x.__getitem__)
     if x[sender] == least:
         return even(x, costs)
     healthy = x.count(least)
-    received = tuple(PUBLISHED_SENT / healthy if one == least else 0.0 for one in x)
+    received = tuple(PUBLISHED_SENT / healthy if item == least else 0.0 for item in x)
     sent = tuple(PUBLISHED_SENT if rank == sender else 0.0 for rank in range(len(x)))
     return _shares(x, costs, zero, sent, received)
 

@@ -61,9 +61,9 @@ class Traffic:
 def linears(setting: Setting, blocks: Iterable[Block]) -> list[Linear]:
     """The sharded linears of blocks, of the first layout of a setting."""
     return [
-        _linear(one)
+        _linear(attention_gemm)
         for block in blocks
-        for one in (*attention_gemms(setting, block), *inner_gemms(setting, block))
+        for attention_gemm in (*attention_gemms(setting, block), *inner_gemms(setting, block))
     ]
 
 
@@ -108,12 +108,12 @@ def published_messages(linear: Linear, element_bytes: float) -> tuple[Message, .
 def published_traffic(held: Sequence[Linear], element_bytes: float) -> Traffic:
     """Bytes of one sender and micro-batch, as published."""
     messages = [message for linear in held for message in published_messages(linear, element_bytes)]
-    return Traffic(sum(one.whole for one in messages), sum(one.listed for one in messages))
+    return Traffic(sum(item.whole for item in messages), sum(item.listed for item in messages))
 
 
 def unit_traffic(held: Sequence[Linear], weight_bytes: float, gradient_bytes: float) -> Traffic:
     """Bytes of one sender and step under unit migration: weights go out, gradients come back."""
-    return Traffic(0.0, (weight_bytes + gradient_bytes) * sum(one.weights for one in held))
+    return Traffic(0.0, (weight_bytes + gradient_bytes) * sum(item.weights for item in held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,26 +144,32 @@ def sharing_costs(setting: Setting, blocks: Sequence[Block], microbatches: int) 
     element, gradient = precision.activation_bytes, setting.job.recipe.gradient_bytes
     published = published_traffic(held, element)
     unit = unit_traffic(held, precision.weight_bytes, gradient)
-    messages = [one for linear in held for one in published_messages(linear, element)]
-    touched = element * sum(one.rows * one.inputs * one.copies + one.weights for one in held)
-    whole_s = sum(_seconds(one.whole, over) for one in messages)
+    messages = [
+        published_message for linear in held for published_message in published_messages(linear, element)
+    ]
+    touched = element * sum(item.rows * item.inputs * item.copies + item.weights for item in held)
+    whole_s = sum(_seconds(message.whole, over) for message in messages)
     return SharingCosts(
         gather_s=touched / setting.rates.memory_bytes_per_s,
-        published_s=LayerCosts(1.0, 0.0, 0.0, whole_s, sum(_seconds(one.listed, over) for one in messages)),
+        published_s=LayerCosts(
+            1.0, 0.0, 0.0, whole_s, sum(_seconds(message.listed, over) for message in messages)
+        ),
         unit_s=LayerCosts(
             1.0, share_s=_per_step_s(held, precision.weight_bytes, gradient, over) / microbatches
         ),
         published=Traffic(published.whole * microbatches, published.listed * microbatches),
         unit=unit,
         transient_bytes=max(
-            element * (2 * one.weights + one.rows * one.outputs * one.copies) for one in held
+            element * (2 * item.weights + item.rows * item.outputs * item.copies) for item in held
         ),
     )
 
 
 def _per_step_s(held: Sequence[Linear], weight_bytes: float, gradient_bytes: float, over: Group) -> float:
     """Seconds of sending all weights of a rank and of taking their gradients back, layer by layer."""
-    return sum(_seconds(each * one.weights, over) for one in held for each in (weight_bytes, gradient_bytes))
+    return sum(
+        _seconds(each * item.weights, over) for item in held for each in (weight_bytes, gradient_bytes)
+    )
 
 
 def _seconds(total_bytes: float, over: Group) -> float:

@@ -217,7 +217,7 @@ def step_template(
     if found is None:
         found = lower_order(schedule_named(schedule).order(stages, microbatches, chunks), tied=tied)
     templates[key] = found  # at the end: the others go first
-    while len(templates) > 1 and sum(len(one.graph) for one in templates.values()) > _KEPT_OPS:
+    while len(templates) > 1 and sum(len(template.graph) for template in templates.values()) > _KEPT_OPS:
         templates.popitem(last=False)
     return found
 

@@ -93,10 +93,10 @@ class VShape(Schedule):
 def _listed(schedule: type[VShape], stage: int, stages: int, microbatches: int) -> IntArray:
     """The passes of one stage, [3, passes]; what `passes` leaves out comes at the end."""
     found = PassQueue(microbatches)
-    for one in schedule().passes(stage, stages, microbatches):
-        if one == OLDEST:
+    for item in schedule().passes(stage, stages, microbatches):
+        if item == OLDEST:
             found.oldest_weight()
         else:
-            found.add(*one)
+            found.add(*item)
     found.finish()
     return np.array(found.listed, np.int32).T

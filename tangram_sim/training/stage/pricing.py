@@ -235,7 +235,7 @@ class Pricer:
         if kinds not in self._working:
             some = {self._kinds[place]: self.atoms[place] for place in range(start, stop)}
             held = [self.lowered.held(kind, atom) for kind, atom in some.items()]
-            extra = [(one.transient[self._rows], one.scratch[self._rows]) for one in held]
+            extra = [(item.transient[self._rows], item.scratch[self._rows]) for item in held]
             self._working[kinds] = np.max(extra, axis=0).sum(axis=0)
         return self._working[kinds]
 

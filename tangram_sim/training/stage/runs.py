@@ -118,7 +118,9 @@ def missing_share(before: Layout, after: Layout) -> float:
     """
     if before.gpus != after.gpus:
         raise BadInputError(f"layouts {before} and {after} of one part occupy different numbers of GPUs")
-    had, needed = (_Spread(one.tp, one.cp, one.dp, one.sequence_parallel) for one in (before, after))
+    had, needed = (
+        _Spread(layout.tp, layout.cp, layout.dp, layout.sequence_parallel) for layout in (before, after)
+    )
     return 0.0 if had == needed else _missing(had, needed)
 
 

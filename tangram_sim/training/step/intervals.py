@@ -163,7 +163,7 @@ def worst_residual(gpus: Sequence[Gpu], job: Job, hwdb: Hwdb, mixture: bool = Fa
     """
     kinds = dict.fromkeys(gpus)
     found = [hwdb.residuals(gpu, job.precision.compute, job.stack).of(mixture) for gpu in kinds]
-    return max(found, key=lambda one: (one.step, one.memory))
+    return max(found, key=lambda residuals: (residuals.step, residuals.memory))
 
 
 def sigmas(totals: Totals, step_s: Floats, residual: Residuals) -> Floats:

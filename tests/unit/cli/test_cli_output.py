@@ -61,10 +61,10 @@ def test_an_island_that_fixed_degrees_keep_idle_is_named(inputs: tuple[Path, Pat
     """tp=8 fits two T4 nodes and not the only A100 node: a note says which and why."""
     found = tangram("plan", *inputs, "--fix", "tp=8", "--global-batch", 8, "--seq", 1024, "--json").json
     assert {stage["island"] for stage in found["stages"]} == {"g0"}
-    (note,) = [one for one in found["notes"] if "tp=8" in one]
+    (note,) = [item for item in found["notes"] if "tp=8" in item]
     assert note.startswith("g1 (1 x 4 A100-SXM4-40GB) stays idle") and "8 GPUs" in note
     free = tangram("plan", *inputs, "--fix", "tp=4", "--global-batch", 8, "--seq", 1024, "--json").json
-    assert not any("stays idle" in one for one in free["notes"])
+    assert not any("stays idle" in item for item in free["notes"])
 
 
 def test_what_does_not_fit_is_said_with_numbers() -> None:

@@ -94,7 +94,7 @@ def test_islands_go_by_the_name_of_their_only_kind_of_gpu() -> None:
     hwdb, job = Hwdb.load(), Job(8, 1024, "bf16")
     cluster = load_cluster("H100x8:1+A100-PCIe-80GBx4:1+A100-SXM4-40GBx4:1", hwdb)
     islands, _ = usable_islands(cluster, job, hwdb, SearchOptions())
-    kind = {one.name: one.gpu.name for one in islands}
+    kind = {island.name: island.gpu.name for island in islands}
 
     def left_out(*names: str) -> list[str]:
         return [kind[name] for name in named_islands(SearchOptions(exclude=names), islands).exclude]

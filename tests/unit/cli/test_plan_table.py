@@ -26,7 +26,7 @@ def pipeline(first: int, microbatches: int, dp: int = 1) -> Pipeline:
 
 
 def told(*pipelines: Pipeline) -> PlanDocument:
-    gpus = sum(len(stage.ranks) for one in pipelines for stage in one.stages)
+    gpus = sum(len(stage.ranks) for item in pipelines for stage in item.stages)
     return document(forecast(plan_of(pipelines, 4, gpus), HWDB), HWDB, ReadSet(), 0.001)
 
 
@@ -83,10 +83,10 @@ def test_a_plan_faster_than_a_bound_on_others_says_so(
         f"searched: {show_seconds(found.pipeline_bound_step_s)} (this plan, of 2 pipelines, takes 5.0 % less)"
     )
     assert line in capsys.readouterr().out
-    one = told(pipeline(0, 4))
-    assert gap_words(one, one.step_s / 0.9) == "this plan, which is none of these, takes 10.0 % less"
-    assert gap_words(one, one.step_s * (1 + 1e-12)) == "optimality gap 0.0 %"
-    assert gap_words(one, one.step_s / 1.081) == "optimality gap 8.1 %"
+    plan = told(pipeline(0, 4))
+    assert gap_words(plan, plan.step_s / 0.9) == "this plan, which is none of these, takes 10.0 % less"
+    assert gap_words(plan, plan.step_s * (1 + 1e-12)) == "optimality gap 0.0 %"
+    assert gap_words(plan, plan.step_s / 1.081) == "optimality gap 8.1 %"
 
 
 def test_what_both_ends_wait_for_once_a_step_is_in_sync(
@@ -99,9 +99,9 @@ def test_what_both_ends_wait_for_once_a_step_is_in_sync(
     played = forecast(replace(plan, model=replace(plan.model, tied=True)), HWDB)
     found = document(played, HWDB, ReadSet(), 0.001)
     times = played.lowered.steps[0].times
-    assert [one.tied_embeddings_s for one in found.stages] == [times.tied_s, 0.0, times.tied_s]
+    assert [stage.tied_embeddings_s for stage in found.stages] == [times.tied_s, 0.0, times.tied_s]
     # Nobody shares a layer: all that is waited for after the last backward is the tied matrix.
-    assert [tail_s(one) for one in found.stages] == [times.tied_s, 0.0, times.tied_s]
+    assert [tail_s(stage) for stage in found.stages] == [times.tied_s, 0.0, times.tied_s]
     path = critical_path(played.timeline)
     graph = played.timeline.graph
     assert "TIED" in {graph.kinds[graph.kind[op]] for op in path.ops.tolist()}

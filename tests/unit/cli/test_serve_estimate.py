@@ -85,5 +85,5 @@ def test_many_loads_at_once_are_answered_as_each_alone() -> None:
     clients = np.geomspace(1, 500, 5000)
     estimate_many(question, hwdb, {"concurrency": clients[:2]})
     found = estimate_many(question, hwdb, {"concurrency": clients, "isl": np.full(5000, 2048.0)})
-    one = json.loads(run(*BASE, "--concurrency", "500", "--isl", "2048", "--json").out)
-    assert found["tpot_s"][-1] == pytest.approx(one["tpot_s"])
+    item = json.loads(run(*BASE, "--concurrency", "500", "--isl", "2048", "--json").out)
+    assert found["tpot_s"][-1] == pytest.approx(item["tpot_s"])

@@ -43,7 +43,7 @@ def test_a_fitted_table_fits_and_loses_no_figure_it_shows(table: ConsoleTable, r
     kept = iter(zip(table.columns, *table.rows, strict=True))
     for column in zip(fitted.columns, *fitted.rows, strict=True):
         words = ["".join(cell.split()) for cell in column]
-        assert any(["".join(cell.split()) for cell in one] == words for one in kept)
+        assert any(["".join(cell.split()) for cell in item] == words for item in kept)
 
 
 @given(tables())
@@ -55,7 +55,7 @@ def test_with_room_nothing_changes(table: ConsoleTable) -> None:
 def test_columns_go_in_the_order_that_is_given() -> None:
     def seen(table: ConsoleTable) -> list[list[str]]:
         left = [table.fitted(room)[1] for room in range(table.natural_width(), 12, -1)]
-        return [one for place, one in enumerate(left) if place == 0 or one != left[place - 1]]
+        return [item for place, item in enumerate(left) if place == 0 or item != left[place - 1]]
 
     assert seen(FIGURES) == [[], ["gap"], ["MFU", "gap"], ["step", "MFU", "gap"]]
     ranked = replace(FIGURES, leaves=(1, 3))

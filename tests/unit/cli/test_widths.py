@@ -108,7 +108,7 @@ def test_the_gravest_notes_are_shown_and_the_rest_counted(
     told = [f"number {place}" for place in range(notes)]
     console.print_notes(told)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:shown] == [f"note: {one}" for one in told[:shown]]
+    assert lines[:shown] == [f"note: {item}" for item in told[:shown]]
     assert lines[shown:] == ([f"and {notes - shown} more notes: --verbose"] if shown < notes else [])
     with saying(Verbosity.VERBOSE):
         console.print_notes(told)

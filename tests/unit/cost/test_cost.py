@@ -68,9 +68,9 @@ def test_a_thin_gemm_is_bound_by_memory():
 
 def test_grouped_gemms_share_one_launch():
     """Experts run as one grouped kernel: `count` products cost one launch, not `count`."""
-    one = float(gemm_s(512, 512, 512, RATES, operand_bytes=2, output_bytes=2)) - RATES.launch_s
+    item = float(gemm_s(512, 512, 512, RATES, operand_bytes=2, output_bytes=2)) - RATES.launch_s
     eight = float(gemm_s(512, 512, 512, RATES, operand_bytes=2, output_bytes=2, count=8))
-    assert eight == pytest.approx(8 * one + RATES.launch_s)
+    assert eight == pytest.approx(8 * item + RATES.launch_s)
 
 
 def test_streaming_is_bytes_over_bandwidth():

@@ -153,7 +153,7 @@ def test_a_curve_is_a_start_a_root_and_a_slope() -> None:
 
 def mates(ranks: Any, inside: Any, **changes: Any) -> Group:
     """A group of those figures whose pairs move 5 bytes/s and of which a rank's share of the network is 2."""
-    sizes = (np.atleast_1d(np.asarray(one, dtype=np.float64)) for one in (ranks, inside))
+    sizes = (np.atleast_1d(np.asarray(item, dtype=np.float64)) for item in (ranks, inside))
     pairwise = Path(20.0, 2.0, 4.0, 5.0, 16.0)
     return replace(Group(*sizes, PATH, pairwise, PATH._replace(base_s=7.0), NETWORK, 2.0), **changes)
 

@@ -35,9 +35,9 @@ def test_a_lower_clock_never_draws_more(
 
 
 def test_joules_are_linear_below_the_limit() -> None:
-    one, two = doing(0.2, 0.1, 0.0, 0.1), doing(0.1, 0.0, 0.3, 0.0)
-    both = Activity(*(getattr(one, name) + getattr(two, name) for name in Activity.__dataclass_fields__))
-    assert POWER.joules(both) == pytest.approx(POWER.joules(one) + POWER.joules(two))
+    item, two = doing(0.2, 0.1, 0.0, 0.1), doing(0.1, 0.0, 0.3, 0.0)
+    both = Activity(*(getattr(item, name) + getattr(two, name) for name in Activity.__dataclass_fields__))
+    assert POWER.joules(both) == pytest.approx(POWER.joules(item) + POWER.joules(two))
 
 
 def test_activity_counts_each_unit_at_its_datasheet_rate() -> None:

@@ -55,7 +55,7 @@ class Finder:
     asked: dict[tuple[int, ...], set[tuple[int, ...]]] = field(default_factory=dict)
 
     def group(self, ranks: Sequence[int], beside: Sequence[Sequence[int]] = ()) -> GroupPaths:
-        self.asked[tuple(ranks)] = {tuple(one) for one in beside}
+        self.asked[tuple(ranks)] = {tuple(item) for item in beside}
         if self.broken:
             raise InfeasibleError("no path")
         split = self.topology.split(ranks)

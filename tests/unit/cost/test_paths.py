@@ -29,7 +29,7 @@ def test_the_worst_of_groups_is_no_better_than_any_of_them_and_no_worse_than_all
     found: list[PathRates],
 ) -> None:
     worst = _worst(found)
-    for one in fields(PathRates):
-        values = [getattr(rates, one.name) for rates in found]
-        pick = max if one.name.endswith("_s") and one.name.startswith("hop") else min
-        assert getattr(worst, one.name) == pick(values)
+    for field in fields(PathRates):
+        values = [getattr(rates, field.name) for rates in found]
+        pick = max if field.name.endswith("_s") and field.name.startswith("hop") else min
+        assert getattr(worst, field.name) == pick(values)

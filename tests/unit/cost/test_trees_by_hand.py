@@ -34,7 +34,7 @@ def test_what_is_read_off_the_tree() -> None:
     assert (above.size, above.depth) == (8, 3)
     assert CORE.worst == GenModelParameters(3, 2, 0.5, 0.5, 2, 3)
     slow = CORE.with_parameters(alpha_s=4.0)
-    assert [one.at.alpha_s for one in (slow, *slow.children)] == [4, 4, 4]
+    assert [tree.at.alpha_s for tree in (slow, *slow.children)] == [4, 4, 4]
     assert slow.children[1].at.beta_s_per_byte == 2 and slow.size == 5
 
 
@@ -82,7 +82,7 @@ def test_what_flat_plans_leave_behind() -> None:
     assert (spread.largest_share, rooted.largest_share) == (1 / 5, 1)
     assert spread.density_s_per_byte == pytest.approx(7 * 3 / 5) and rooted.density_s_per_byte == 7
     # Where leaves' own links are the slow ones, a fifth of 2 s a byte below them, or all of it.
-    quick = replace(CORE, children=tuple(replace(one, up_s_per_byte=0.1) for one in CORE.children))
+    quick = replace(CORE, children=tuple(replace(child, up_s_per_byte=0.1) for child in CORE.children))
     for name, density in (("ring", 2 / 5), ("reduce-broadcast", 2)):
         assert fixed_plan(name, quick, 10.0).density_s_per_byte == pytest.approx(density)
     (step,) = spread.steps
@@ -97,11 +97,11 @@ def test_rings_at_every_level() -> None:
     below = 8 + 80 / 3 + 5 / 3 + 10
     found = fixed_plan("hierarchical-ring", CORE, 10.0)
     assert found.seconds == pytest.approx(below + 6 + 70 + 0.3125 + 0.9375, rel=1e-12)
-    assert [(one.switch, one.level, one.switches) for one in found.steps] == [
+    assert [(step.switch, step.level, step.switches) for step in found.steps] == [
         ("near", 1, 1), ("far", 1, 1), ("core", 2, 1)
     ]  # fmt: skip
-    assert [one.seconds for one in found.steps] == pytest.approx([18.25, below, 77.25])
-    assert not any(one.flat or one.rearranged for one in found.steps)
+    assert [step.seconds for step in found.steps] == pytest.approx([18.25, below, 77.25])
+    assert not any(step.flat or step.rearranged for step in found.steps)
     assert (found.largest_share, found.density_s_per_byte) == (pytest.approx(1 / 4), pytest.approx(3.5))
 
 
@@ -113,7 +113,7 @@ def test_blocks_are_gathered_first_where_that_is_faster() -> None:
     busy = replace(CORE, at=GenModelParameters(3, 0, 0.125, 0.125, 4, 1))
     found = fixed_plan("hierarchical-ring", busy, 10.0)
     below = 8 + 80 / 3 + 5 / 3 + 10
-    assert found.steps[-1].rearranged and not any(one.rearranged for one in found.steps[:-1])
+    assert found.steps[-1].rearranged and not any(step.rearranged for step in found.steps[:-1])
     assert found.seconds == pytest.approx(below + 32 / 3 + 77.25, rel=1e-12)
     calm = replace(CORE, at=GenModelParameters(3, 0, 0.125, 0.125, 2, 1))  # 10 s: less than gathering
     assert fixed_plan("hierarchical-ring", calm, 10.0).seconds == pytest.approx(below + 87.25, rel=1e-12)
@@ -131,7 +131,7 @@ def scaled(tree: Tree, factor: float) -> Tree:
     )
     return replace(
         tree,
-        at=GenModelParameters(*(factor * one for one in figures), at.senders),
+        at=GenModelParameters(*(factor * figure for figure in figures), at.senders),
         children=tuple(scaled(child, factor) for child in tree.children),
         up_s_per_byte=factor * tree.up_s_per_byte,
     )
@@ -141,9 +141,9 @@ def test_plans_take_a_thousandth_where_every_figure_is_a_thousandth() -> None:
     busy = replace(CORE, at=GenModelParameters(3, 0, 0.125, 0.125, 4, 1))
     for tree in (CORE, busy):
         for name in ("hierarchical-ring", "ring", "reduce-broadcast", "halving-doubling"):
-            slow, quick = (fixed_plan(name, one, 10.0) for one in (tree, scaled(tree, 1e-3)))
+            slow, quick = (fixed_plan(name, item, 10.0) for item in (tree, scaled(tree, 1e-3)))
             assert quick.seconds == pytest.approx(slow.seconds / 1000, rel=1e-9), name
-            assert [one.rearranged for one in quick.steps] == [one.rearranged for one in slow.steps]
+            assert [step.rearranged for step in quick.steps] == [step.rearranged for step in slow.steps]
 
 
 def test_who_has_as_large_blocks_as_anybody_gathers_nothing() -> None:
@@ -169,10 +169,10 @@ def test_twice_as_many_owners_are_one_sender_each() -> None:
 
 def test_a_root_sends_over_its_own_link() -> None:
     """Behind quick uplinks the first leaf's link carries four buffers each way, or the slowest leaf's one."""
-    near, far = (replace(one, up_s_per_byte=0.1) for one in (NEAR, FAR))
+    near, far = (replace(tree, up_s_per_byte=0.1) for tree in (NEAR, FAR))
     free = replace(CORE, children=(near, far))
     other = replace(CORE, children=(far, near))
-    seconds = [fixed_plan("reduce-broadcast", one, 10.0).seconds for one in (free, other)]
+    seconds = [fixed_plan("reduce-broadcast", tree, 10.0).seconds for tree in (free, other)]
     assert seconds == pytest.approx([6 + 2 * 10 * 4 * 1 + 20 + 30 + 160, 6 + 2 * 10 * 4 * 2 + 20 + 30 + 160])
 
 
@@ -194,7 +194,7 @@ def test_a_subtree_may_best_be_served_as_if_it_were_flat() -> None:
     for tree in (core, Tree("top", core.at, children=(core,))):
         found = gentree(tree, 10.0)
         assert found.seconds == pytest.approx(15.0)
-        assert [(one.switch, one.plan.name, one.flat) for one in found.steps] == [("core", "ring", True)]
+        assert [(step.switch, step.plan.name, step.flat) for step in found.steps] == [("core", "ring", True)]
 
 
 def test_gathering_waits_for_receivers_that_many_send_to() -> None:
@@ -210,9 +210,9 @@ def test_equal_switches_are_one_step() -> None:
     """Two racks alike do the same at once; a rack of one leaf does nothing."""
     both = Tree("core", CORE.at, children=(NEAR, NEAR))
     steps = fixed_plan("hierarchical-colocated-ps", both, 10.0).steps
-    assert [(one.switch, one.switches) for one in steps] == [("near", 2), ("core", 1)]
+    assert [(step.switch, step.switches) for step in steps] == [("near", 2), ("core", 1)]
     lone = Tree("core", CORE.at, children=(replace(NEAR, leaves=1), replace(NEAR, leaves=1)))
-    assert [one.switch for one in fixed_plan("hierarchical-ring", lone, 10.0).steps] == ["core"]
+    assert [step.switch for step in fixed_plan("hierarchical-ring", lone, 10.0).steps] == ["core"]
 
 
 def test_one_leaf_costs_nothing_by_any_plan() -> None:
@@ -246,7 +246,7 @@ def test_a_cluster_of_one_box_is_a_switch_over_its_gpus() -> None:
     single = tree_of(cluster_from_dict({"nodes": [lone]}, hwdb), hwdb).children[0]
     assert single.at.alpha_s == 0 and single.at.beta_s_per_byte == single.up_s_per_byte > 0
     two = tree_of(cluster_from_dict({"nodes": [{"count": 2, "node": "DGX-A100-80GB"}]}, hwdb), hwdb)
-    assert [one.leaves for one in two.children] == [8, 8] and two.at.beta_s_per_byte == 0
+    assert [child.leaves for child in two.children] == [8, 8] and two.at.beta_s_per_byte == 0
     assert two.at.alpha_s > box.at.alpha_s and two.at.delta_s_per_byte == box.at.delta_s_per_byte
     # Of two kinds the one with the slower memory is waited for.
     kinds = [{"count": 1, "node": name} for name in ("DGX-A100-80GB", "DGX-H100")]

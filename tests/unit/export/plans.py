@@ -23,7 +23,7 @@ def model_of(layers: int) -> Model:
 
 def plan_of(pipelines: tuple[Pipeline, ...], layers: int, gpus: int, **job: object) -> Plan:
     nodes = -(-gpus // NODE.gpus)
-    batch = sum(one.microbatches * one.microbatch for one in pipelines)
+    batch = sum(pipeline.microbatches * pipeline.microbatch for pipeline in pipelines)
     cluster = Cluster("lab", (NodeGroup("g0", nodes, NODE),))
     return Plan(model_of(layers), cluster, Job(batch, 1024, **{"dtype": "bf16", **job}), pipelines)  # type: ignore[arg-type]
 
@@ -82,6 +82,8 @@ def two_stages(
     first: Layout, second: Layout, sequences: int = 4, cuts: tuple[int, ...] = (0, 2, 4), **job
 ) -> Plan:
     ranks = tuple(range(first.gpus)), tuple(range(first.gpus, first.gpus + second.gpus))
-    shares = [[Share("g0", mine, sequences, one)] for mine, one in zip(ranks, (first, second), strict=True)]
+    shares = [
+        [Share("g0", mine, sequences, layout)] for mine, layout in zip(ranks, (first, second), strict=True)
+    ]
     whole = pipeline_of_shares(4, cuts, shares)
     return plan_of((whole,), cuts[-1], sum(map(len, ranks)), **job)

@@ -28,7 +28,9 @@ def degrees_of(plan: Plan) -> tuple[int, int, int, int]:
 def ranks_of(plan: Plan) -> tuple[int, ...]:
     """Stage by stage, the pipelines' ranks in turn: what Megatron, TorchTitan and DeepSpeed count."""
     depth = len(plan.pipelines[0].stages)
-    return tuple(rank for place in range(depth) for one in plan.pipelines for rank in one.stages[place].ranks)
+    return tuple(
+        rank for place in range(depth) for pipeline in plan.pipelines for rank in pipeline.stages[place].ranks
+    )
 
 
 def toml_of(plan: Plan) -> dict[str, object]:
@@ -83,7 +85,7 @@ class TestRoundTrips:
             found = export(plan, "deepspeed").files
         except CannotExportError as refused:
             reasons = [line for line in str(refused).splitlines() if line.startswith("  - ")]
-            assert all("together with" in one or "ZeRO 0 in bf16" in one for one in reasons)
+            assert all("together with" in reason or "ZeRO 0 in bf16" in reason for reason in reasons)
             assert layout.tp > 1 or (layout.zero_stage == 0 and plan.job.dtype == "bf16")
             return
         ranks = launch.read(found["launch.sh"], plan.cluster)
@@ -94,7 +96,7 @@ class TestRoundTrips:
     def test_rank_maps_and_torchrun_hold_every_decision(self, plan):
         assert rankmap.read(export(plan, "rankmap").files["rankmap.json"]) == plan.pipelines
         found = export(plan, "torchrun").files
-        in_order = [one["gpu"] for one in json.loads(found["rankmap.json"])["ranks"]]
+        in_order = [item["gpu"] for item in json.loads(found["rankmap.json"])["ranks"]]
         assert list(launch.read(found["launch.sh"], plan.cluster)) == in_order
 
     @settings(max_examples=40, deadline=None)
@@ -128,7 +130,7 @@ class TestRefusals:
         with pytest.raises(CannotExportError, match="stage 0 is mixed: 2 GPUs with 3 and 1 GPUs with 1"):
             export(plan, "megatron")
         found = json.loads(export(plan, "rankmap").files["rankmap.json"])["ranks"]
-        assert [one["sequences"] for one in found] == [2, 1, 1]
+        assert [item["sequences"] for item in found] == [2, 1, 1]
 
     @pytest.mark.parametrize(
         ("to", "plan", "words"),
@@ -233,7 +235,7 @@ class TestLaunch:
     def test_ranks_that_do_not_follow_each_other_take_an_agent_each(self):
         plan = two_stages(Layout(dp=2), Layout(dp=2))
         agents = launch.agents_of((0, 4, 5, 1), Cluster("lab", (NodeGroup("g0", 2, NODE),)))
-        assert [(one.node, one.first_rank, one.local_gpus) for one in agents] == [
+        assert [(agent.node, agent.first_rank, agent.local_gpus) for agent in agents] == [
             (0, 0, (0,)), (1, 1, (0, 1)), (0, 3, (1,)),
         ]  # fmt: skip
         assert launch.split_nodes(agents) == (0,)

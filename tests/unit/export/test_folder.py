@@ -167,20 +167,20 @@ def test_a_pod_has_every_file_where_the_folder_has_it(version: str, tmp_path: Pa
     assert given[0] == "."
     mounted, work = tmp_path / "mounted", tmp_path / "work"
     mounted.mkdir()
-    for key, _, name in (one.partition("=") for one in given[1:]):
+    for key, _, name in (item.partition("=") for item in given[1:]):
         assert "/" not in key
         (mounted / key).write_bytes((tmp_path / name).read_bytes())
-    names = [one for one in tmp_path.rglob("*") if one.is_file() and "bin" not in one.parts]
-    for one in tmp_path.iterdir():
-        if one.is_file():
-            (mounted / one.name).write_bytes(one.read_bytes())
+    names = [path for path in tmp_path.rglob("*") if path.is_file() and "bin" not in path.parts]
+    for path in tmp_path.iterdir():
+        if path.is_file():
+            (mounted / path.name).write_bytes(path.read_bytes())
     _, job, _ = yaml.safe_load_all(text)
     command = job["spec"]["template"]["spec"]["containers"][0]["command"][2]
     command = command.partition(" && set --")[0].replace("/plan", str(mounted)).replace("/work", str(work))
     assert run(tmp_path, "sh", "-c", command).returncode == 0
-    for one in names:
-        if mounted not in one.parents:
-            assert (work / one.relative_to(tmp_path)).read_bytes() == one.read_bytes()
+    for path in names:
+        if mounted not in path.parents:
+            assert (work / path.relative_to(tmp_path)).read_bytes() == path.read_bytes()
 
 
 def test_the_launch_script_still_reads_back(tmp_path: Path) -> None:

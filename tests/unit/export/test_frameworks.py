@@ -113,7 +113,7 @@ class TestAgainstTheFrameworks:
             exc_type=ImportError,
         )
         words = megatron.arguments(export(plan, "megatron").files["megatron.args"])
-        known = {one.name for one in fields(transformer.TransformerConfig)}
+        known = {field.name for field in fields(transformer.TransformerConfig)}
         given = {flag.removeprefix("--").replace("-", "_"): value for flag, value in words.items()}
         layout = given.pop("pipeline_model_parallel_layout", None)  # its class is held to in the test above
         taken = {name: as_value(value) for name, value in given.items() if name in known}
@@ -159,9 +159,9 @@ class TestAgainstTheFrameworks:
         plan = plan_of((pipeline_of_shares(4, range(depth + 1), shares),), depth, 4 * depth)
         found = json.loads(export(plan, "deepspeed").files["pipeline.json"])["topology"]
         whole = topology.ProcessTopology(**found)
-        for one in json.loads(export(plan, "rankmap").files["rankmap.json"])["ranks"]:
-            place = {"pipe": one["stage"], "data": one["dp_rank"], "model": one["tp_rank"]}
-            assert whole.get_rank(**place) == one["rank"]
+        for item in json.loads(export(plan, "rankmap").files["rankmap.json"])["ranks"]:
+            place = {"pipe": item["stage"], "data": item["dp_rank"], "model": item["tp_rank"]}
+            assert whole.get_rank(**place) == item["rank"]
 
     @pytest.mark.slow
     def test_torchs_own_schedules_load_the_orders(self):

@@ -135,7 +135,7 @@ def test_the_verb_writes_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("to", ["verl", "nemo-rl", "areal"])
 def test_what_the_user_has_to_fill_in_is_listed(to: str) -> None:
     notes = export_post_training(split(MODES[2]), STEP, to).notes
-    (left,) = [one for one in notes if one.startswith("fill in:")]
+    (left,) = [note for note in notes if note.startswith("fill in:")]
     assert "checkpoint of qwen2.5-7b" in left
     assert "prompts" in left
 

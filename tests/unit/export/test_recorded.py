@@ -146,7 +146,7 @@ def test_what_megatron_made_of_its_arguments_is_the_model(name: str) -> None:
 @pytest.mark.parametrize("version", ["0.2.2", "0.3.0"])
 @pytest.mark.parametrize("model", sorted(TITAN_BOTH))
 def test_every_key_of_torchtitan_is_one_of_its_sections(model: str, version: str) -> None:
-    framework = next(one for one in VERSIONS if (one.name, one.version) == ("torchtitan", version))
+    framework = next(item for item in VERSIONS if (item.name, item.version) == ("torchtitan", version))
     files = files_of(Cell(model, framework, "pp2-zero2-uneven", "equal"))
     known = recorded(f"torchtitan-{version}")
     if version == "0.2.2":
@@ -170,13 +170,13 @@ def test_every_key_of_torchtitan_is_one_of_its_sections(model: str, version: str
 @pytest.mark.parametrize("model", MODELS)
 def test_what_launches_a_model_is_the_list_of_the_specification(model: str) -> None:
     """Each framework accepts the models it has, in its newest version, and refuses others with the reason."""
-    one = Cell(model, VERSIONS[0], "pp2-zero1", "equal")
-    plan = plan_of(one, HWDB)
+    item = Cell(model, VERSIONS[0], "pp2-zero1", "equal")
+    plan = plan_of(item, HWDB)
     named = launching(plan)
     assert ("megatron" in named) == (model not in NO_FLAGS)
     assert ("flagscale" in named) == (model not in NO_FLAGS)
     for version in ("0.2.2", "0.3.0"):
-        framework = next(one for one in VERSIONS if (one.name, one.version) == ("torchtitan", version))
+        framework = next(item for item in VERSIONS if (item.name, item.version) == ("torchtitan", version))
         sharded = Cell(model, framework, "pp1-zero3", "equal")
         if model in TITAN_BOTH | TITAN[version]:
             assert files_of(sharded)
@@ -185,7 +185,7 @@ def test_what_launches_a_model_is_the_list_of_the_specification(model: str) -> N
                 files_of(sharded)
     if has_experts(load_model(model)):
         able = model in ("mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "kimi-k2.5")
-        framework = next(one for one in VERSIONS if one.name == "deepspeed")
+        framework = next(item for item in VERSIONS if item.name == "deepspeed")
         spread = Cell(model, framework, "pp1-ep4-zero1", "equal")
         if able:
             assert '"autoep_size": 4' in files_of(spread)["ds_config.json"]

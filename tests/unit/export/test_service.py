@@ -105,7 +105,7 @@ def test_prefill_and_decode_start_apart_and_read_back(to: str, flags: tuple[str,
         assert kubernetes.read(text, "vllm") == given.groups
     else:
         assert launch_script.read(text, to, given.groups) == given.groups
-    assert [one.get("role") for one in json.loads(found.files["router.json"])["groups"]] == [
+    assert [item.get("role") for item in json.loads(found.files["router.json"])["groups"]] == [
         "prefill",
         "prefill",
         "decode",
@@ -115,7 +115,7 @@ def test_prefill_and_decode_start_apart_and_read_back(to: str, flags: tuple[str,
 
 def test_a_manifest_asks_for_the_plan_s_gpus() -> None:
     text = export_service(service(), "kubernetes", {}).files["kubernetes.yaml"]
-    first, second = (one for one in yaml.safe_load_all(text) if one["kind"] == "Deployment")
+    first, second = (item for item in yaml.safe_load_all(text) if item["kind"] == "Deployment")
     pod = first["spec"]["template"]["spec"]
     assert first["spec"]["replicas"] == 3
     assert pod["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}

@@ -94,13 +94,13 @@ def test_a_listing_renews_prices_of_known_nodes_and_counts_the_others(tmp_path: 
     )
     hwdb = Hwdb.load()
     found = read_listing(listing, hwdb)
-    assert {(one.node, one.figure): one.value for one in found.prices} == {
+    assert {(price.node, price.figure): price.value for price in found.prices} == {
         ("p5.48xlarge", "rent_usd_per_hour"): 55.5,
         ("p5.48xlarge", "spot_usd_per_hour"): 20.5,
     }
     assert found.unknown == 1
     there = read_listing(listing, hwdb, "us-east-1")
-    assert max(one.value for one in there.prices) == 60.5
+    assert max(price.value for price in there.prices) == 60.5
     for _ in range(2):  # writing again changes nothing
         path = write_prices(found, tmp_path / "rows", "a listing", this_day())
     assert len(path.read_text().splitlines()) == 3
@@ -115,7 +115,7 @@ def test_a_feed_in_json_is_read_at_any_depth(tmp_path: Path) -> None:
         '{"sku": "g6e.48xlarge", "hourly_usd": 30.0, "spot_hourly_usd": 12.0}]}}'
     )
     prices = read_listing(feed, Hwdb.load()).prices
-    assert [(one.node, one.figure, one.value) for one in prices] == [
+    assert [(price.node, price.figure, price.value) for price in prices] == [
         ("g6e.48xlarge", "rent_usd_per_hour", 30.0),
         ("g6e.48xlarge", "spot_usd_per_hour", 12.0),
     ]
@@ -141,13 +141,13 @@ def test_a_feed_of_azure_gives_hours_on_demand_and_on_spot_alone(tmp_path: Path)
         f"{name},ND96isr Low Priority,ND96isr,Consumption,,1 Hour,40\n",
         encoding="utf-8",
     )
-    found = {one.figure: one.value for one in read_listing(listing, Hwdb.load()).prices}
+    found = {price.figure: price.value for price in read_listing(listing, Hwdb.load()).prices}
     assert found == {"rent_usd_per_hour": 98.0, "spot_usd_per_hour": 30.0}
 
 
 def test_an_ending_in_capitals_is_json_too(tmp_path: Path) -> None:
     (tmp_path / "feed.JSON").write_text('[{"sku": "g6e.48xlarge", "hourly_usd": "$1,030.5"}]')
-    assert [one.value for one in read_listing(tmp_path / "feed.JSON", Hwdb.load()).prices] == [1030.5]
+    assert [price.value for price in read_listing(tmp_path / "feed.JSON", Hwdb.load()).prices] == [1030.5]
 
 
 def test_prices_are_merged_by_the_names_of_columns(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ NodeName=mi02 Arch=x86_64
 def test_slurm_nodes_that_take_no_job_or_are_cut_are_left_out_and_named() -> None:
     found = from_slurm(SINFO, HWDB, "x")
     assert entries(found) == [{"count": 2, **H100}], "a list of hosts is its nodes"
-    assert [one.partition(": ")[0] for one in found.left_out] == ["x, node gpu003", "x, node gpu004"]
+    assert [item.partition(": ")[0] for item in found.left_out] == ["x, node gpu003", "x, node gpu004"]
     shown = from_slurm(SHOWN, HWDB, "x")
     assert entries(shown) == [{"count": 1, "gpu": "MI300X", "gpus": 8}], "the type is the node's feature"
     assert shown.left_out == ("x, node mi01: drain",)

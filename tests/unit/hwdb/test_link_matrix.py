@@ -29,8 +29,8 @@ def smi(product: str, gpus: int, gen: int = 4, width: int = 16) -> str:
         f"<pci><pci_gpu_link_info><pcie_gen><max_link_gen>{gen}</max_link_gen></pcie_gen><link_widths>"
         f"<max_link_width>{width}x</max_link_width></link_widths></pci_gpu_link_info></pci>"
     )
-    one = f"<gpu><product_name>{product}</product_name>{link}</gpu>"
-    return f"<nvidia_smi_log>{one * gpus}</nvidia_smi_log>"
+    item = f"<gpu><product_name>{product}</product_name>{link}</gpu>"
+    return f"<nvidia_smi_log>{item * gpus}</nvidia_smi_log>"
 
 
 def topo(

@@ -29,9 +29,9 @@ def test_a_cluster_and_an_addition_of_the_same_words_are_the_same_nodes() -> Non
     line = "H100x8:4@400+L40Sx4:2"
     groups = load_cluster(line, HWDB).groups
     bought = parse_purchases(line, HWDB)
-    assert [(one.node.gpu.name, one.count, one.node.nic_bytes_per_s) for one in bought] == [
-        (group.node.gpu.name, group.count, group.node.nic_bytes_per_s) for group in groups
-    ]
+    assert [
+        (purchase.node.gpu.name, purchase.count, purchase.node.nic_bytes_per_s) for purchase in bought
+    ] == [(group.node.gpu.name, group.count, group.node.nic_bytes_per_s) for group in groups]
     assert groups[0].node.nic_bytes_per_s == 50e9
 
 
@@ -46,6 +46,6 @@ def test_other_words_are_refused_with_an_example(line: str) -> None:
 
 def test_additions_to_a_service_are_gpus_or_nodes() -> None:
     found = purchases("H100x8:2+L40S:4@0.9+DGX-A100-80GB:1", HWDB)
-    assert [(one.gpu, one.count) for one in found] == [
+    assert [(gpu_purchase.gpu, gpu_purchase.count) for gpu_purchase in found] == [
         ("H100-SXM5-80GB", 16), ("L40S", 4), ("A100-SXM4-80GB", 8)
     ]  # fmt: skip

@@ -20,7 +20,7 @@ OPTIONS = ("--bf16-tflops", 800, "--memory-gb", 64, "--memory-gb-per-s", 4000)
 
 def test_what_is_given_stays_and_the_rest_is_named() -> None:
     made = own_gpu.own_gpu("X900", FIGURES | {"link": "nvlink4"}, HWDB, TODAY)
-    assumed = {one.column for one in made.assumed}
+    assumed = {assumed_cell.column for assumed_cell in made.assumed}
     assert assumed.isdisjoint({*FIGURES, "link"})
     assert {column for column, cell in made.row.cells.items() if cell} <= assumed | {*FIGURES, "link", "name"}
     assert made.row["link"] == "NVLink4" and made.row.number("link_gb_per_s") == 450
@@ -65,7 +65,7 @@ def test_two_gpus_go_into_one_folder_and_plans_use_them(tmp_path: Path) -> None:
         second.code == 0
         and second.json["efficiency"] | {"of": "Y1", "value": 0.5} == second.json["efficiency"]
     )
-    assert [Path(one).name for one in second.json["files"]] == ["gpus.csv", "Y1.csv"]
+    assert [Path(item).name for item in second.json["files"]] == ["gpus.csv", "Y1.csv"]
     found = Hwdb.load([folder])
     assert found.gpu("X900").peak_flop_per_s("bf16") == 8e14 and found.gpu("Y1").power_w == 300
     assert not found.gpu("X900").power_w and not found.gpu("Y1").measured
@@ -79,7 +79,7 @@ def test_two_gpus_go_into_one_folder_and_plans_use_them(tmp_path: Path) -> None:
 def test_hopper_lends_to_a_new_gpu_of_its_generation(tmp_path: Path) -> None:
     made = tangram("hw", "add-gpu", "X2", *OPTIONS, "--architecture", "Hopper", "-o", tmp_path, "--json").json
     assert made["efficiency"]["of"] == "arch:Hopper"
-    assert "architecture" not in {one["column"] for one in made["assumed"]}
+    assert "architecture" not in {item["column"] for item in made["assumed"]}
 
 
 def test_questions_are_asked_on_a_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_questions_are_asked_on_a_terminal_only(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(typer, "prompt", prompt)
     found = tangram("hw", "add-gpu", "X900", "--memory-gb", 64, "-o", tmp_path / "b", "--json")
     assert found.code == 0 and found.json["gpu"]["memory_gb_per_s"] == "4000"
-    assert len(asked) == 4 and not any("sold" in one or "All its links" in one for one in asked)
+    assert len(asked) == 4 and not any("sold" in item or "All its links" in item for item in asked)
 
 
 @pytest.mark.parametrize("share", [0, 1.1, "nan"])

@@ -20,12 +20,12 @@ def read(hwdb: Hwdb, *wanted: tuple[str, str]) -> ReadSet:
 
 
 def test_the_digest_depends_on_rows_read_and_not_on_their_order() -> None:
-    one = read(HWDB, ("gpu", "T4"), ("link", "NVLink3"))
+    read_set = read(HWDB, ("gpu", "T4"), ("link", "NVLink3"))
     two = read(HWDB, ("link", "NVLink3"), ("gpu", "t4"), ("gpu", "T4"))
     three = read(HWDB, ("gpu", "T4"))
-    assert one.digest() == two.digest() != three.digest()
-    assert len(one.digest()) == 16
-    int(one.digest(), 16)
+    assert read_set.digest() == two.digest() != three.digest()
+    assert len(read_set.digest()) == 16
+    int(read_set.digest(), 16)
 
 
 def test_looking_at_a_row_is_not_reading_it() -> None:

@@ -90,7 +90,7 @@ def test_no_key_of_any_format_takes_true_for_a_number() -> None:
                 kind.model_validate({field.alias or name: True})
                 wrong.append(f"{kind.__qualname__}.{name}")
             except ValidationError as error:
-                if not any(one["loc"][:1] == (field.alias or name,) for one in error.errors()):
+                if not any(item["loc"][:1] == (field.alias or name,) for item in error.errors()):
                     wrong.append(f"{kind.__qualname__}.{name}")
     assert asked > 300
     assert not wrong

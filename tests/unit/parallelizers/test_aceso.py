@@ -47,10 +47,10 @@ def shared_out(
         if other == stage or not 0 < moved <= gpus:
             continue
         changed = [(tp * 2, dp), (tp, dp * 2)] if grow else [(tp // 2, dp), (tp, dp // 2)]
-        for one in changed:
-            if all(one):
+        for item in changed:
+            if all(item):
                 yield from shared_out(
-                    (*degrees[:other], one, *degrees[other + 1 :]), stage, gpus - moved, grow
+                    (*degrees[:other], item, *degrees[other + 1 :]), stage, gpus - moved, grow
                 )
 
 
@@ -108,18 +108,18 @@ class Worked:
             ("dec_dp", (tp, dp // 2)),
             ("dec_tp", (tp // 2, dp)),
         ]
-        for name, one in own:
-            if not all(one):
+        for name, item in own:
+            if not all(item):
                 continue
             grow = name.startswith("dec")
             gpus = tp * dp // 2 if grow else tp * dp
             for others in sorted(set(shared_out(degrees, stage, gpus, grow))):
-                yield name, (layers, (*others[:stage], one, *others[stage + 1 :]), size)
+                yield name, (layers, (*others[:stage], item, *others[stage + 1 :]), size)
         if self.exchange:
             for width in (1, 2, 4):
                 if tp * dp % width == 0:
-                    one = (width, tp * dp // width)
-                    yield "exchange", (layers, (*degrees[:stage], one, *degrees[stage + 1 :]), size)
+                    item = (width, tp * dp // width)
+                    yield "exchange", (layers, (*degrees[:stage], item, *degrees[stage + 1 :]), size)
         if size < 4:
             yield "inc_mbs", (layers, degrees, size * 2)
         if size > 1:
@@ -273,7 +273,7 @@ def test_inner_cuts_move_where_balanced_ones_do_not_fit() -> None:
     arranged = aceso.arrange(asked, menu, 0)
     assert arranged is not None
     if balanced is not None:
-        ours, theirs = (partial_of(asked, menu, *one) for one in (arranged, balanced))
+        ours, theirs = (partial_of(asked, menu, *item) for item in (arranged, balanced))
         assert seconds(ours, 16) <= seconds(theirs, 16) * (1 + 1e-9)
 
 

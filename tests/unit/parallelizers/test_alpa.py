@@ -231,7 +231,7 @@ def test_stages_equal_brute_force():
         more, microbatches = number % 3, int(rng.integers(1, 20))
         held = (0, *(s + more for s in range(1, 6)))
         every = every_split(seconds, flying, lambda behind, more=more: behind + 1 + more, (1, 2, 4), 4)
-        least = min((sum(one) + (microbatches - 1) * max(one) for one in every), default=None)
+        least = min((sum(item) + (microbatches - 1) * max(item) for item in every), default=None)
         found = split(seconds, flying, (1, 2, 4), 4, microbatches, held, gap_s=0.0)
         infeasible += least is None
         assert (found is None) == (least is None)
@@ -272,7 +272,7 @@ def test_the_fastest_sharding_of_real_islands_has_a_layout(where, microbatch):
     model = asked.slice.model
     setting = Setting(model, where, asked.job, microbatch, (), HWDB)
     found = list(shardings(setting, model.blocks[0]))
-    fastest = min(found, key=lambda one: one[1].seconds)
+    fastest = min(found, key=lambda item: item[1].seconds)
     ((tp, dp, _, _),) = degrees(model, asked.job, model.blocks[0], *fastest)
     assert tp * dp == where.gpus
     assert dp <= microbatch

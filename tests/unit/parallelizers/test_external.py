@@ -99,11 +99,11 @@ def test_its_layouts_cost_what_everybodys_cost(stand_in):
 def test_infeasible_layouts_are_named_with_their_reason(stand_in):
     asked = REQUESTS["tight"]
     answer = stand_in("infeasible")().parallelize(asked)
-    reasons = {one.layout: one.reason for one in answer.rejected}
+    reasons = {item.layout: item.reason for item in answer.rejected}
     assert "occupies 8 GPUs, the island has 4" in reasons[Layout(dp=8)]
     assert not answer.partials
     empty = stand_in("nothing")().parallelize(asked)
-    assert [one.reason for one in empty.rejected] == ["no idea"]
+    assert [item.reason for item in empty.rejected] == ["no idea"]
 
 
 def test_runs_of_layers_are_priced(stand_in):

@@ -94,7 +94,7 @@ def random_program(rng, layers, strategies):
 
 def brute_force_s(program):
     layers, strategies = program.seconds.shape
-    costs = (cost_of(program, one) for one in itertools.product(range(strategies), repeat=layers))
+    costs = (cost_of(program, item) for item in itertools.product(range(strategies), repeat=layers))
     return min((seconds for seconds, peak in costs if peak <= program.capacity_bytes), default=float("inf"))
 
 
@@ -251,7 +251,7 @@ def test_partitions_are_balanced_exactly_and_improved_between_the_balances():
         cuts = partition.balanced(weights, start)
         assert cuts in every
         assert balance(weights, cuts, start) == pytest.approx(
-            min(balance(weights, one, start) for one in every)
+            min(balance(weights, item, start) for item in every)
         )
         times = [rng.random(atoms) + 0.1] * depth
         other = partition.balanced(times, start)

@@ -50,5 +50,5 @@ def test_no_partial_plan_takes_less_than_compute_alone(name: str, cluster: str, 
             least_s = grid.least_seconds(request)[slice(*ends)].sum() * microbatch / part.gpus
             answer = grid.parallelize(request)
             assert name != "gpt2-medium" or (answer.partials and least_s > 0)
-            for one in answer.partials:
-                assert one.slowest_s >= least_s * (1 - 1e-9)
+            for partial in answer.partials:
+                assert partial.slowest_s >= least_s * (1 - 1e-9)

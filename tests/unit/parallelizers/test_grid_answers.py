@@ -102,8 +102,8 @@ def test_a_rank_without_a_sequence_is_refused_with_its_numbers():
 
 def test_inner_pipelines_stay_on_one_node():
     """Pipelines over nodes are the composition's: counted here too they would be counted twice."""
-    one, two = (Grid().parallelize(request(where=island(nodes=nodes), atoms=(1, 9))) for nodes in (1, 2))
-    assert any(partial.layout.pp > 1 for partial in one.partials)
+    item, two = (Grid().parallelize(request(where=island(nodes=nodes), atoms=(1, 9))) for nodes in (1, 2))
+    assert any(partial.layout.pp > 1 for partial in item.partials)
     assert not any(partial.layout.pp > 1 for partial in two.partials)
     assert not any(rejection.layout.pp > 1 for rejection in two.rejected)
 

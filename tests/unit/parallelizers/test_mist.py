@@ -162,11 +162,11 @@ def test_closing_work_hides_in_late_stages():
     assert extras[0] <= min(extras[1:]) * (1 + 1e-9)
     assert objective_s(times, extras, 16) <= min(
         objective_s(
-            [stage.forward_s + stage.backward_s for stage in one.stages],
-            [stage.gradient_sync_s + stage.optimizer_s for stage in one.stages],
+            [stage.forward_s + stage.backward_s for stage in item.stages],
+            [stage.gradient_sync_s + stage.optimizer_s for stage in item.stages],
             16,
         )
-        for one in Galvatron().parallelize(asked).partials
+        for item in Galvatron().parallelize(asked).partials
     ) * (1 + 1e-9)
 
 

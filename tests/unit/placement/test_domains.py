@@ -33,7 +33,7 @@ def test_domains_of_any_size_are_counted_one_by_one() -> None:
         cluster = Cluster("some", (NodeGroup("a", 5, node),))
         used = [*range(3, 8), *range(16, 24), *range(32, 35)]
         members = [range(8 * first, 8 * min(first + size, 5)) for first in range(0, 5, size)]
-        left = [(sum(rank not in used for rank in one), len(one)) for one in members]
+        left = [(sum(rank not in used for rank in member), len(member)) for member in members]
         partly = ", ".join(f"{idle} of {whole}" for idle, whole in left if 0 < idle < whole)
         found = [note.text for note in idle_in_domains(cluster, used)]
         assert [text.split(" GPUs")[0].replace(" and ", ", ") for text in found] == (

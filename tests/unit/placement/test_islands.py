@@ -73,8 +73,8 @@ def test_every_island_meets_the_three_constraints_and_no_two_could_be_one(proble
     assert sorted(node for island in islands for node in island) == list(range(len(e)))
     for island in islands:
         assert not breaks(m, e, TOLERANCES, island)
-    for one, other in itertools.combinations(islands, 2):
-        assert breaks(m, e, TOLERANCES, one + other)
+    for item, other in itertools.combinations(islands, 2):
+        assert breaks(m, e, TOLERANCES, item + other)
 
 
 @settings(max_examples=200, deadline=None)

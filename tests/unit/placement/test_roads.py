@@ -63,8 +63,8 @@ def test_a_road_carries_what_its_fullest_nic_or_limit_lets_through(seed: int) ->
     assert placement.transfer_s(source, target, 3e9) == pytest.approx(3e9 / found + latency, rel=1e-12)
     assert placement.nic_share(source) == pytest.approx(owned(source) * SHARE)
     each = [
-        placement.nic_share(tuple(r for r in source if node_of[r] == one))
-        for one in {node_of[r] for r in source}
+        placement.nic_share(tuple(r for r in source if node_of[r] == item))
+        for item in {node_of[r] for r in source}
     ]
     assert placement.node_share(source) == pytest.approx(min(each))
 
@@ -76,7 +76,11 @@ def test_limits_and_nics_deliver_their_share(seed: int) -> None:
     where = cluster(random)
     placement = Placement(where, HWDB)
     for a, b in product(range(3), repeat=2):
-        stated = [one.bytes_per_s for one in where.network.between if sorted(one.groups) == sorted((a, b))]
+        stated = [
+            group_limit.bytes_per_s
+            for group_limit in where.network.between
+            if sorted(group_limit.groups) == sorted((a, b))
+        ]
         ups = [group.count * group.node.nic_bytes_per_s for group in where.groups]
         own = min(ups[a], ups[b]) / where.network.oversubscription if a != b else float("inf")
         assert placement.group_rate(a, b) == pytest.approx(min([own, *stated]) * SHARE)

@@ -40,12 +40,12 @@ def deadly_piece(*given: object) -> object:
     raise AssertionError("the process goes on after SIGKILL")
 
 
-def assert_same(one: Found, other: Found) -> None:
+def assert_same(result: Found, other: Found) -> None:
     """Plans, steps, bounds, counts and loads, to the last bit."""
-    assert [scored.plan for scored in one.ranked] == [scored.plan for scored in other.ranked]
-    assert [scored.step_s for scored in one.ranked] == [scored.step_s for scored in other.ranked]
-    assert one.pipeline_bound_s == other.pipeline_bound_s
-    assert (one.counts, one.loads, one.findings) == (other.counts, other.loads, other.findings)
+    assert [scored.plan for scored in result.ranked] == [scored.plan for scored in other.ranked]
+    assert [scored.step_s for scored in result.ranked] == [scored.step_s for scored in other.ranked]
+    assert result.pipeline_bound_s == other.pipeline_bound_s
+    assert (result.counts, result.loads, result.findings) == (other.counts, other.loads, other.findings)
 
 
 @pytest.mark.slow
@@ -90,12 +90,12 @@ def test_questions_are_answered_ahead_once_and_in_pieces_of_neighbours() -> None
     assert sum(pieces.pieces) == len(questions)
     for question in questions:
         assert ahead.ready[question] == asking.answered_together(workshop.grid, subject, [question])[0]
-    both = [*questions, *(one._replace(microbatch=4) for one in questions)]
+    both = [*questions, *(item._replace(microbatch=4) for item in questions)]
     for least, count in ((1, 2), (2, 2), (3, 4), (100, 8)):
         made = asking.pieces_of(both, least)
         assert len(made) == count
-        assert sorted(str(one) for piece in made for one in piece) == sorted(map(str, both))
-        assert all(len({(one.part, one.microbatch) for one in piece}) == 1 for piece in made)
+        assert sorted(str(item) for piece in made for item in piece) == sorted(map(str, both))
+        assert all(len({(item.part, item.microbatch) for item in piece}) == 1 for piece in made)
     # Sent off in time, taken up when it is over: as where other pieces come first, or a process is slow.
     queued = pickle.dumps((questions, Deadline(0.05)))
     time.sleep(0.06)

@@ -109,11 +109,11 @@ def test_states_that_stages_reach_are_the_sums_of_their_nodes(counts: tuple[int,
     before = np.array([states.without(move) for move in moves], dtype=np.int64).reshape(-1, len(states.codes))
     sums, more = {(0,) * len(counts)}, True
     while more:
-        further = {tuple(np.add(one, move).tolist()) for one in sums for move in moves}
-        further = {one for one in further if all(np.less_equal(one, counts))}
+        further = {tuple(np.add(item, move).tolist()) for item in sums for move in moves}
+        further = {item for item in further if all(np.less_equal(item, counts))}
         more = bool(further - sums)
         sums |= further
-    assert {tuple(one) for one in states.used[states.reached(before)].tolist()} == sums
+    assert {tuple(item) for item in states.used[states.reached(before)].tolist()} == sums
     single = np.array([states.without(move) for move in np.eye(len(counts), dtype=np.int64)])
     assert states.reached(single).all()
 

@@ -22,8 +22,8 @@ HWDB = Hwdb.load()
 def pieces() -> Cluster:
     """Three nodes of one kind, two of another."""
     fast, slow = (load_cluster(name).groups[0] for name in ("azure-c1", "azure-c2"))
-    one, other = (replace(group, name=name) for group, name in ((fast, "a"), (slow, "b")))
-    groups: tuple[NodeGroup, ...] = (replace(one, count=3), replace(other, count=2))
+    node_group, other = (replace(group, name=name) for group, name in ((fast, "a"), (slow, "b")))
+    groups: tuple[NodeGroup, ...] = (replace(node_group, count=3), replace(other, count=2))
     return Cluster("pieces", groups)
 
 

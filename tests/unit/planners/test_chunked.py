@@ -53,9 +53,9 @@ def test_where_nothing_that_was_cut_fits_a_uniform_layout_may() -> None:
 def test_estimate_takes_two_chunks_where_the_schedule_has_two() -> None:
     job = Job(global_batch=32, schedule="zb-v")
     layouts = [ts.Uniform(pp=2, tp=2), ts.Uniform(pp=2, tp=2, vpp=2)]
-    one, two = ts.estimate_many("gpt3-1.3b", "azure-c1-t4x4-v100x4", job, layouts)
+    item, two = ts.estimate_many("gpt3-1.3b", "azure-c1-t4x4-v100x4", job, layouts)
     alone = ts.estimate("gpt3-1.3b", "azure-c1-t4x4-v100x4", job, layouts[0])
-    assert one.step_s == two.step_s == pytest.approx(alone.step_s, rel=1e-6)
+    assert item.step_s == two.step_s == pytest.approx(alone.step_s, rel=1e-6)
     assert [stage.head for stage in alone.document.stages] == [True, False]
 
 

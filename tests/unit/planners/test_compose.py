@@ -95,7 +95,7 @@ def test_an_order_is_respected() -> None:
         ways = ways_of(workshop, table, hops, list(workshop.islands))
         asked = table, workshop.counts, ways, workshop.instance.model, workshop.instance.job
         found = find(*asked, float("inf"), float("inf")).pipelines
-        return {pair for one in found for pair in pairwise(place.kind for place in one.places)}
+        return {pair for composed in found for pair in pairwise(place.kind for place in composed.places)}
 
     assert (1, 0) in neighbours()
     hops[1, 0] = np.inf
@@ -120,8 +120,8 @@ def test_coarse_looks_come_near_the_best_and_play_what_they_find(
     asked = table, workshop.counts, ways, instance.model, instance.job, float("inf")
     within = replace(budget("normal").fleets, first_work=first_work, work=work)
     found = fastest(*asked, within, Deadline(), one_by_one=False)
-    every = [composed_of(table, one, 0.0) for one in pipelines(table, workshop.counts)]
-    best = min((workshop.played(one) for one in every), default=float("inf"))
+    every = [composed_of(table, pipeline, 0.0) for pipeline in pipelines(table, workshop.counts)]
+    best = min((workshop.played(composed) for composed in every), default=float("inf"))
     assert bool(found) == (best < float("inf"))
     if found:
         assert best * (1 - 1e-9) <= found[0].objective_s <= best * near

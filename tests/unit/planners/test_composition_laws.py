@@ -55,9 +55,9 @@ class Invented:
         """All of them, none with neighbours that are forbidden: (option, start, stop) front to back."""
         kinds, lag = self.problem.ints[:, 0], self.problem.between[0]
         return [
-            one
-            for one in pipelines(self.problem.table, self.counts)
-            if all(np.isfinite(lag[kinds[a[0]], kinds[b[0]]]) for a, b in pairwise(one))
+            pipeline
+            for pipeline in pipelines(self.problem.table, self.counts)
+            if all(np.isfinite(lag[kinds[a[0]], kinds[b[0]]]) for a, b in pairwise(pipeline))
         ]
 
 
@@ -95,8 +95,8 @@ def invented(seed: int, schedule: str) -> Invented:
                 (*range(start, start + depth), stop), stages, hop, behind, 1.0,
             )  # fmt: skip
             partials.append(partial)
-            tails = [one.gradient_sync_s + one.optimizer_s for one in stages]
-            forward, backward = [one.forward_s for one in stages], [one.backward_s for one in stages]
+            tails = [stage.gradient_sync_s + stage.optimizer_s for stage in stages]
+            forward, backward = [stage.forward_s for stage in stages], [stage.backward_s for stage in stages]
             floats.append((partial.slowest_s, *passage(forward, backward, tails, hop)))
             ints.append((kind, nodes, depth, behind))
         pointers.append(len(partials))
@@ -134,8 +134,8 @@ def looked(problem: PipelineTable, look: Look) -> Labels:
 def bounds_of(found: Labels) -> dict[tuple[int, ...], float]:
     """Bounds of complete pipelines by their options."""
     return {
-        options_of(found.facts, one): bound
-        for one, bound in zip(found.complete.tolist(), found.bounds.tolist(), strict=True)
+        options_of(found.facts, item): bound
+        for item, bound in zip(found.complete.tolist(), found.bounds.tolist(), strict=True)
     }
 
 
@@ -145,24 +145,24 @@ def test_labels_are_all_pipelines_below_a_limit_with_the_bounds_of_the_recursion
     seed: int, schedule: str
 ) -> None:
     """However many turns the compiled loop takes; a limit at a bound leaves that one out."""
-    one = invented(seed, schedule)
-    every = {tuple(p[0] for p in pipe): recursion_s(one.problem, pipe) for pipe in one.pipelines()}
+    item = invented(seed, schedule)
+    every = {tuple(p[0] for p in pipe): recursion_s(item.problem, pipe) for pipe in item.pipelines()}
     assert len(every) > 3
     ordered = sorted(every.values())
     for limit_s in (float("inf"), ordered[len(ordered) // 2], ordered[0]):
-        found = bounds_of(looked(one.problem, replace(EVERYTHING, limit_s=limit_s)))
+        found = bounds_of(looked(item.problem, replace(EVERYTHING, limit_s=limit_s)))
         assert found == pytest.approx({k: v for k, v in every.items() if v < limit_s}, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_turns_change_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop leaves off and goes on anywhere, with labels kept for their width or dropped."""
-    one = invented(seed, "1f1b")
+    item = invented(seed, "1f1b")
     for look in (replace(EVERYTHING, dropping=True), replace(EVERYTHING, width=2), EVERYTHING):
-        whole = looked(one.problem, look)
+        whole = looked(item.problem, look)
         with monkeypatch.context() as patch:
             patch.setattr(labels, "TURN", 30)
-            parts = looked(one.problem, look)
+            parts = looked(item.problem, look)
         np.testing.assert_array_equal(parts.facts, whole.facts)
         np.testing.assert_array_equal(parts.bounds, whole.bounds)
         assert parts.dropped_s == whole.dropped_s
@@ -212,16 +212,16 @@ def tied_s(one: Invented, pipeline: tuple[tuple[int, int, int], ...], ended: Any
 @pytest.mark.parametrize("seed", SEEDS)
 def test_steps_and_bounds_of_pipelines_played_stage_by_stage(seed: int, schedule: str) -> None:
     """Where suffixes are played, the bound of single stages that tie nothing is their step; else below it."""
-    one = invented(seed, schedule)
-    every = {tuple(p[0] for p in pipe): pipe for pipe in one.pipelines()}
-    found = looked(one.problem, replace(EVERYTHING, passes=1 << 40))
-    steps = one.problem.played(found.facts, found.complete, Deadline())
+    item = invented(seed, schedule)
+    every = {tuple(p[0] for p in pipe): pipe for pipe in item.pipelines()}
+    found = looked(item.problem, replace(EVERYTHING, passes=1 << 40))
+    steps = item.problem.played(found.facts, found.complete, Deadline())
     closer = bounds_of(found)
     assert closer.keys() == every.keys()
     for (options, bound), step_s in zip(closer.items(), steps.tolist(), strict=True):
-        alone_s, ended = played_s(one, every[options])
-        assert step_s == pytest.approx(max(alone_s, tied_s(one, every[options], ended)), rel=1e-12)
-        if one.problem.tied_bytes or (one.problem.ints[list(options), 2] > 1).any():
+        alone_s, ended = played_s(item, every[options])
+        assert step_s == pytest.approx(max(alone_s, tied_s(item, every[options], ended)), rel=1e-12)
+        if item.problem.tied_bytes or (item.problem.ints[list(options), 2] > 1).any():
             assert bound <= step_s * (1 + 1e-12)
         else:
             assert bound == pytest.approx(step_s, rel=1e-12)
@@ -229,15 +229,15 @@ def test_steps_and_bounds_of_pipelines_played_stage_by_stage(seed: int, schedule
 
 def test_plays_that_time_does_not_suffice_for_are_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first ones are played whatever the time; with time, turn by turn, all are as if played at once."""
-    one = invented(0, "1f1b")
-    found = looked(one.problem, EVERYTHING)
-    whole = one.problem.played(found.facts, found.complete, Deadline())
+    item = invented(0, "1f1b")
+    found = looked(item.problem, EVERYTHING)
+    whole = item.problem.played(found.facts, found.complete, Deadline())
     monkeypatch.setattr(labels, "PASSES_OF_TURN", 1)
-    parts = one.problem.played(found.facts, found.complete, Deadline())
+    parts = item.problem.played(found.facts, found.complete, Deadline())
     assert parts.tolist() == whole.tolist()
     over = Deadline()
     over.interrupted = True
-    late = one.problem.played(found.facts, found.complete, over)
+    late = item.problem.played(found.facts, found.complete, over)
     assert late[0] == whole[0] and np.isinf(late[1:]).all() and len(late) > 3
 
 
@@ -283,9 +283,9 @@ def test_a_state_keeps_what_nothing_beats_and_only_that(schedule: str, proving: 
     """
     dropped = 0
     for seed in range(120):
-        one = invented(seed, schedule)
-        every = by_state(one.problem, EVERYTHING)
-        kept = by_state(one.problem, replace(EVERYTHING, dropping=True, proving=proving))
+        item = invented(seed, schedule)
+        every = by_state(item.problem, EVERYTHING)
+        kept = by_state(item.problem, replace(EVERYTHING, dropping=True, proving=proving))
         for place, rows in every.items():
             left = kept.get(place, {})
             assert left.keys() <= rows.keys()
@@ -295,7 +295,7 @@ def test_a_state_keeps_what_nothing_beats_and_only_that(schedule: str, proving: 
                 assert name == other or not beats(row, theirs, proving=proving), (seed, place, name, other)
             for name in rows.keys() - left.keys():
                 dropped += 1
-                better = (one for one in left.values() if beats(one, rows[name], proving=proving))
+                better = (item for item in left.values() if beats(item, rows[name], proving=proving))
                 assert next(better, None) is not None, (seed, place, name)
     assert dropped > 100
 
@@ -303,18 +303,18 @@ def test_a_state_keeps_what_nothing_beats_and_only_that(schedule: str, proving: 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_still_to_come_is_the_least_of_all_ways(seed: int) -> None:
     """Of atoms in front and nodes left: latency, forward latency, own time, repeats, each by itself."""
-    one = invented(seed, "1f1b")
-    problem = one.problem
+    item = invented(seed, "1f1b")
+    problem = item.problem
     looked(problem, EVERYTHING)
     _, least = problem._least
-    takes = [*np.eye(len(one.counts), dtype=int), *problem.table.joint]
-    strides = np.cumprod([1, *(count + 1 for count in one.counts)])[:-1]
+    takes = [*np.eye(len(item.counts), dtype=int), *problem.table.joint]
+    strides = np.cumprod([1, *(count + 1 for count in item.counts)])[:-1]
     brute = np.full_like(least, np.inf)
     brute[0, :3], brute[0, 3] = 0.0, -np.inf
 
     def extend(stop: int, used: Any, figures: tuple[float, float, float, float]) -> None:
         """Stages from the front on: atoms before `stop` have one."""
-        for rest in product(*(range(count - int(n) + 1) for count, n in zip(one.counts, used, strict=True))):
+        for rest in product(*(range(count - int(n) + 1) for count, n in zip(item.counts, used, strict=True))):
             at = int(np.array(rest) @ strides)
             brute[stop, :, at] = np.minimum(brute[stop, :, at], figures)
         for after in range(stop + 1, len(least)):
@@ -324,7 +324,7 @@ def test_what_is_still_to_come_is_the_least_of_all_ways(seed: int) -> None:
             for option in range(problem.table.option_ptr[group], problem.table.option_ptr[group + 1]):
                 kind, nodes, inner, most = problem.table.ints[option].tolist()
                 taken = used + nodes * np.array(takes[kind])
-                if (taken > one.counts).any():
+                if (taken > item.counts).any():
                     continue
                 latency, forward, own, repeats, loss = problem.floats[option, :5].tolist()
                 ahead = min(problem.most_behind, most + inner - 1)
@@ -339,7 +339,7 @@ def test_what_is_still_to_come_is_the_least_of_all_ways(seed: int) -> None:
                     ),
                 )
 
-    extend(0, np.zeros(len(one.counts), dtype=int), (0.0, 0.0, 0.0, -np.inf))
+    extend(0, np.zeros(len(item.counts), dtype=int), (0.0, 0.0, 0.0, -np.inf))
     np.testing.assert_allclose(least, brute, rtol=1e-12)
 
 

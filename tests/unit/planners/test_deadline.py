@@ -115,7 +115,7 @@ def test_planners_that_are_compared_share_one_limit(monkeypatch):
         memory_margin=0.0,
     )
     assert told == pytest.approx([100.0, 400 / 3, 200.0, 0.0], rel=0.01)
-    assert [one.reason for one in found] == [
+    assert [item.reason for item in found] == [
         "nothing (share of the time limit, 100 of 400 s)",
         "nothing (share of the time limit, 133.33 of 400 s)",
         "nothing (stopped by hand)",
@@ -138,8 +138,8 @@ def test_who_stops_a_comparison_by_hand_has_the_plan_of_tangram(monkeypatch):
     given = small_model(), MIXED, Job(8, 1024, "fp16"), ["a", "tangram", "b"]
     found = compare_planners(*given, hwdb=HWDB, deadline=whole, memory_margin=0.0)
     assert asked_of == ["tangram"]
-    assert [one.planner for one in found] == ["a", "tangram", "b"]
-    assert [one.status for one in found] == [CANNOT, OK, CANNOT]
+    assert [item.planner for item in found] == ["a", "tangram", "b"]
+    assert [item.status for item in found] == [CANNOT, OK, CANNOT]
 
 
 def test_commands_pass_the_limit_on_and_refuse_a_negative_one(installed):  # noqa: F811  # the fixture
@@ -190,6 +190,6 @@ def test_without_time_the_best_island_alone_is_compared_with_all_gpus():
     asked = [none, replace(none, exclude=("g0",)), replace(none, exclude=("g1",))]
     # The first plan of a process loads compiled code, in the little time that such a plan has.
     _, every, *some = [
-        api.plan(load_model("gpt3-1.3b"), where, job, wishes=one, hwdb=HWDB) for one in [none, *asked]
+        api.plan(load_model("gpt3-1.3b"), where, job, wishes=item, hwdb=HWDB) for item in [none, *asked]
     ]
-    assert every.step_s <= min(one.step_s for one in some) * (1 + 1e-9)
+    assert every.step_s <= min(item.step_s for item in some) * (1 + 1e-9)

@@ -32,8 +32,8 @@ def problem(seed: int, microbatch: int) -> tuple[PipelineTable, list[float], dic
     workshop = Workshop(instance)
     table, hops = workshop.table(microbatch), workshop.hops(microbatch)
     played = [
-        workshop.played(composed_of(table, one, objective_s(table, one, hops)))
-        for one in pipelines(table, workshop.counts)
+        workshop.played(composed_of(table, pipeline, objective_s(table, pipeline, hops)))
+        for pipeline in pipelines(table, workshop.counts)
     ]
     size = instance.job.boundary_bytes(instance.model, microbatch)
     ways = roads(workshop.islands, instance.cluster, HWDB, size, hops)
@@ -140,14 +140,14 @@ def test_more_effort_looks_at_no_less_of_anything(part: str) -> None:
     """Every field: quick is at most normal, normal at most exhaustive; and quick is less of some."""
     fewer_is_more = ("tolerances", "beside_share", "joint_share")
     efforts = [
-        getattr(EFFORTS[one], part) if part else EFFORTS[one] for one in ("quick", "normal", "exhaustive")
+        getattr(EFFORTS[item], part) if part else EFFORTS[item] for item in ("quick", "normal", "exhaustive")
     ]
     less = 0
     for field in fields(efforts[0]):
         given = [getattr(effort, field.name) for effort in efforts]
         if is_dataclass(given[0]):
             continue  # a part
-        ordered = [max(one) if isinstance(one, tuple) else one for one in given]
+        ordered = [max(item) if isinstance(item, tuple) else item for item in given]
         assert ordered == sorted(ordered, reverse=field.name in fewer_is_more), field.name
         less += given[0] != given[1]
     assert less >= (len(fields(efforts[0])) / 2 if not part else 2)
@@ -158,6 +158,6 @@ def test_more_effort_looks_at_no_less_of_anything(part: str) -> None:
 def test_quick_asks_no_more_and_plans_within_a_tenth(seed: int) -> None:
     instance = random_instance(seed)
     asked = instance.model, instance.cluster, instance.job, HWDB
-    quick, normal = (tangram(*asked, SearchOptions(effort=one)) for one in ("quick", "normal"))
+    quick, normal = (tangram(*asked, SearchOptions(effort=item)) for item in ("quick", "normal"))
     assert quick.counts.asked <= normal.counts.asked
     assert normal.ranked[0].step_s <= quick.ranked[0].step_s <= 1.1 * normal.ranked[0].step_s

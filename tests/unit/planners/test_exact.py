@@ -45,15 +45,15 @@ def everything(seed: int, microbatch: int, schedule: str, limit: float) -> tuple
     workshop = Workshop(instance)
     table, hops = workshop.table(microbatch), workshop.hops(microbatch)
     played = [
-        workshop.played(composed_of(table, one, objective_s(table, one, hops)))
-        for one in pipelines(table, workshop.counts)
+        workshop.played(composed_of(table, pipeline, objective_s(table, pipeline, hops)))
+        for pipeline in pipelines(table, workshop.counts)
     ]
     size = instance.job.boundary_bytes(instance.model, microbatch)
     ways = roads(workshop.islands, instance.cluster, HWDB, size, hops)
     limit_s = limit * min(played, default=1.0)
     proof = find(table, workshop.counts, ways, instance.model, instance.job, limit_s, float("inf"))
-    for one in proof.pipelines[:5] if proof.exact else []:
-        assert one.objective_s == pytest.approx(workshop.played(one), rel=1e-9)
+    for pipeline in proof.pipelines[:5] if proof.exact else []:
+        assert pipeline.objective_s == pytest.approx(workshop.played(pipeline), rel=1e-9)
     return proof, played
 
 
@@ -127,13 +127,15 @@ def test_a_beam_that_left_nothing_out_is_the_last_one(schedule: str, monkeypatch
         return below(self, look, deadline)
 
     monkeypatch.setattr(PipelineTable, "below", looking)
-    limit_s = 4 * min(one for one in everything(401, 1, schedule, 1.0)[1])
+    limit_s = 4 * min(item for item in everything(401, 1, schedule, 1.0)[1])
 
     def found(beams: tuple[int, ...]) -> float:
         widths.clear()
         some = replace(budget("normal"), first_work=1, widths=beams)
         asked = table, workshop.counts, ways, instance.model, instance.job, limit_s, float("inf")
-        return min((one.objective_s for one in find(*asked, 0.0, some).pipelines), default=float("inf"))
+        return min(
+            (pipeline.objective_s for pipeline in find(*asked, 0.0, some).pipelines), default=float("inf")
+        )
 
     best_s = found((1 << 20, 1 << 21))
     assert widths[:2] == [0, 1 << 20]

@@ -92,7 +92,7 @@ def test_as_many_islands_are_told_apart_as_may_be(nodes: list[int], random: Rand
         )
 
     work = [random.random() for _ in nodes]
-    kept = [islands.index(one) for one in few_apart(islands, work, plan, LIMITS)]
+    kept = [islands.index(item) for item in few_apart(islands, work, plan, LIMITS)]
     assert few(kept) and kept == sorted(kept)
     assert not few(used) or set(used) <= set(kept)
     assert not any(few([*kept, kind]) for kind in range(len(nodes)) if kind not in kept)
@@ -171,7 +171,7 @@ def test_of_looks_that_gain_one_after_the_other_the_last_is_told(monkeypatch: py
     where, ways = cluster(MANY), islands_of([70, 45])
 
     def faster(_: object, islands: object, known: list[Scored]) -> list[Scored]:
-        best = min(known, key=lambda one: one.step_s)
+        best = min(known, key=lambda scored_plan: scored_plan.step_s)
         return [replace(best, step_s=best.step_s * 0.9)]
 
     monkeypatch.setattr(engine, "looks_apart", lambda *_: [ways[:1], ways])

@@ -66,7 +66,9 @@ def test_looking_again_strands_no_node(
     spend, swept = budget("normal"), []
 
     def sweep(search: Search, sizes: object, grain: Grain, *_: object, full: bool) -> None:
-        swept.append((tuple(one.nodes for one in search.enumeration.islands), tuple(search.units), grain))
+        swept.append(
+            (tuple(island.nodes for island in search.enumeration.islands), tuple(search.units), grain)
+        )
 
     monkeypatch.setattr(Search, "_sweep", sweep)
     monkeypatch.setattr(Search, "best_islands", lambda _: frozenset(f"g{at}" for at in range(len(nodes))))

@@ -126,7 +126,7 @@ def test_microbatches_are_shared_as_well_as_brute_force_shares_them():
             assert ends(given) == pytest.approx(min(map(ends, every)))
         else:  # it is better that one of them does nothing, and that is no ensemble of three
             assert given is None
-            assert min(map(ends, every)) < min(ends(one) for one in every if all(one))
+            assert min(map(ends, every)) < min(ends(item) for item in every if all(item))
 
 
 def test_the_closed_form_counts_every_layer_that_crosses_a_machine_once():

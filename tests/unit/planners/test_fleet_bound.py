@@ -62,13 +62,13 @@ def test_the_cheapest_chain_is_that_of_brute_force(seed: int) -> None:
         bounds = [0, *cuts, atoms]
         numbers = [of_slice[pair] for pair in pairwise(bounds)]
         for chosen in product(range(many), repeat=len(numbers)):
-            rows = [many * number + one for number, one in zip(numbers, chosen, strict=True)]
+            rows = [many * number + item for number, item in zip(numbers, chosen, strict=True)]
             for place, row in enumerate(rows):
                 start, stop = bounds[place], bounds[place + 1]
                 after, others = len(rows) - 1 - place, fewest - 1
                 hidden = 1.0 if after >= others else after / others
                 paced = seconds[row] * (1 - hidden) + backward[row] * hidden
-                spent = sum(per_price * price[one] + seconds[one] for one in rows[place + 1 :])
+                spent = sum(per_price * price[item] + seconds[item] for item in rows[place + 1 :])
                 may = spent - per_price * (most / batch - price[row] - paid[start])
                 passing = max(back[stop], may) + others * paced
                 local = most * sequences[row] >= batch - (within_s - front[start]) * beside[row]
@@ -82,7 +82,7 @@ def test_the_cheapest_chain_is_that_of_brute_force(seed: int) -> None:
                 ):
                     break
             else:
-                best = min(best, sum(per_price * price[one] + seconds[one] for one in rows))
+                best = min(best, sum(per_price * price[item] + seconds[item] for item in rows))
     value, shares, looked = cheapest(
         of_slice, pointers, np.zeros(count, np.int64), price, seconds, backward, closing, behind, sequences,
         beside, front, back, ahead, paid, batch, within_s, pace_s, fewest, most, False, per_price, 1.0, limit,
@@ -111,7 +111,7 @@ def _fleet(asked: World, job: Job, rng: random.Random) -> Iterator[tuple[list[Sh
             if group.node.gpus % replica:
                 return
             for _ in range(dp):
-                held = next((one for other, one in free if other is group and len(one) >= replica), None)
+                held = next((item for other, item in free if other is group and len(item) >= replica), None)
                 if held is None:
                     return
                 ranks += held[:replica]
@@ -177,7 +177,10 @@ def _checked(seed: int) -> int:
         if not lowered.fits() or uncovered(plan):
             continue
         layouts = [
-            part.layouts[0].layout for one in plan.pipelines for stage in one.stages for part in stage.parts
+            part.layouts[0].layout
+            for pipeline in plan.pipelines
+            for stage in pipeline.stages
+            for part in stage.parts
         ]
         asked_for = _own_nodes(plan), any(layout.zero_stage > 1 for layout in layouts)
         if asked_for not in bounds:
@@ -203,7 +206,7 @@ def test_no_random_fleet_of_many_worlds_ends_below_the_bound(first: int) -> None
 def shallow(name: str = "gpt3-6.7b", layers: int = 6) -> tuple[Cluster, Model]:
     """Two kinds of nodes and a model of few layers."""
     base = load_cluster("a100x128-h100x128", HWDB)
-    groups = tuple(NodeGroup(one.name, 14, one.node) for one in base.groups)
+    groups = tuple(NodeGroup(group.name, 14, group.node) for group in base.groups)
     model = load_model(name)
     return Cluster("two", groups, Network()), replace(model, blocks=model.blocks[:layers])
 

@@ -92,10 +92,10 @@ def test_small_batches_of_wide_layers_switch_to_features(space):
 
 def steiner_s(tensor, produced, needed, devices, shares):
     """The cheapest tree of conversions from the relation that is produced to all that are needed."""
-    others = [one for one in RELATIONS if one not in (produced, *needed)]
-    wanted = [one for one in needed if one != produced]
+    others = [relation for relation in RELATIONS if relation not in (produced, *needed)]
+    wanted = [item for item in needed if item != produced]
     best = float("inf")
-    for extra in (one for size in range(3) for one in combinations(others, size)):
+    for extra in (combination for size in range(3) for combination in combinations(others, size)):
         nodes = [*wanted, *extra]
         for parents in product([produced, *nodes], repeat=len(nodes)):
             ways = [conversion(parent, node) for parent, node in zip(parents, nodes, strict=True)]
@@ -120,14 +120,14 @@ def cheapest(ops, devices, shares, space):
     best = float("inf")
     allowed = [rules_of(op.kind, len(op.inputs), space) for op in ops]
     alone = {
-        (op, rule): bill_of_rule(op, rule, [ops[one] for one in op.inputs], devices, max(shares)).seconds(
+        (op, rule): bill_of_rule(op, rule, [ops[item] for item in op.inputs], devices, max(shares)).seconds(
             devices, shares
         )
         for op, rules in zip(ops, allowed, strict=True)
         for rule in rules
     }
     for rules in product(*allowed):
-        total = sum(alone[one] for one in zip(ops, rules, strict=True))
+        total = sum(alone[item] for item in zip(ops, rules, strict=True))
         if total >= best:
             continue
         needed = [set() for _ in ops]
@@ -208,12 +208,12 @@ def test_shares_are_as_good_as_any_on_a_fine_grid_and_never_raise_the_cost(seed)
     shares = best_shares(bill, devices)
     assert sum(n * share for n, share in zip(devices.counts, shares, strict=True)) == pytest.approx(1.0)
     assert bill.fits(replace(devices, memory_bytes=tuple(1.0001 * m for m in devices.memory_bytes)), shares)
-    grid = [(one, (1 - 2 * one) / 3) for one in np.linspace(0, 0.5, 4001)]
-    allowed = [one for one in grid if bill.fits(devices, one)]
-    best = min(bill.seconds(devices, one) for one in allowed)
+    grid = [(item, (1 - 2 * item) / 3) for item in np.linspace(0, 0.5, 4001)]
+    allowed = [item for item in grid if bill.fits(devices, item)]
+    best = min(bill.seconds(devices, item) for item in allowed)
     assert bill.seconds(devices, shares) <= best * (1 + 1e-6)
-    for one in allowed[::400]:
-        assert bill.seconds(devices, shares) <= bill.seconds(devices, one) * (1 + 1e-6)
+    for item in allowed[::400]:
+        assert bill.seconds(devices, shares) <= bill.seconds(devices, item) * (1 + 1e-6)
 
 
 def test_shares_that_memory_does_not_allow_are_none():
@@ -237,16 +237,16 @@ def test_whole_sequences_end_as_early_as_any_that_hold_them():
     counts, pace, room = (2, 3), (1.0, 2.2), (9, 4)
 
     def ends(taken):
-        return max(-(-n // k) * one for n, k, one in zip(taken, counts, pace, strict=True))
+        return max(-(-n // k) * item for n, k, item in zip(taken, counts, pace, strict=True))
 
     for microbatch in (1, 5, 13, 20, 30):
         every = [
-            (one, microbatch - one)
-            for one in range(microbatch + 1)
-            if one <= 2 * room[0] and microbatch - one <= 3 * room[1]
+            (index, microbatch - index)
+            for index in range(microbatch + 1)
+            if index <= 2 * room[0] and microbatch - index <= 3 * room[1]
         ]
         total = 2 / pace[0] + 3 / pace[1]
-        taken = whole_sequences([1 / one / total for one in pace], counts, microbatch, pace, room)
+        taken = whole_sequences([1 / item / total for item in pace], counts, microbatch, pace, room)
         assert sum(taken) == microbatch
         assert ends(taken) == pytest.approx(min(map(ends, every)))
     assert whole_sequences((0.2, 0.2), counts, 31, pace, room) is None
@@ -255,15 +255,15 @@ def test_whole_sequences_end_as_early_as_any_that_hold_them():
 def test_plans_hold_uneven_shares_of_kinds_and_features_over_all_gpus():
     asked = question(small_model(), MIXED, batch=16)
     made = list(candidates(asked.model, asked.job, asked.profile))
-    data = min((one for one in made if set(one.families) == {DATA}), key=lambda one: one.seconds)
+    data = min((item for item in made if set(item.families) == {DATA}), key=lambda item: item.seconds)
     parts = pipeline_of(data, asked.profile).stages[0].parts
     per_gpu = [part.sequences_per_microbatch / len(part.ranks) for part in parts]
     assert len(parts) == 1 or per_gpu[0] > per_gpu[1]
-    features = next(one for one in made if set(one.families) == {FEATURE})
+    features = next(item for item in made if set(item.families) == {FEATURE})
     (part,) = pipeline_of(features, asked.profile).stages[0].parts
     assert part.layouts[0].layout.tp == len(part.ranks) == 8
-    for one in made:
-        plan = Plan(asked.model, asked.cluster, asked.job, (pipeline_of(one, asked.profile),))
+    for item in made:
+        plan = Plan(asked.model, asked.cluster, asked.job, (pipeline_of(item, asked.profile),))
         assert asked.lowered(plan).step_s() > 0
     chosen = Hap().plan(asked.model, asked.cluster, asked.job, asked)
     assert asked.lowered(chosen).fits()
@@ -272,7 +272,9 @@ def test_plans_hold_uneven_shares_of_kinds_and_features_over_all_gpus():
 def test_tensor_parallelism_that_heads_do_not_allow_is_not_proposed():
     asked = question(small_model(), ODD)  # five GPUs, sixteen heads
     families = {
-        family for one in candidates(asked.model, asked.job, asked.profile) for family in one.families
+        family
+        for candidate in candidates(asked.model, asked.job, asked.profile)
+        for family in candidate.families
     }
     assert FEATURE not in families
     assert DATA in families

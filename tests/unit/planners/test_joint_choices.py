@@ -23,7 +23,7 @@ def test_the_fastest_of_each_and_the_fastest_of_one_tensor_parallelism_are_tried
     """Two passes: t2 takes 2 x 1.0 + 0.1, t1 2 x 1.1; nothing of the second member has tp 4."""
     first = [answer("t1", 1, 1.1), answer("t2", 2, 1.0, tail_s=0.1), answer("t4", 4, 1.5)]
     second = [answer("v1", 1, 0.9), answer("v1 slow", 1, 1.2), answer("v2", 2, 1.3)]
-    found = [tuple(one.name for one in chosen) for chosen in _choices([first, second], 2, most=3)]
+    found = [tuple(item.name for item in chosen) for chosen in _choices([first, second], 2, most=3)]
     assert found == [("t2", "v1"), ("t1", "v1"), ("t2", "v2")]
 
 
@@ -31,14 +31,14 @@ def test_parts_that_shard_their_state_alike_are_put_together():
     """The fastest of each do not; with tp 2 none do, and the fastest of each stand in."""
     first = [answer("t1 z1", 1, 1.0, zero=1), answer("t1 z0", 1, 1.1), answer("t2 z0", 2, 1.2)]
     second = [answer("v1 z0", 1, 0.9), answer("v1 z1", 1, 1.3, zero=1), answer("v2 z1", 2, 1.4, zero=1)]
-    found = [tuple(one.name for one in chosen) for chosen in _choices([first, second], 1, most=3)]
+    found = [tuple(item.name for item in chosen) for chosen in _choices([first, second], 1, most=3)]
     assert found == [("t1 z1", "v1 z0"), ("t1 z0", "v1 z0"), ("t1 z1", "v1 z1"), ("t2 z0", "v2 z1")]
 
 
 def test_what_has_no_room_for_the_stages_behind_is_left_out():
     first = [answer("full", 1, 1.0, behind=0), answer("free", 1, 2.0, behind=3)]
     second = [answer("v", 1, 1.0, behind=3)]
-    found = [tuple(one.name for one in chosen) for chosen in _choices([first, second], 1, most=3)]
+    found = [tuple(item.name for item in chosen) for chosen in _choices([first, second], 1, most=3)]
     assert found == [("full", "v"), ("full", "v"), ("free", "v"), ("free", "v")]
 
 
@@ -47,7 +47,7 @@ def test_stages_behind_are_tried_in_powers_of_two_up_to_the_most_there_can_be():
     ladder = [answer(str(behind), 1, 1.0 + behind, behind=behind) for behind in range(21)]
     tried = [int(chosen[0].name) for chosen in _choices([ladder], 1, most=11)]
     assert list(dict.fromkeys(tried)) == [0, 1, 2, 4, 8, 11]
-    assert [int(one.name) for (one,) in _choices([ladder], 1, most=0)] == [0, 0]
+    assert [int(item.name) for (item,) in _choices([ladder], 1, most=0)] == [0, 0]
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 200))
@@ -77,8 +77,8 @@ def test_a_small_model_on_two_kinds_is_one_stage_of_like_cuts():
     """Parts that are the fastest alone, cut unlike, take longer together than the best pipeline (0.87 s)."""
     found = ts.plan("gpt3-350m", "azure-c1-t4x4-v100x4", ts.Job(global_batch=32, seq=1024))
     assert found.step_s < 0.8
-    assert [(one.gpu, one.layers) for one in found.document.stages] == [
+    assert [(stage.gpu, stage.layers) for stage in found.document.stages] == [
         ("T4", (0, 24)),
         ("V100-PCIe-16GB", (0, 24)),
     ]
-    assert len({one.tp for one in found.document.stages}) == 1
+    assert len({stage.tp for stage in found.document.stages}) == 1

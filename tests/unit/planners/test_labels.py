@@ -33,8 +33,8 @@ def made(seed: int, schedule: str) -> tuple[Workshop, PipelineTable, dict[object
     table = workshop.table(2)
     problem = problem_of(workshop, table)
     every = {
-        composed_of(table, one, 0.0).places: recursion_s(problem, one)
-        for one in pipelines(table, workshop.counts)
+        composed_of(table, pipeline, 0.0).places: recursion_s(problem, pipeline)
+        for pipeline in pipelines(table, workshop.counts)
     }
     return workshop, problem, every
 
@@ -44,7 +44,7 @@ def looked(problem: PipelineTable, look: Look) -> tuple[Labels, dict[object, flo
     found = problem.below(look, Deadline())
     assert found is not None
     labels = zip(found.complete.tolist(), found.bounds.tolist(), strict=True)
-    return found, {problem.composed(0.0, found.facts, one).places: bound for one, bound in labels}
+    return found, {problem.composed(0.0, found.facts, item).places: bound for item, bound in labels}
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
@@ -126,10 +126,10 @@ def test_however_little_work_is_allowed_bounds_hold_and_steps_are_played_ones(
             budget=tight,
         )  # fmt: skip
         assert proof.bound_s <= best_s * (1 + 1e-9)
-        steps = [one.objective_s for one in proof.pipelines]
+        steps = [pipeline.objective_s for pipeline in proof.pipelines]
         assert steps == sorted(steps) and min(steps) >= best_s * (1 - 1e-9)
-        for one in proof.pipelines[:3]:
-            assert one.objective_s == pytest.approx(workshop.played(one), rel=1e-9)
+        for pipeline in proof.pipelines[:3]:
+            assert pipeline.objective_s == pytest.approx(workshop.played(pipeline), rel=1e-9)
         if tight is usual:
             assert steps[0] == pytest.approx(best_s, rel=1e-3 if schedule == "1f1b" else 2e-2)
             assert proof.bound_s >= best_s * 0.98 or schedule == "gpipe"
@@ -145,7 +145,7 @@ def test_however_few_pipelines_are_composed_the_others_are_in_the_bound(seed: in
         find(*given, float("inf"), float("inf"), budget=replace(budget("normal"), composed=most))
         for most in range(1, 14)
     ]
-    steps = [[one.objective_s for one in proof.pipelines] for proof in found]
+    steps = [[pipeline.objective_s for pipeline in proof.pipelines] for proof in found]
     best_s = min((min(some) for some in steps if some), default=float("inf"))
     assert all(proof.bound_s <= best_s * (1 + 1e-9) for proof in found)
     assert all(set(fewer) <= set(more) for fewer, more in pairwise(steps))

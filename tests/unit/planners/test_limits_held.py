@@ -138,8 +138,8 @@ def test_a_deadline_goes_on_while_it_waits_for_a_process(
     now, node = [100.0], ["here"]
     monkeypatch.setattr("tangram_sim.planners.deadline.time.monotonic", lambda: now[0])
     monkeypatch.setattr("tangram_sim.planners.deadline.platform.node", lambda: node[0])
-    sent = [pickle.dumps(one) for one in (Deadline(10.0), Deadline(20.0).share(10.0), Deadline())]
+    sent = [pickle.dumps(deadline) for deadline in (Deadline(10.0), Deadline(20.0).share(10.0), Deadline())]
     now[0], node[0] = 107.0, host
-    assert [pickle.loads(one).left_s() for one in sent] == [left_s, left_s, float("inf")]
+    assert [pickle.loads(item).left_s() for item in sent] == [left_s, left_s, float("inf")]
     now[0] = 120.0
-    assert [pickle.loads(one).over() for one in sent[:2]] == [host == "here"] * 2
+    assert [pickle.loads(item).over() for item in sent[:2]] == [host == "here"] * 2

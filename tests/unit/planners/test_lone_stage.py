@@ -48,7 +48,8 @@ def fastest_plain(where: Cluster, job: Job, group: str, gpus: int, model: Model 
     ]
     found = api.estimate_many(model, where, job, asked, hwdb=HWDB)
     return min(
-        (one for one in found if isinstance(one, Estimate) and one.feasible), key=lambda one: one.step_s
+        (item for item in found if isinstance(item, Estimate) and item.feasible),
+        key=lambda estimate: estimate.step_s,
     )
 
 

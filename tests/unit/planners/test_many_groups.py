@@ -27,7 +27,7 @@ LIMIT_S, PAST_S = 1.0, 1.0
 
 
 def components(edges: list[tuple[int, int]]) -> set[frozenset[int]]:
-    return {frozenset(one) for one in _connected(np.array(edges).reshape(-1, 2))} if edges else set()
+    return {frozenset(item) for item in _connected(np.array(edges).reshape(-1, 2))} if edges else set()
 
 
 @settings(max_examples=100, deadline=None)

@@ -104,4 +104,4 @@ def test_it_is_known_by_name_and_never_asked_by_default(price: Price) -> None:
     assert planner("metis-published") is MetisPublished
     stopped = Deadline(0.0)
     found = compare_planners(price.model, price.cluster, JOB, hwdb=HWDB, deadline=stopped)
-    assert "metis-published" not in {one.planner for one in found}
+    assert "metis-published" not in {planner_answer.planner for planner_answer in found}

@@ -53,7 +53,7 @@ def test_where_mixes_are_far_from_the_best_plan_no_more_shapes_are_looked_for(
     """Every shape is better than the one before, so that only this ends the search early."""
     job = Job(global_batch=256, dtype="bf16")
     groups = load_cluster("a100x128-h100x128", HWDB).groups
-    cluster = Cluster("far", tuple(NodeGroup(one.name, 64, one.node) for one in groups), Network())
+    cluster = Cluster("far", tuple(NodeGroup(group.name, 64, group.node) for group in groups), Network())
     islands, _ = usable_islands(cluster, job, HWDB, SearchOptions())
     model = load_model("gpt3-6.7b")
     ground = FleetProblem(model, cluster, job, islands, HWDB, Constraints(), "grid", NORMAL)

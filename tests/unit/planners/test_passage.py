@@ -131,9 +131,9 @@ def test_exchanges_are_on_the_way() -> None:
         return bounds(model, Cluster("c", (NodeGroup("g0", 2, node),)), job)[0]
 
     alone = Node(HWDB.gpu("A100-SXM4-40GB"), 1, HWDB.link("PCIe4x16"), 1e9)
-    one = bounds(model, Cluster("c", (NodeGroup("g0", 1, alone),)), job)[0]
+    item = bounds(model, Cluster("c", (NodeGroup("g0", 1, alone),)), job)[0]
     fast, slow, slowest = passing("NVLink3", 1e12), passing("NVLink3", 1e9), passing("PCIe3x16", 1e9)
-    assert one / 8 < fast < slow < slowest < one
+    assert item / 8 < fast < slow < slowest < item
 
 
 @pytest.mark.parametrize(

@@ -39,5 +39,5 @@ def test_a_comparison_that_is_stopped_at_once_shows_a_plan(stopped, many):
     answers = compare_planners(
         load_model("gpt3-1.3b"), many, JOB, ["metis", "tangram", "uniform"], hwdb=HWDB, deadline=stopped
     )
-    assert [one.status == OK for one in answers] == [False, True, False]
+    assert [answer.status == OK for answer in answers] == [False, True, False]
     assert answers[2].reason == "not asked: stopped by hand"

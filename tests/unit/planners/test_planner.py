@@ -72,7 +72,7 @@ def test_what_dominance_pruning_drops_is_beaten_by_something_kept(seed: int) -> 
         every = unpruned.table(microbatch, float("inf"), [1] * len(workshop.islands))
         assert len(every.partials) > len(pruned.partials) or not pruned.partials
         for group in range(len(every.option_ptr) - 1):
-            some, kept = (slice(*one.option_ptr[group : group + 2]) for one in (every, pruned))
+            some, kept = (slice(*table.option_ptr[group : group + 2]) for table in (every, pruned))
             costs, facts, behind = pruned.floats[kept], pruned.ints[kept], most_behind(every, group)
             for cost, (kind, nodes, depth, most) in zip(every.floats[some], every.ints[some], strict=True):
                 alike = (facts[:, 0] == kind) & (facts[:, 1] <= nodes) & (facts[:, 2] <= depth)
@@ -172,10 +172,10 @@ def test_top_lists_different_plans_best_first() -> None:
     """Alternatives differ in islands, GPUs, layouts or microbatch, and are no faster than the answer."""
     model, cluster = load_model("gpt3-1.3b"), load_cluster("azure-c1-t4x4-v100x4", HWDB)
     result = api.plan(model, cluster, JOB, wishes=SearchOptions(top=4, simple_within=0.0), hwdb=HWDB)
-    steps = [result.document.step_s, *(one.step_s for one in result.document.alternatives)]
+    steps = [result.document.step_s, *(alternative.step_s for alternative in result.document.alternatives)]
     assert len(steps) == 4
     assert steps == sorted(steps)
-    assert len({one.summary.split(": ", 1)[1] for one in result.document.alternatives}) == 3
+    assert len({alternative.summary.split(": ", 1)[1] for alternative in result.document.alternatives}) == 3
 
 
 @pytest.mark.slow
@@ -279,7 +279,7 @@ def test_the_bound_counts_merged_islands_at_their_best_member() -> None:
         peaks=tuple((dtype, peak / 1.099) for dtype, peak in gpu.peaks),
         memory_bytes_per_s=gpu.memory_bytes_per_s / 2,
     )
-    nodes = [Node(one, 1, HWDB.link("PCIe4x16"), 100e9) for one in (gpu, weaker)]
+    nodes = [Node(item, 1, HWDB.link("PCIe4x16"), 100e9) for item in (gpu, weaker)]
     cluster = Cluster("merged", tuple(NodeGroup(f"g{i}", 1, node) for i, node in enumerate(nodes)))
     result = api.estimate(
         load_model("gpt3-6.7b"), cluster, Job(512, 2048, "bf16"), Uniform(pp=2, layers=(18, 14)), hwdb=HWDB
@@ -294,7 +294,7 @@ def test_an_island_in_unequal_health_has_no_bound_on_pipelines() -> None:
     healthy, job = cluster_from_dict(spec, HWDB), Job(8, 1024, "fp16")
     slow = replace(healthy, health=Health(compute=((1, 1.02),)))
     wishes = SearchOptions(replicate=False, spanning=False)
-    well, ill = (tangram(load_model("gpt3-1.3b"), one, job, HWDB, wishes) for one in (healthy, slow))
+    well, ill = (tangram(load_model("gpt3-1.3b"), cluster, job, HWDB, wishes) for cluster in (healthy, slow))
     assert 0 < well.pipeline_bound_s <= well.ranked[0].step_s * (1 + 1e-9)
     assert ill.pipeline_bound_s == 0.0
 

@@ -27,8 +27,8 @@ def shape(plan: Plan) -> list[Any]:
     """Microbatches of every pipeline, and of every stage where it is, how it is laid out, what it holds."""
     return [
         [
-            one.microbatches,
-            one.microbatch,
+            pipeline.microbatches,
+            pipeline.microbatch,
             [
                 [
                     stage.chunks,
@@ -42,22 +42,28 @@ def shape(plan: Plan) -> list[Any]:
                         for part in stage.parts
                     ],
                 ]
-                for stage in one.stages
+                for stage in pipeline.stages
             ],
         ]
-        for one in plan.pipelines
+        for pipeline in plan.pipelines
     ]
 
 
-def searched(one: Instance, wishes: SearchOptions) -> dict[str, Any]:
+def searched(instance: Instance, wishes: SearchOptions) -> dict[str, Any]:
     """Whole searches: fleets beside single pipelines."""
-    found = tangram(one.model, one.cluster, one.job, HWDB, replace(wishes, constraints=one.constraints))
+    found = tangram(
+        instance.model,
+        instance.cluster,
+        instance.job,
+        HWDB,
+        replace(wishes, constraints=instance.constraints),
+    )
     return {
         "counts": asdict(found.counts),
         "bounds": [found.lower_bound_step_s, found.pipeline_bound_s],
         "steps": [scored.step_s for scored in found.ranked],
         "shapes": [shape(scored.plan) for scored in found.ranked[:2]],
-        "findings": sorted({str(one.code) for one in found.findings}),
+        "findings": sorted({str(finding.code) for finding in found.findings}),
     }
 
 
@@ -73,9 +79,9 @@ def large(first: str, second: str, nodes: int, batch: int) -> Instance:
 
 def compared(seed: int, planner: str) -> dict[str, Any]:
     """What a peer answers, or why it has no answer."""
-    one = random_instance(seed, 3, HWDB)
+    instance = random_instance(seed, 3, HWDB)
     try:
-        found = plan_with(planner, one.model, one.cluster, one.job, hwdb=HWDB)
+        found = plan_with(planner, instance.model, instance.cluster, instance.job, hwdb=HWDB)
     except TangramError as error:
         return {"reason": type(error).__name__}
     document = found.document
@@ -84,13 +90,18 @@ def compared(seed: int, planner: str) -> dict[str, Any]:
         "parts": [
             [
                 [
-                    one.microbatches,
-                    one.microbatch,
-                    *(part.ranks for stage in one.stages for part in stage.parts),
+                    pipeline.microbatches,
+                    pipeline.microbatch,
+                    *(part.ranks for stage in pipeline.stages for part in stage.parts),
                 ]
-                for one in document.pipelines
+                for pipeline in document.pipelines
             ],
-            [str(part.layouts) for one in document.pipelines for stage in one.stages for part in stage.parts],
+            [
+                str(part.layouts)
+                for pipeline in document.pipelines
+                for stage in pipeline.stages
+                for part in stage.parts
+            ],
         ],
     }
 

@@ -64,9 +64,10 @@ def looked(problem: PipelineTable, look: Look) -> dict[str, Any]:
 def told(pipelines: list[Composed]) -> list[Any]:
     """How many there are, all values, and where the first ones stand."""
     places = [
-        [(at.kind, at.start, at.stop, str(at.partial.layout)) for at in one.places] for one in pipelines[:3]
+        [(at.kind, at.start, at.stop, str(at.partial.layout)) for at in pipeline.places]
+        for pipeline in pipelines[:3]
     ]
-    return [len(pipelines), sum(one.objective_s for one in pipelines), places]
+    return [len(pipelines), sum(pipeline.objective_s for pipeline in pipelines), places]
 
 
 def looks(seed: int, schedule: str) -> dict[str, Any]:
@@ -119,7 +120,7 @@ def proofs(seed: int, schedule: str) -> dict[str, Any]:
         for proving in (True, False):
             proof = find(*given, float("inf"), best_s, 0.01, tight, proving=proving)
             found[f"{name}, {proving}"] = [proof.bound_s, proof.exact, *told(proof.pipelines)]
-    least_s = min((one.objective_s for one in find(*given, 1e9, 1e9).pipelines), default=1.0)
+    least_s = min((pipeline.objective_s for pipeline in find(*given, 1e9, 1e9).pipelines), default=1.0)
     for share in (0.9, 1.0, 1.05):
         proof = find(*given, share * least_s, least_s, 0.01, hasty)
         found[f"below {share}"] = [proof.bound_s, *told(proof.pipelines)]
@@ -127,15 +128,17 @@ def proofs(seed: int, schedule: str) -> dict[str, Any]:
     for one_by_one in (True, False):
         quick = fastest(*given, 2 * least_s, fleet, Deadline(), one_by_one=one_by_one)
         found[f"fastest, {one_by_one}"] = told(quick)
-    seats = [seats_of(one, workshop.islands, workshop.referee.lowering.placement) for one in quick[:2]]
+    seats = [
+        seats_of(composed, workshop.islands, workshop.referee.lowering.placement) for composed in quick[:2]
+    ]
     found["seats"] = [
-        [(at.island, at.ranks, str(at.layout), at.start, at.stop) for at in one] for one in seats
+        [(at.island, at.ranks, str(at.layout), at.start, at.stop) for at in item] for item in seats
     ]
     found["refined"] = [
-        [(at.start, at.stop) for at in workshop.referee.refine(one, 2)] for one in seats if len(one) > 1
+        [(at.start, at.stop) for at in workshop.referee.refine(item, 2)] for item in seats if len(item) > 1
     ]
     size = instance.job.boundary_bytes(instance.model, 2)
-    order = [one.name for one in workshop.islands[::-1]]
+    order = [island.name for island in workshop.islands[::-1]]
     hops = hop_seconds(workshop.islands, instance.cluster, HWDB, size, order)
     found["hops"] = [workshop.hops(2), np.where(np.isfinite(hops), hops, -1.0)]
     return found
@@ -143,9 +146,11 @@ def proofs(seed: int, schedule: str) -> dict[str, Any]:
 
 def search(seed: int, schedule: str, most_nodes: int, wishes: SearchOptions) -> dict[str, Any]:
     """A whole search: what was looked at, the plans found, and what holds for all others."""
-    one = random_instance(seed, most_nodes, HWDB)
-    job = replace(one.job, schedule=schedule)
-    found = tangram(one.model, one.cluster, job, HWDB, replace(wishes, constraints=one.constraints))
+    instance = random_instance(seed, most_nodes, HWDB)
+    job = replace(instance.job, schedule=schedule)
+    found = tangram(
+        instance.model, instance.cluster, job, HWDB, replace(wishes, constraints=instance.constraints)
+    )
     return {
         "counts": asdict(found.counts),
         "bounds": [found.lower_bound_step_s, found.pipeline_bound_s],
@@ -190,7 +195,7 @@ def test_searches_are_those_recorded(name: str) -> None:
 
 def test_parts_of_islands_in_halves() -> None:
     """Of 8 nodes 4 and 8; of 5 both 2 and 3; in units of two nodes; one node is whole."""
-    assert [coarse(*one) for one in ((8, 1), (5, 1), (8, 2), (6, 2), (1, 1), (2, 2))] == [
+    assert [coarse(*item) for item in ((8, 1), (5, 1), (8, 2), (6, 2), (1, 1), (2, 2))] == [
         (4, 8), (2, 3, 5), (4, 8), (2, 4, 6), (1,), (2,)
     ]  # fmt: skip
 
@@ -241,12 +246,20 @@ def test_layouts_of_the_blocks_of_a_stage(stage: StageAssignment, expected: list
 
 def test_a_boundary_moves_by_one_atom_unless_a_stage_would_be_empty() -> None:
     three = seat(0, 4, beside=(seat(0, 4),)), seat(4, 5), seat(5, 10)
-    assert [(one.start, one.stop) for one in _moved(three, 0, 1, -1) or ()] == [(0, 3), (3, 5), (5, 10)]
-    assert [(one.start, one.stop) for one in _moved(three, 1, 2, 1) or ()] == [(0, 4), (4, 6), (6, 10)]
+    assert [
+        (stage_assignment.start, stage_assignment.stop) for stage_assignment in _moved(three, 0, 1, -1) or ()
+    ] == [(0, 3), (3, 5), (5, 10)]
+    assert [
+        (stage_assignment.start, stage_assignment.stop) for stage_assignment in _moved(three, 1, 2, 1) or ()
+    ] == [(0, 4), (4, 6), (6, 10)]
     assert _moved(three, 0, 1, 1) is None and _moved(three, 1, 2, -1) is None
     # Two boundaries at once: the stage between is as full as before.
-    assert [(one.start, one.stop) for one in _moved(three, 0, 2, 1) or ()] == [(0, 5), (5, 6), (6, 10)]
-    assert [(one.start, one.stop) for one in _moved(three, 0, 2, -1) or ()] == [(0, 3), (3, 4), (4, 10)]
+    assert [
+        (stage_assignment.start, stage_assignment.stop) for stage_assignment in _moved(three, 0, 2, 1) or ()
+    ] == [(0, 5), (5, 6), (6, 10)]
+    assert [
+        (stage_assignment.start, stage_assignment.stop) for stage_assignment in _moved(three, 0, 2, -1) or ()
+    ] == [(0, 3), (3, 4), (4, 10)]
     moved = _moved(three, 0, 1, -1)
     assert moved is not None and (moved[0].beside[0].start, moved[0].beside[0].stop) == (0, 3)
 

@@ -58,10 +58,10 @@ def pairs(kind: str) -> list[tuple[Found, Found]]:
     found = []
     for seed in (7, 13, 15, 20) if kind == "coarse" else (1, 4, 6, 7, 8):
         try:
-            one = planned(make(seed), replicate=False)
+            result = planned(make(seed), replicate=False)
         except InfeasibleError:
             continue
-        found.append((one, planned(make(seed), spanning=False)))
+        found.append((result, planned(make(seed), spanning=False)))
     return found
 
 
@@ -70,17 +70,17 @@ def pairs(kind: str) -> list[tuple[Found, Found]]:
 def test_never_worse_than_one_pipeline(kind: str) -> None:
     """Whatever is tried beside it, the single pipeline stays a candidate."""
     assert len(pairs(kind)) >= 3
-    for one, several in pairs(kind):
-        assert several.ranked[0].step_s <= one.ranked[0].step_s
+    for result, several in pairs(kind):
+        assert several.ranked[0].step_s <= result.ranked[0].step_s
         if len(several.ranked[0].plan.pipelines) == 1:
-            assert several.ranked[0].plan.pipelines == one.ranked[0].plan.pipelines
+            assert several.ranked[0].plan.pipelines == result.ranked[0].plan.pipelines
 
 
 @pytest.mark.slow
 def test_side_by_side_wins_where_atoms_are_few() -> None:
     """Few large atoms balance badly over unlike GPUs, shares of a batch well: 5 % and more when played."""
     gains = []
-    for one, several in pairs("coarse"):
+    for result, several in pairs("coarse"):
         plan, step_s = several.ranked[0].plan, several.ranked[0].step_s
         if len(plan.pipelines) == 1:
             continue
@@ -89,7 +89,7 @@ def test_side_by_side_wins_where_atoms_are_few() -> None:
         assert contention.play(lowered.graph()).makespan_s == pytest.approx(step_s, rel=1e-9)
         assert sum(each.microbatches * each.microbatch for each in plan.pipelines) == plan.job.global_batch
         assert SIDE_BY_SIDE.among(several.findings)
-        gains.append(1 - step_s / one.ranked[0].step_s)
+        gains.append(1 - step_s / result.ranked[0].step_s)
     assert max(gains) >= 0.05
 
 
@@ -101,13 +101,16 @@ def test_passes_go_where_they_end_first() -> None:
         passes = rng.randint(3, 12)
         shares = share_passes(pipelines, passes)
         assert sum(shares) == passes
-        mine = max(one.step_s(share) for one, share in zip(pipelines, shares, strict=True))
+        mine = max(pipeline.step_s(share) for pipeline, share in zip(pipelines, shares, strict=True))
         every = [
             (first, second, passes - first - second)[: len(pipelines)]
             for first in range(1, passes)
             for second in (range(1, passes - first) if len(pipelines) == 3 else (passes - first,))
         ]
-        best = min(max(one.step_s(share) for one, share in zip(pipelines, way, strict=True)) for way in every)
+        best = min(
+            max(pipeline.step_s(share) for pipeline, share in zip(pipelines, way, strict=True))
+            for way in every
+        )
         assert mine == pytest.approx(best)
 
 
@@ -128,7 +131,7 @@ def test_policies_never_change_the_plan(seed: int) -> None:
     assert nothing.counts.asked >= everything.counts.asked
     assert nothing.counts.redundant == nothing.counts.imbalanced == 0
     for policy in POLICIES:
-        rest = tuple(one for one in POLICIES if one != policy)
+        rest = tuple(item for item in POLICIES if item != policy)
         found = planned(instance, replicate=False, policies=rest)
         assert found.ranked[0].step_s == pytest.approx(everything.ranked[0].step_s, rel=1e-9)
         assert everything.counts.asked <= found.counts.asked <= nothing.counts.asked

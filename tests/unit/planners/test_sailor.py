@@ -124,7 +124,7 @@ def test_the_first_outline_is_the_best_of_all(seed, heavy_traffic, monkeypatch):
     """Every doubling of tp looked at, as the enumeration does."""
     monkeypatch.setattr(sailor, "WORTHWHILE", 0.0)
     profile = Random(seed, heavy_traffic)
-    every = min((step_s(one, profile) for one in every_outline(profile)), default=INF)
+    every = min((step_s(item, profile) for item in every_outline(profile)), default=INF)
     found = next(sailor.outlines(profile, profile.batch), None)
     assert (found is None) == (every == INF)
     if found is not None:
@@ -134,6 +134,6 @@ def test_the_first_outline_is_the_best_of_all(seed, heavy_traffic, monkeypatch):
 
 def test_outlines_come_fastest_first():
     profile = Random(3, heavy_traffic=True)
-    seconds = [step_s(one, profile) for one in islice(sailor.outlines(profile, profile.batch), 40)]
+    seconds = [step_s(item, profile) for item in islice(sailor.outlines(profile, profile.batch), 40)]
     assert len(seconds) > 5
     assert seconds == sorted(seconds)

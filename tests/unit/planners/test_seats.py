@@ -37,14 +37,14 @@ def test_places_take_their_islands_nodes_in_order_and_inner_stages_their_ranks()
         Placed(1, 10, 16, partial(1, DEEP, (20, 23, 26))),  # priced for the slice from 20 on
     )
     seats = seats_of(Composed(1.0, places, 1, 4), islands, Placement(cluster, HWDB))
-    assert [(one.island, one.ranks[0], one.ranks[-1] + 1, one.start, one.stop) for one in seats] == [
+    assert [(seat.island, seat.ranks[0], seat.ranks[-1] + 1, seat.start, seat.stop) for seat in seats] == [
         ("g1", 32, 40, 0, 4),
         ("g0", 0, 16, 4, 10),
         ("g1", 40, 44, 10, 13),
         ("g1", 44, 48, 13, 16),
     ]
-    assert [one.layout for one in seats] == [PLAIN, WIDE, Layout(dp=4), Layout(dp=4)]
-    assert all(one.runs == () for one in seats)
+    assert [seat.layout for seat in seats] == [PLAIN, WIDE, Layout(dp=4), Layout(dp=4)]
+    assert all(seat.runs == () for seat in seats)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,10 @@ def test_a_stage_has_runs_only_where_its_layouts_differ(
     islands = find_islands(cluster, "bf16", hwdb=HWDB)
     composed = Composed(1.0, (Placed(0, 10, 16, partial(1, DEEP, (20, 23, 26), *runs)),), 1, 4)
     found = seats_of(composed, islands, Placement(cluster, HWDB))
-    assert [(one.layout, tuple((run.start, run.stop, run.layout) for run in one.runs)) for one in found] == [
+    assert [
+        (stage_assignment.layout, tuple((run.start, run.stop, run.layout) for run in stage_assignment.runs))
+        for stage_assignment in found
+    ] == [
         (replace(layout, pp=1), tuple((start, stop, replace(at, pp=1)) for start, stop, at in parts))
         for layout, parts in expected
     ]
@@ -82,7 +85,8 @@ def test_hops_over_a_stated_graph_are_those_over_the_derived_one(name: str) -> N
     derived = load_cluster(name, HWDB)
     stated = replace(derived, wiring=full_wiring(derived))
     found, expected = (
-        hop_seconds(find_islands(one, "fp16", hwdb=HWDB), one, HWDB, 1e6, ()) for one in (stated, derived)
+        hop_seconds(find_islands(cluster, "fp16", hwdb=HWDB), cluster, HWDB, 1e6, ())
+        for cluster in (stated, derived)
     )
     alone = [island.nodes == 1 for island in find_islands(derived, "fp16", hwdb=HWDB)]
     assert (found[np.diag(alone)] == 0.0).all()

@@ -59,7 +59,7 @@ def pairs() -> list[tuple[Found, Found]]:
     """(stages on one island each, on several allowed): random instances, pipelines side by side allowed."""
     made = [coarse_instance(seed) for seed in (8, 20, 21, 28)]
     made += [random_instance(seed) for seed in (8, 21)]
-    return [(planned(one, spanning=False), planned(one)) for one in made]
+    return [(planned(instance, spanning=False), planned(instance)) for instance in made]
 
 
 def uneven(stage: Stage) -> bool:
@@ -139,12 +139,14 @@ def test_composition_with_joint_islands_equals_brute_force(seed: int) -> None:
     workshop = Workshop(random_instance(seed))
     table, ways = joint_table(workshop, 4)
     problem = PipelineTable(table, workshop.counts, ways, workshop.instance.model, workshop.instance.job)
-    values = {one: recursion_s(problem, one) for one in pipelines(table, workshop.counts)}
+    values = {pipeline: recursion_s(problem, pipeline) for pipeline in pipelines(table, workshop.counts)}
     best = least_s(problem)
     assert best == pytest.approx(min(values.values(), default=float("inf")), rel=1e-12)
     if not values:
         pytest.skip("nothing fits this instance")
-    assert any(int(table.ints[option, 0]) >= len(workshop.counts) for one in values for option, _, _ in one)
+    assert any(
+        int(table.ints[option, 0]) >= len(workshop.counts) for value in values for option, _, _ in value
+    )
     assert least_s(problem, best * (1 + 1e-9)) == pytest.approx(best, rel=1e-12)
     assert least_s(problem, best * (1 - 1e-9)) == float("inf")
 
@@ -177,7 +179,7 @@ def test_shares_use_every_sequence_once(speeds: list[float], microbatch: int) ->
         assert sum(share) == microbatch
         assert min(share) >= 1
     if len(found) > 1:
-        slowest = [max(part / speed for part, speed in zip(one, speeds, strict=True)) for one in found]
+        slowest = [max(part / speed for part, speed in zip(item, speeds, strict=True)) for item in found]
         assert min(slowest) <= NORMAL.joint_uneven * microbatch / sum(speeds) * (1 + 1e-9)
 
 
@@ -204,7 +206,7 @@ def test_rounds_end_with_the_first_that_comes_near_nothing(
 
     def looking(sizes: list[int], limit_s: float, kept: list[Prospect]) -> Pipelines:
         looked.append(len(kept))
-        assert {one.least_s < NORMAL.joint_least for one in kept} == {len(looked) == 1}
+        assert {item.least_s < NORMAL.joint_least for item in kept} == {len(looked) == 1}
         return {((), len(looked)): 1e6} if near else {}
 
     monkeypatch.setattr(spanning, "_table", lambda microbatch, limit_s: microbatch)
@@ -238,7 +240,10 @@ def test_what_a_tolerance_joined_is_taken_apart_where_that_is_faster() -> None:
     instance = near_kinds(0.93)
     islands = find_islands(instance.cluster, "fp16", hwdb=HWDB)
     assert [island.name for island in islands] == ["g0+g1"]
-    assert [one.name for one in finer_islands(instance.cluster, "fp16", islands, HWDB)] == ["g0", "g1"]
+    assert [finer_island.name for finer_island in finer_islands(instance.cluster, "fp16", islands, HWDB)] == [
+        "g0",
+        "g1",
+    ]
     joined, free = planned(instance, spanning=False), planned(instance)
     assert free.ranked[0].step_s <= joined.ranked[0].step_s * 0.99
     assert any("g0, g1 taken apart" in each.text for each in SPANNING_FASTER.among(free.findings))

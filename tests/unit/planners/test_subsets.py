@@ -24,9 +24,9 @@ def paced(rng: random.Random, islands: frozenset[int], sizes: tuple[int, ...] = 
 def least(chosen: list[Paced], batch: int) -> float:
     """Brute force over the passes of each."""
     ends = [
-        max(one.fill_s + (count - 1) * one.pace_s for one, count in zip(chosen, counts, strict=True))
-        for counts in product(*(range(1, batch // one.size + 1) for one in chosen))
-        if sum(one.size * count for one, count in zip(chosen, counts, strict=True)) == batch
+        max(subset.fill_s + (count - 1) * subset.pace_s for subset, count in zip(chosen, counts, strict=True))
+        for counts in product(*(range(1, batch // subset.size + 1) for subset in chosen))
+        if sum(subset.size * count for subset, count in zip(chosen, counts, strict=True)) == batch
     ]
     return min(ends, default=float("inf")) + sync_s(chosen)
 
@@ -45,7 +45,7 @@ def test_passes_of_unlike_sizes_are_shared_out_as_by_brute_force(count: int) -> 
             continue
         seconds, shares = mine
         assert seconds == pytest.approx(brute)
-        assert sum(one.size * share for one, share in zip(chosen, shares, strict=True)) == batch
+        assert sum(subset.size * share for subset, share in zip(chosen, shares, strict=True)) == batch
         assert min(shares) >= 1
     assert 0 < none < 30
 
@@ -53,11 +53,11 @@ def test_passes_of_unlike_sizes_are_shared_out_as_by_brute_force(count: int) -> 
 def test_every_choice_of_disjoint_sets_comes_once() -> None:
     """Of 3 islands: 3 pairs of single ones, 3 of one and two, and all three alone; idle ones are allowed."""
     sets = [frozenset(kind for kind in range(3) if number >> kind & 1) for number in range(1, 8)]
-    pool: dict[frozenset[int], list[Paced]] = {one: [] for one in sets}
+    pool: dict[frozenset[int], list[Paced]] = {item: [] for item in sets}
     found = [frozenset(choice) for choice in partitions(pool, 3)]
     assert len(found) == len(set(found)) == 3 + 3 + 1
     for choice in found:
-        assert sum(len(one) for one in choice) == len(frozenset.union(*choice))
+        assert sum(len(item) for item in choice) == len(frozenset.union(*choice))
 
 
 def test_what_does_most_in_a_step_ends_first_or_nearly() -> None:
@@ -65,14 +65,14 @@ def test_what_does_most_in_a_step_ends_first_or_nearly() -> None:
     rng, same = random.Random(5), 0
     for _ in range(20):
         sets = [frozenset(kind for kind in range(3) if number >> kind & 1) for number in range(1, 7)]
-        pool = {one: [paced(rng, one, (1, 2)) for _ in range(2)] for one in sets}
+        pool = {item: [paced(rng, item, (1, 2)) for _ in range(2)] for item in sets}
         best = min(
             least(list(chosen), 24)
             for choice in partitions(pool, 3)
-            for chosen in product(*(pool[one] for one in choice))
+            for chosen in product(*(pool[item] for item in choice))
         )
         found = likeliest(pool, 3, 24, best, 3)
-        assert [one[0] for one in found] == sorted(one[0] for one in found)
+        assert [item[0] for item in found] == sorted(item[0] for item in found)
         assert found[0][0] >= best - 1e-9
         assert found[0][0] <= best * 1.25
         same += found[0][0] == pytest.approx(best)
@@ -100,7 +100,8 @@ def test_pipelines_over_some_islands_beat_what_stood_there(
     first, second = found.plan.pipelines
     assert first.microbatch != second.microbatch
     assert (
-        sum(one.microbatch * one.microbatches for one in found.plan.pipelines) == found.plan.job.global_batch
+        sum(pipeline.microbatch * pipeline.microbatches for pipeline in found.plan.pipelines)
+        == found.plan.job.global_batch
     )
     lowered = price_plan(found.plan, HWDB)
     assert lowered.fits()

@@ -92,7 +92,8 @@ def test_a_short_run_is_played_and_a_long_one_goes_on_as_it_did() -> None:
             ahead, whole = play_ahead(times, hops, microbatches), play(times, hops, microbatches, False)
             assert ahead[0].tolist() == whole[0].tolist() and ahead[1] == whole[1]
         estimate, played = (
-            one[1] for one in (play_ahead(times, hops, short + more), play(times, hops, short + more, False))
+            item[1]
+            for item in (play_ahead(times, hops, short + more), play(times, hops, short + more, False))
         )
         errors.append(abs(estimate / played - 1))
     assert np.median(errors) < 1e-9

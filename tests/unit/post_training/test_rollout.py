@@ -28,8 +28,8 @@ def test_iterations_are_as_many_as_the_longest_response_and_as_long_as_those_tha
 def test_equal_counts_on_two_replicas_end_with_the_longest() -> None:
     fleet = [FleetReplica("a", ROOMY, PLAIN)] * 2
     found = play_rollout(fleet, 1, np.array([[3, 5], [5, 5]]))
-    one = play_rollout(fleet[:1], 1, np.array([[5, 5]]))
-    assert found.seconds == pytest.approx(one.seconds)
+    rollout = play_rollout(fleet[:1], 1, np.array([[5, 5]]))
+    assert found.seconds == pytest.approx(rollout.seconds)
     assert found.replica.tolist() == [0, 1]
 
 

@@ -28,7 +28,10 @@ def problem(fleet: str, staleness: int = 1, **more) -> RlProblem:
 
 
 fleets = st.lists(
-    st.tuples(st.sampled_from(KINDS), st.integers(1, 3)), min_size=2, max_size=3, unique_by=lambda one: one[0]
+    st.tuples(st.sampled_from(KINDS), st.integers(1, 3)),
+    min_size=2,
+    max_size=3,
+    unique_by=lambda item: item[0],
 ).filter(lambda groups: sum(count for _, count in groups) <= 6)
 
 
@@ -40,7 +43,7 @@ def brute_force(asked: RlProblem) -> float:
     """The least step over all choices of nodes for both roles, all placements and all modes."""
     pools, judge = Pools(asked), Judge(asked)
     candidates = RoleChoices(asked, pools, advantages(asked))
-    plans = [plan for one in candidates.every() for plan in candidates.plans(one)]
+    plans = [plan for role_nodes in candidates.every() for plan in candidates.plans(role_nodes)]
     return min((judge.step_s(plan) for plan in plans), default=float("inf"))
 
 
@@ -52,10 +55,14 @@ def test_every_choice_of_nodes_is_a_candidate_on_small_fleets() -> None:
         for trains, generates in product(asked.vectors(), asked.vectors())
         if all(a + b <= whole for a, b, whole in zip(trains, generates, asked.counts, strict=True))
     ]
-    split = [(one.training, one.rollout) for one in candidates if one.placement == "split"]
+    split = [
+        (candidate.training, candidate.rollout) for candidate in candidates if candidate.placement == "split"
+    ]
     assert sorted(set(split)) == sorted(pairs)
     assert len(split) == len(pairs) * len(asked.modes)
-    assert {one.training for one in candidates if one.placement == "colocated"} == set(asked.vectors())
+    assert {candidate.training for candidate in candidates if candidate.placement == "colocated"} == set(
+        asked.vectors()
+    )
 
 
 def test_the_fastest_layout_is_that_of_all_layouts_priced() -> None:
@@ -66,9 +73,9 @@ def test_the_fastest_layout_is_that_of_all_layouts_priced() -> None:
         priced = [priced_training(asked.work, pool, HWDB) for pool in pools.layouts(counts)]
         passes = asked.work.old_logprobs + asked.work.reference
         every = [
-            asked.work.updates * one.update_s + passes * one.forward_s
-            for one in priced
-            if one.first_stage_bytes <= one.capacity_bytes
+            asked.work.updates * training_phases.update_s + passes * training_phases.forward_s
+            for training_phases in priced
+            if training_phases.first_stage_bytes <= training_phases.capacity_bytes
         ]
         assert found is not None
         assert found.seconds == min(every)
@@ -81,8 +88,8 @@ def test_the_fastest_engines_are_those_of_all_engines_played() -> None:
     engines = [*pools.replicas((1, 1), "split"), *pools.replicas((1, 0), "split")]
     engines += pools.replicas((0, 1), "split")
     every = [
-        rolled_out(asked.work, one, dispatch, asked.overheads, HWDB).seconds
-        for one in engines
+        rolled_out(asked.work, engine, dispatch, asked.overheads, HWDB).seconds
+        for engine in engines
         for dispatch in DISPATCH
     ]
     assert found is not None
@@ -99,10 +106,13 @@ def test_idle_trainers_that_generate_help_where_steps_take_turns() -> None:
 
 def test_lent_gpus_come_after_they_have_trained() -> None:
     found = search(problem("H800-SXM5-80GBx8:1+H20-96GBx8:1", 1, placement="hybrid"))
-    late = [one for one in found.ranked if one.plan.mode.kind == "one-step-off"]
-    for one in [found.best, *late]:
-        if one.plan.mode.kind == "one-step-off":
-            assert one.step_s >= lent_from_s(one.phases_s) + one.phases_s["weight_sync"] - 1e-9
+    late = [step_outcome for step_outcome in found.ranked if step_outcome.plan.mode.kind == "one-step-off"]
+    for step_outcome in [found.best, *late]:
+        if step_outcome.plan.mode.kind == "one-step-off":
+            assert (
+                step_outcome.step_s
+                >= lent_from_s(step_outcome.phases_s) + step_outcome.phases_s["weight_sync"] - 1e-9
+            )
 
 
 @settings(max_examples=2, deadline=None)
@@ -132,7 +142,7 @@ def test_no_baseline_beats_the_search_and_no_plan_the_bound(groups, staleness) -
         plan = rule.plan(looked.problem, looked.pools, looked.judge)
         if plan is not None:
             assert looked.judge.step_s(plan) >= found.best.step_s * (1 - 1e-9), rule.name
-    outcomes = [one.step_s for one in looked.judge.played.values() if isinstance(one, StepOutcome)]
+    outcomes = [item.step_s for item in looked.judge.played.values() if isinstance(item, StepOutcome)]
     assert min(outcomes) >= found.bound_s * (1 - 1e-9)
 
 
@@ -141,12 +151,12 @@ def test_comparative_advantage_gives_the_better_generator_to_rollout() -> None:
     rate, shares = overlapped_rate(kinds)
     assert rate == pytest.approx(176 / 15)
     assert shares == {"A": pytest.approx(4 / 15), "B": 1.0}
-    assert [one.ratio for one in kinds] == [0.5, pytest.approx(4)]
+    assert [kind.ratio for kind in kinds] == [0.5, pytest.approx(4)]
 
 
 def test_cheap_memory_generates_and_arithmetic_trains() -> None:
     found = search(problem("H800-SXM5-80GBx8:2+H20-96GBx8:2", placement="split"))
-    ratio = {one.kind: one.ratio for one in found.kinds}
+    ratio = {kind.kind: kind.ratio for kind in found.kinds}
     assert ratio["H20-96GB"] > ratio["H800-SXM5-80GB"]
     trains = {group.node.gpu.name for group in found.best.plan.training.cluster.groups}
     assert trains == {"H800-SXM5-80GB"}
@@ -163,8 +173,10 @@ def test_more_staleness_never_slows_the_best_plan() -> None:
 
 
 def test_two_groups_of_equal_nodes_are_one() -> None:
-    one, two = (search(problem(fleet)) for fleet in ("H20-96GBx8:2", "H20-96GBx8:1+H20-96GBx8:1"))
-    assert two.best.step_s == pytest.approx(one.best.step_s, rel=0.02)
+    rl_search_result, two = (
+        search(problem(fleet)) for fleet in ("H20-96GBx8:2", "H20-96GBx8:1+H20-96GBx8:1")
+    )
+    assert two.best.step_s == pytest.approx(rl_search_result.best.step_s, rel=0.02)
 
 
 def test_a_fleet_that_holds_no_role_is_refused_with_what_to_give() -> None:

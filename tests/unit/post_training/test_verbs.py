@@ -28,10 +28,10 @@ def test_a_plan_says_who_generates_what_it_costs_and_what_it_rests_on(plan_file:
     found = json.loads(plan_file.read_text())
     assert found["step_s_low"] < found["step_s"] < found["step_s_high"]
     assert found["lower_bound_s"] <= found["step_s"] and found["gap"] >= 0
-    assert {one["gpu"] for one in found["kinds"]} == {"H800-SXM5-80GB", "H20-96GB"}
+    assert {item["gpu"] for item in found["kinds"]} == {"H800-SXM5-80GB", "H20-96GB"}
     assert found["usd_per_million_trained_tokens"] > 0
     assert sum(found["phases_s"].values()) >= found["step_s"] * 0.99
-    assert any("tokens in the mean" in one for one in found["assumptions"])
+    assert any("tokens in the mean" in item for item in found["assumptions"])
 
 
 def test_a_plan_file_is_played_again_to_the_same_step(plan_file: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_plan_file_is_played_again_to_the_same_step(plan_file: Path) -> None:
 
 
 def test_both_players_play_a_plan_alike(plan_file: Path) -> None:
-    fast, reference = (ts.rl.simulate(plan_file, seeds=2, player=one) for one in ("fast", "reference"))
+    fast, reference = (ts.rl.simulate(plan_file, seeds=2, player=item) for item in ("fast", "reference"))
     assert reference.step_s["mean"] == pytest.approx(fast.step_s["mean"], rel=1e-9)
 
 
@@ -60,25 +60,25 @@ def test_the_question_of_a_plan_asks_it_again(plan_file: Path) -> None:
 def test_no_rule_is_faster_than_the_plan() -> None:
     found = ts.rl.compare("qwen2.5-7b", FLEET, **STEP)
     assert found.rules[0].rule == "tangram"
-    assert all(one.slower_by is None or one.slower_by >= -1e-9 for one in found.rules)
-    assert {"all-colocated", "areal-hex", "hetrl"} <= {one.rule for one in found.rules}
+    assert all(rule.slower_by is None or rule.slower_by >= -1e-9 for rule in found.rules)
+    assert {"all-colocated", "areal-hex", "hetrl"} <= {rule.rule for rule in found.rules}
 
 
 def test_added_nodes_are_ranked_by_the_price_of_tokens() -> None:
     found = ts.rl.what_if(
         "qwen2.5-7b", FLEET, ["H20x8:1", "L40Sx8:1"], price=["H800=5", "H20=1.7", "L40S=1"], **STEP
     )
-    costs = [one.usd_per_million_trained_tokens for one in found.offers]
-    assert costs == sorted(costs) and all(one.faster_by >= -1e-9 for one in found.offers)
+    costs = [offer.usd_per_million_trained_tokens for offer in found.offers]
+    assert costs == sorted(costs) and all(offer.faster_by >= -1e-9 for offer in found.offers)
     assert all(
-        one.pays == (one.usd_per_million_trained_tokens < found.usd_per_million_trained_tokens)
-        for one in found.offers
+        offer.pays == (offer.usd_per_million_trained_tokens < found.usd_per_million_trained_tokens)
+        for offer in found.offers
     )
 
 
 def test_a_fleet_that_holds_nothing_alone_may_hold_a_plan_with_more() -> None:
     found = ts.rl.what_if("qwen2.5-7b", "L40Sx1:1", ["H800x8:1", "L40Sx1:1"], **STEP)
-    assert found.step_s is None and [one.added for one in found.offers] == ["H800x8:1"]
+    assert found.step_s is None and [offer.added for offer in found.offers] == ["H800x8:1"]
     assert found.offers[0].faster_by is None and "no placement fits" in found.infeasible["L40Sx1:1"]
     shown = tangram("rl", "purchase", "qwen2.5-7b", "L40Sx1:1", "--offer", "H800x8", "--most", "1", *SMALL)
     assert not shown.code and "without: no placement fits" in shown.out
@@ -123,7 +123,7 @@ def test_an_edited_plan_that_cannot_be_is_refused(plan_file: Path, tmp_path: Pat
 
 def test_kinds_without_a_price_are_named() -> None:
     found = ts.rl.purchase("qwen2.5-7b", "H800x8:1", ["RTX-4090x8"], most=1, **STEP)
-    assert [one.added for one in found.offers] == ["RTX-4090x8:1"]
+    assert [offer.added for offer in found.offers] == ["RTX-4090x8:1"]
     assert (found.offers[0].usd_per_million_trained_tokens is None) == bool(found.unpriced)
 
 
@@ -175,7 +175,7 @@ def test_observed_lengths_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "lengths.csv"
     path.write_text("tokens\n100\n200\n300\n")
     found = tangram("rl", "estimate", "qwen2.5-7b", "H800x8:1", "--tp", "2", "--lengths", path, "--json")
-    assert any("200 tokens in the mean" in one for one in found.json["assumptions"])
+    assert any("200 tokens in the mean" in item for item in found.json["assumptions"])
     path.write_text("100\nmany\n")
     found = tangram("rl", "estimate", "qwen2.5-7b", "H800x8:1", "--lengths", path)
     assert found.code == 2 and "line 2" in found.err
@@ -186,9 +186,9 @@ def test_observed_lengths_are_not_cut_where_no_cap_is_given(tmp_path: Path) -> N
     path.write_text("1000\n20000\n")
     ask = ("rl", "estimate", "qwen2.5-7b", "H800x8:1", "--tp", "2", "--prompts", "4", "--samples", "2")
     found = tangram(*ask, "--lengths", path, "--json")
-    assert any("10,500 tokens in the mean, at most 20,000" in one for one in found.json["assumptions"])
+    assert any("10,500 tokens in the mean, at most 20,000" in item for item in found.json["assumptions"])
     cut = tangram(*ask, "--lengths", path, "--cap", "4000", "--json")
-    assert any("2,500 tokens in the mean, at most 4,000" in one for one in cut.json["assumptions"])
+    assert any("2,500 tokens in the mean, at most 4,000" in item for item in cut.json["assumptions"])
     both = tangram(*ask, "--lengths", path, "--response-tokens", "400")
     assert both.code == 2 and "--response-tokens" in both.err
 

@@ -59,7 +59,8 @@ def generated(seed: int) -> tuple[Fleet, list[tuple[Purchase, int]], Prices]:
         for name in names
     ]
     usd = {
-        one.name: KINDS[name] * rng.uniform(0.3, 3.0) for name, (one, _) in zip(names, catalogue, strict=True)
+        item.name: KINDS[name] * rng.uniform(0.3, 3.0)
+        for name, (item, _) in zip(names, catalogue, strict=True)
     }
     return Fleet.of(load_cluster(f"{own}:1", HWDB)), catalogue, rented(usd)
 
@@ -89,8 +90,8 @@ def check_against_brute_force(seed: int) -> Front:
         for cost, rate in sorted(every)
         if rate and not any(c <= cost and r >= rate and (c, r) != (cost, rate) for c, r in every)
     ]
-    assert [(one.cost, one.tokens_per_s) for one in study.front.points] == [
-        pytest.approx(one, rel=1e-9) for one in undominated
+    assert [(point.cost, point.tokens_per_s) for point in study.front.points] == [
+        pytest.approx(item, rel=1e-9) for item in undominated
     ]
     assert all(study.front.is_proven(at) for at in range(len(study.points)))
     return study.front
@@ -110,12 +111,12 @@ def test_fronts_of_more_catalogues_are_those_of_brute_force(seed: int) -> None:
 def test_what_else_is_on_offer_changes_no_figure() -> None:
     fleet, catalogue, prices = generated(2)
     for at in range(len(catalogue)):
-        fewer = [one for number, one in enumerate(catalogue) if number != at]
-        beside = {one.name: one for one in ask(fleet, catalogue, prices).front.simulated}
+        fewer = [item for number, item in enumerate(catalogue) if number != at]
+        beside = {simulated.name: simulated for simulated in ask(fleet, catalogue, prices).front.simulated}
         alone = ask(fleet, fewer, prices).front.simulated
-        both = [one for one in alone if one.name in beside]
+        both = [simulated for simulated in alone if simulated.name in beside]
         assert len(both) > 1
-        assert all(one.documents == beside[one.name].documents for one in both)
+        assert all(simulated.documents == beside[simulated.name].documents for simulated in both)
 
 
 def test_gaps_are_open_while_the_search_goes_on_and_proven_in_the_end() -> None:

@@ -148,7 +148,7 @@ class TestLimits:
             days_of(given)
 
     def test_money_is_read_as_people_write_it(self):
-        assert [usd_of(one) for one in ("250k", "$1.5M", "1,000", "2e5")] == [250e3, 1.5e6, 1e3, 2e5]
+        assert [usd_of(item) for item in ("250k", "$1.5M", "1,000", "2e5")] == [250e3, 1.5e6, 1e3, 2e5]
         for bad in ("0", "-5", "much", "nan"):
             with pytest.raises(BadInputError, match="budget="):
                 usd_of(bad)
@@ -177,7 +177,7 @@ class TestClouds:
         prices = load_prices(None, HWDB)
         assert "rent_usd_per_hour" not in node_prices(HWDB)["a4-highgpu-8g"]
         offers, _ = cloud_catalogue(["gcp"], HWDB)
-        chosen = [one for one in offers if one[0].name == "a4-highgpu-8g"]
+        chosen = [offer for offer in offers if offer[0].name == "a4-highgpu-8g"]
         study = found(
             Fleet.none(), chosen, prices, Goal(TOKENS, days=30), terms=Terms(), limits=Limits(nodes=1)
         )

@@ -165,7 +165,7 @@ def test_the_front_so_far_is_one_of_what_was_looked_at(shop, kept, monkeypatch):
     assert len(front.simulated) < len(whole.front.simulated)
     assert front.waiting > 0
     assert len(front.simulated) + front.left_out + front.waiting == front.mixes == whole.front.mixes
-    assert {point.simulated.mix for point in some.points} <= {one.mix for one in front.simulated}
+    assert {point.simulated.mix for point in some.points} <= {item.mix for item in front.simulated}
     assert f"{front.waiting} were not looked at" in some.notes[0]
     assert whole.front.waiting == 0
 
@@ -186,10 +186,10 @@ def test_a_mix_whose_search_time_ended_bounds_no_smaller_one(shop, kept, monkeyp
     front = found.front
     assert "1 of" in found.notes[0] and "cut short" in found.notes[0]
     assert not any("goes on" in note for note in found.notes)
-    ended = [one.mix for one in front.simulated if one.cut_short]
+    ended = [item.mix for item in front.simulated if item.cut_short]
     assert len(ended) == 1 and len(begun) > 2
-    assert [one.mix for one in front.points] == [
-        one.simulated.mix for one in whole.points if one.simulated.mix not in ended
+    assert [point.mix for point in front.points] == [
+        point.simulated.mix for point in whole.points if point.simulated.mix not in ended
     ]
 
 
@@ -197,7 +197,7 @@ def test_fronts_are_told_as_they_come(shop, kept):
     """Each has a point that the one before had not, and the last one is the answer."""
     told = []
     whole = front_under(shop, cache=kept, tell=told.append, job=Job(global_batch=256, seq=2048))
-    mixes = [tuple(point.simulated.mix for point in one.points) for one in told]
+    mixes = [tuple(point.simulated.mix for point in item.points) for item in told]
     assert len(mixes) > 1
     assert all(before != after for before, after in pairwise(mixes))
     assert mixes[-1] == tuple(point.simulated.mix for point in whole.points)

@@ -66,7 +66,7 @@ class TestFleets:
 
     def test_nodes_of_a_gpu_kind_are_those_of_a_cluster_on_one_line(self):
         bought = parse_purchases("l40sx4:2+p5.48xlarge:1", HWDB)
-        assert [(one.name, one.count) for one in bought] == [("L40Sx4", 2), ("p5.48xlarge", 1)]
+        assert [(item.name, item.count) for item in bought] == [("L40Sx4", 2), ("p5.48xlarge", 1)]
         assert bought[0].node == load_cluster("L40Sx4:2", HWDB).groups[0].node
 
     def test_a_bad_retirement_is_explained(self, shop):
@@ -103,14 +103,14 @@ class TestMixes:
     def test_the_front_holds_what_nothing_beats(self, pairs):
         every = [Simulated((i,), str(i), float(c), float(t), 9.0, ()) for i, (c, t) in enumerate(pairs)]
         front = front_of(every)
-        for one in every:
+        for item in every:
             beaten = any(
-                o.cost <= one.cost and o.tokens_per_s >= one.tokens_per_s
-                and (o.cost, -o.tokens_per_s) != (one.cost, -one.tokens_per_s)
+                o.cost <= item.cost and o.tokens_per_s >= item.tokens_per_s
+                and (o.cost, -o.tokens_per_s) != (item.cost, -item.tokens_per_s)
                 for o in every
             )  # fmt: skip
             values = {(o.cost, o.tokens_per_s) for o in front}
-            assert ((one.cost, one.tokens_per_s) in values) == (not beaten and one.tokens_per_s > 0)
+            assert ((item.cost, item.tokens_per_s) in values) == (not beaten and item.tokens_per_s > 0)
 
     def test_late_nodes_are_left_out_and_scarce_ones_counted(self, shop):
         catalogue = load_catalogue(shop / "catalogue.yaml", HWDB)
@@ -136,11 +136,11 @@ class TestMixes:
     def test_an_offer_without_a_price_is_named_and_the_others_stay(self, shop):
         catalogue = load_catalogue(shop / "catalogue.yaml", HWDB)
         prices = load_prices(shop / "prices.yaml", HWDB)
-        without = {name: one for name, one in prices.nodes.items() if name != "T4x4"}
+        without = {name: node for name, node in prices.nodes.items() if name != "T4x4"}
         lacking = replace(prices, nodes=without, gpu_rents={})
         offers, notes = priced_offers(catalogue, lacking, Terms(), Limits(), TODAY)
         whole, nothing = priced_offers(catalogue, prices, Terms(), Limits(), TODAY)
-        assert offers == [one for one in whole if one.name != "T4x4"] and not nothing
+        assert offers == [item for item in whole if item.name != "T4x4"] and not nothing
         assert notes == ["not compared, for want of rent_usd_per_hour or capital_usd: T4x4"]
 
     @pytest.mark.parametrize("acquire", ["auto", "buy", "rent"])

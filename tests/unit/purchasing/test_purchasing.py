@@ -39,9 +39,9 @@ class TestPurchase:
     @pytest.mark.slow
     def test_no_answer_beats_its_bound_and_every_gap_is_stated(self, shop, kept):
         study = self.ask(shop, kept)
-        for one in study.front.simulated:
-            assert 0 < one.tokens_per_s <= one.bound_tokens_per_s
-            assert one.gap == pytest.approx(one.bound_tokens_per_s / one.tokens_per_s - 1)
+        for item in study.front.simulated:
+            assert 0 < item.tokens_per_s <= item.bound_tokens_per_s
+            assert item.gap == pytest.approx(item.bound_tokens_per_s / item.tokens_per_s - 1)
 
     @pytest.mark.slow
     def test_plans_of_the_front_replay_to_their_numbers(self, shop, kept, tmp_path):
@@ -110,15 +110,15 @@ class TestPurchase:
         shared = Grid()
         with searched_anew():
             quick = [
-                api.plan(model, one.cluster, JOB, hwdb=HWDB, parallelizer=shared) for one in (fleet, grown)
+                api.plan(model, item.cluster, JOB, hwdb=HWDB, parallelizer=shared) for item in (fleet, grown)
             ]
         at_once = replace(budget("normal"), coarse_limits=())
         monkeypatch.setattr("tangram_sim.planners.tangram.engine.budget", lambda _: at_once)
         with searched_anew():
-            slow = [api.plan(model, one.cluster, JOB, hwdb=HWDB) for one in (fleet, grown)]
-        for one, other in zip(quick, slow, strict=True):
-            assert one.document.pipelines == other.document.pipelines
-            assert one.document.step_s == other.document.step_s
+            slow = [api.plan(model, item.cluster, JOB, hwdb=HWDB) for item in (fleet, grown)]
+        for item, other in zip(quick, slow, strict=True):
+            assert item.document.pipelines == other.document.pipelines
+            assert item.document.step_s == other.document.step_s
 
     @pytest.mark.slow
     def test_several_models_share_a_fleet(self, shop, kept):

@@ -61,13 +61,13 @@ def test_more_nodes_train_no_less_and_the_front_rises(shop_of_two: Path, kept: P
     catalogue = ("--catalogue", shop_of_two / "one.yaml")
     told = tangram(*asked("purchase", shop_of_two, kept, "--share", 12, *catalogue)).json
     assert told["mixes"] == len(told["days"]) + told["bounded_away"] and not told["not_looked_at"]
-    usd = [one["shared"]["usd_per_month"] for one in told["front"]]
-    trained = [one["shared"]["trained_tokens_per_day"] for one in told["front"]]
+    usd = [item["shared"]["usd_per_month"] for item in told["front"]]
+    trained = [item["shared"]["trained_tokens_per_day"] for item in told["front"]]
     assert usd == sorted(usd) and trained == sorted(trained)
-    nothing = next(one for one in told["days"] if one["name"] == "nothing")
+    nothing = next(item for item in told["days"] if item["name"] == "nothing")
     assert all(
-        one["shared"]["trained_tokens_per_day"] >= nothing["shared"]["trained_tokens_per_day"]
-        for one in told["days"]
+        item["shared"]["trained_tokens_per_day"] >= nothing["shared"]["trained_tokens_per_day"]
+        for item in told["days"]
     )
 
 
@@ -82,7 +82,7 @@ def test_all_day_serving_is_paid_by_nodes(shop_of_two: Path, kept: Path) -> None
     catalogue = ("--catalogue", shop_of_two / "catalogue.yaml", "--max-nodes", 1)
     page = shop_of_two / "page.html"
     told = tangram(*asked("purchase", shop_of_two, kept, *catalogue, "-o", page)).json
-    rates = [one["good_rps"] for one in told["front"]]
+    rates = [item["good_rps"] for item in told["front"]]
     assert rates == sorted(rates) and told["front"][0]["name"] == "nothing"
     assert told["front"][0]["good_rps"] == pytest.approx(now["good_rps"])
     assert "tokens are cheapest" in page.read_text().lower()

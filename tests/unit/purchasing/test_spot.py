@@ -50,7 +50,7 @@ def test_more_losses_leave_less_and_are_paid_at_the_spot_price(tmp_path: Path) -
         )  # fmt: skip
         assert found.code == 0, found.err
         row = found.json["front"][-1]["rows"][0]
-        assert {one["kind"] for one in row["charges"] if one["of"].startswith("+")} == {"spot"}
+        assert {item["kind"] for item in row["charges"] if item["of"].startswith("+")} == {"spot"}
         return row["goodput"], row["tokens_per_s"]
 
     steady, some, many = asked("--spot", 0.01), asked("--acquire", "spot"), asked("--spot", 1.0)

@@ -89,7 +89,7 @@ class TestWhatIf:
 
     def test_what_speaks_against_a_ranking_comes_first_and_names_its_rows(self, study):
         fp16, bf16 = (
-            study.rows[1].document.job.model_copy(update={"dtype": one}) for one in ("fp16", "bf16")
+            study.rows[1].document.job.model_copy(update={"dtype": item}) for item in ("fp16", "bf16")
         )
         sure = []
         for old in study.rows[1:]:
@@ -155,9 +155,9 @@ class TestWhatIf:
     def test_efficiencies_are_varied_within_their_standard_error(self, found):
         rows = [swing.input for swing in found.tornado if swing.input.row is not None]
         assert rows
-        for one in rows:
-            assert one.low <= one.base <= one.high
-            assert one.high - one.base <= one.row.number("sigma") * (1 + 1e-9)
+        for row in rows:
+            assert row.low <= row.base <= row.high
+            assert row.high - row.base <= row.row.number("sigma") * (1 + 1e-9)
 
 
 class TestCommands:

@@ -137,8 +137,8 @@ def test_a_near_tier_pays_and_the_formula_is_near_the_simulation() -> None:
     )
     near = CheckpointTier("memory", 2, 10, 5, "process")
     far = CheckpointTier("disk", 30, 60, 60, "all")
-    both, one = regime(*struck, tiers=(near, far)), regime(*struck, tiers=(far,))
-    assert both.share() > one.share()
+    both, item = regime(*struck, tiers=(near, far)), regime(*struck, tiers=(far,))
+    assert both.share() > item.share()
     assert both.multiples[1] > 1
     sampled = sample_share(both, 40_000, 30 * 86400)
     assert sampled.share == pytest.approx(both.share(), abs=0.005)
@@ -299,11 +299,11 @@ def test_a_second_less_is_worth_what_it_brings_under_the_policy_asked_about() ->
         struck, Checkpointing((tier,), RecoveryTimes(notice_s=30.0)), "made up", replicas=4, repair_s=3600.0
     )
     found = {p: goodput_document(question, FailureFreeRate(), policy=p) for p in ("restart", "shrink")}
-    worth = {p: {one.constant: one.gain for one in found[p].worth} for p in found}
+    worth = {p: {item.constant: item.gain for item in found[p].worth} for p in found}
     assert worth["restart"]["saving, file system"] > 0
     assert worth["shrink"]["saving, file system"] == 0
     assert worth["shrink"]["waiting for nodes"] == pytest.approx(1e-5 / 4, rel=1e-6)
-    assert all(any("notice of 30 s" in note for note in one.notes) for one in found.values())
+    assert all(any("notice of 30 s" in note for note in goodput.notes) for goodput in found.values())
 
 
 def test_a_rate_of_zero_is_an_answer(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def fitted(folder: Path, text: str, *more: object) -> Finished:
 
 def test_rates_are_counts_over_node_days_and_the_file_is_read_back(tmp_path: Path) -> None:
     found = fitted(tmp_path, INCIDENTS, "--nodes", 50, "--days", 20, "-o", tmp_path / "f.yaml", "--json")
-    classes = {one["name"]: one for one in found.json["classes"]}
+    classes = {item["name"]: item for item in found.json["classes"]}
     assert classes["gpu"]["per_1000_node_days"] == pytest.approx(7.0)
     # Garwood's interval of a count of 7, one of 1: tables of the Poisson distribution.
     assert [classes["gpu"][end] for end in ("low", "high")] == pytest.approx([3.285, 13.148], abs=1e-3)
@@ -28,14 +28,18 @@ def test_rates_are_counts_over_node_days_and_the_file_is_read_back(tmp_path: Pat
     assert classes["gpu"]["detect_s"] == 90.0
     model = load_failures(str(tmp_path / "f.yaml"))
     assert model.per_1000_node_days({"H100": 50}) == pytest.approx(8.0)
-    assert {one.name: one.takes for one in model.classes} == {"gpu": "node", "hang": "none"}
+    assert {class_.name: class_.takes for class_ in model.classes} == {"gpu": "node", "hang": "none"}
 
 
 @pytest.mark.parametrize("name", ['it\'s "odd" \\ here: # {a}, b', "yes", "12", "😀 fan", "tab\there"])
 def test_any_name_is_read_back_as_it_was(name: str, tmp_path: Path) -> None:
-    one = FittedClass(name, "node", 3, 1.0, 0.5, 2.0, None, 2.5)
+    fitted_class = FittedClass(name, "node", 3, 1.0, 0.5, 2.0, None, 2.5)
     path = tmp_path / "f.yaml"
-    path.write_text(failures_text((one, replace(one, takes="leaf"), replace(one, gpu="L4")), f"of {name}"))
+    path.write_text(
+        failures_text(
+            (fitted_class, replace(fitted_class, takes="leaf"), replace(fitted_class, gpu="L4")), f"of {name}"
+        )
+    )
     model = load_failures(str(path))
     assert model.source == f"of {name}"
     assert [failure.name for failure in model.classes] == [
@@ -43,7 +47,7 @@ def test_any_name_is_read_back_as_it_was(name: str, tmp_path: Path) -> None:
         f"{name}, leaf",
         f"{name}, L4, node",
     ]
-    path.write_text(failures_text((one,), "alone"))
+    path.write_text(failures_text((fitted_class,), "alone"))
     assert load_failures(str(path)).classes[0].name == name
 
 
@@ -87,5 +91,5 @@ def test_a_published_run_gives_its_published_rate(tmp_path: Path) -> None:
     text = "class,count\n" + "".join(f'"{row["cause"]}",{row["count"]}\n' for row in rows)
     found = fitted(tmp_path, text, "--nodes", 2048, "--days", 54, "--json")
     classes = found.json["classes"]
-    assert sum(one["count"] for one in classes) == 419
-    assert sum(one["per_1000_node_days"] for one in classes) == pytest.approx(3.79, abs=0.005)
+    assert sum(class_["count"] for class_ in classes) == 419
+    assert sum(class_["per_1000_node_days"] for class_ in classes) == pytest.approx(3.79, abs=0.005)

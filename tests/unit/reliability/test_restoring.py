@@ -39,7 +39,7 @@ def test_a_tier_is_left_where_another_place_of_its_kind_holds_it(
     lost: set[int], used: range, left: str, cluster: Cluster
 ) -> None:
     verdicts = judged(TIERS, lost, used, cluster)
-    assert " ".join(one.tier.name for one in verdicts if one.left) == left
-    assert all(one.left != bool(one.reason) for one in verdicts)
+    assert " ".join(verdict.tier.name for verdict in verdicts if verdict.left) == left
+    assert all(verdict.left != bool(verdict.reason) for verdict in verdicts)
     cheapest = chosen(verdicts)
     assert cheapest is not None and cheapest.tier.name == left.split(maxsplit=1)[0]

@@ -92,9 +92,9 @@ def test_a_batch_per_pipeline_keeps_slots_and_the_whole_fleets_speed() -> None:
     assert scaled.rates[2, 2] == pytest.approx(20.0)
     slot = 40.0 / 10.0 / (40 + 1)
     assert scaled.rates[1, 2] == pytest.approx(20 / (slot * 21))
-    one = scaled.best((("", 2),))
-    assert one is not None
-    assert one.samples_per_step == 20.0
+    item = scaled.best((("", 2),))
+    assert item is not None
+    assert item.samples_per_step == 20.0
 
 
 def test_the_command_scales_the_batch_and_refuses_what_does_not_say_how(tmp_path: Path) -> None:

@@ -69,9 +69,9 @@ def test_two_replicas_survive_one_loss_without_zero_and_not_with_it(folder: Path
     assert not any(lost_with(plain, {node}) for node in plain.nodes)
     sharded = laid_out(folder, (0, 2, 4), Layout(dp=2, zero_stage=1))
     gone = lost_with(sharded, {0})
-    assert {one.section[0] for one in gone} == {"optimizer"}
+    assert {loss.section[0] for loss in gone} == {"optimizer"}
     everything = laid_out(folder, (0, 2, 4), Layout(dp=2, zero_stage=3))
-    assert {one.section[0] for one in lost_with(everything, {0})} == {"optimizer", "weights"}
+    assert {loss.section[0] for loss in lost_with(everything, {0})} == {"optimizer", "weights"}
     assert copies(plain) == {("weights", "dense"): 2, ("optimizer", "dense"): 2}
     assert copies(sharded) == {("weights", "dense"): 2, ("optimizer", "dense"): 1}
 
@@ -86,9 +86,9 @@ def test_pipelines_side_by_side_are_copies_of_each_other(folder: Path) -> None:
 def test_experts_are_lost_apart_from_the_rest(folder: Path) -> None:
     state = laid_out(folder, (0, 4), Layout(dp=2, ep=2), name="experts")
     gone = lost_with(state, {0})
-    assert {one.section[1] for one in gone} == {"expert"}
+    assert {loss.section[1] for loss in gone} == {"expert"}
     half = sum(state.atom_bytes["weights", "expert"]) / 2
-    assert sum(one.lost_bytes for one in gone if one.section[0] == "weights") == pytest.approx(half)
+    assert sum(loss.lost_bytes for loss in gone if loss.section[0] == "weights") == pytest.approx(half)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_commands_on_lost_nodes(folder: Path, tmp_path: Path) -> None:
     assert tangram("estimate", model, cluster, "--pp", 3, "--dp", 4, "--zero", 1, "-o", single).code == 0
     lost = tangram("explain", single, "--lost", "n0", "--json").json
     assert lost["restored_from"] == "checkpoint"
-    assert lost["gone_bytes"] == pytest.approx(sum(one["bytes"] for one in lost["gone"]))
+    assert lost["gone_bytes"] == pytest.approx(sum(item["bytes"] for item in lost["gone"]))
     tiers = tmp_path / "tiers.yaml"
     tiers.write_text(
         "checkpoint:\n  - {name: near, block_s: 1, load_s: 2, survives: node}\n"

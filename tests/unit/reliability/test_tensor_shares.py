@@ -217,7 +217,11 @@ def group_graph(x: list[float], costs: LayerCosts, shares: Shares, published: bo
     before = done
     for share in (share for share in shares.sent if share > 0):
         if published:
-            sizes = [one.whole + one.listed * share for held in VIT_1B for one in published_messages(held, 4)]
+            sizes = [
+                published_message.whole + published_message.listed * share
+                for held in VIT_1B
+                for published_message in published_messages(held, 4)
+            ]
         else:
             sizes = [share * 4 * held.weights for held in VIT_1B for _ in ("weights", "gradients")]
         for size in sizes:

@@ -25,8 +25,8 @@ def test_payments_by_month_add_up_to_the_total(study):
 
 
 def test_rent_is_of_the_hours_of_training_as_in_the_cost_of_the_run(study):
-    row = next(row for row in study.rows if any(one.kind == "rent" for one in row.bill.charges))
-    rents = tuple(one for one in row.bill.charges if one.kind == "rent")
+    row = next(row for row in study.rows if any(charge.kind == "rent" for charge in row.bill.charges))
+    rents = tuple(charge for charge in row.bill.charges if charge.kind == "rent")
     economics = replace(study.prices.economics, utilisation=Figure(0.5, "made up", "2026-11-01"))
     half = replace(row, bill=replace(row.bill, charges=rents), days_to_train=2 * row.days_to_train)
     cash = cash_of(half, study.tokens, replace(study.prices, economics=economics))

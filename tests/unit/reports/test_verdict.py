@@ -120,7 +120,9 @@ class TestVerdict:
         twin = replace(best, name="twin", usd_per_million_tokens=best.usd_per_million_tokens * 1.001)
         tied = verdict_of(replace(study, rows=(*study.rows, twin)), replace(hangs_on, second="twin"))
         assert "A tie between the two best by cost: twin costs" in tied
-        charges = tuple(replace(one, usd_per_hour=one.usd_per_hour * 50) for one in best.bill.charges)
+        charges = tuple(
+            replace(charge, usd_per_hour=charge.usd_per_hour * 50) for charge in best.bill.charges
+        )
         dear = replace(twin, bill=replace(best.bill, charges=charges))
         sure = verdict_of(replace(study, rows=(*study.rows, dear)), replace(hangs_on, second="twin"))
         assert "The order of the two best is sure: twin costs" in sure
@@ -163,7 +165,7 @@ class TestTornado:
 
         swings = (swing(0, 0.3), swing(1, 0.006), *(swing(n, 0.001) for n in range(2, 33)))
         found = replace(hangs_on, tornado=swings)
-        assert [one.input.name for one in mattering(found)] == ["in0", "in1"]
+        assert [item.input.name for item in mattering(found)] == ["in0", "in1"]
         assert len(tornado(found)["rows"]) == 2
         assert "31 more assumptions move it by less than 0.5 %" in said(what_if_report(study, found, HWDB))
 
@@ -186,7 +188,7 @@ def test_a_sensitivity_of_one_candidate_says_nothing_of_a_second(study, hangs_on
 
 def test_a_figure_stays_with_its_unit_and_breaks_before_its_interval():
     kept = kept_together("350,000 (250,000 to 500,000)").split(" ")
-    assert [one.replace("\N{NO-BREAK SPACE}", " ") for one in kept] == ["350,000", "(250,000 to 500,000)"]
+    assert [item.replace("\N{NO-BREAK SPACE}", " ") for item in kept] == ["350,000", "(250,000 to 500,000)"]
     assert kept_together("g0 8/8 87 %, g1 0/4").count(" ") == 1
     assert "\N{NO-BREAK SPACE}" not in kept_together("the planner found no plan: " + "why " * 20)
 
@@ -197,7 +199,7 @@ def test_keys_of_a_price_file_are_said_in_words():
 
 
 def test_who_buys_nothing_is_not_called_nothing_in_a_sentence():
-    assert [in_a_sentence(one) for one in ("nothing", "fleet")] == ["the fleet as it stands"] * 2
+    assert [in_a_sentence(item) for item in ("nothing", "fleet")] == ["the fleet as it stands"] * 2
     assert in_a_sentence("+ 1 x p5.48xlarge") == "+ 1 x p5.48xlarge"
 
 

@@ -137,12 +137,12 @@ def run(case: Case, *, fast: bool) -> Ran:
 def assert_same(case: Case) -> None:
     """Both players: the same finishes in the same order, the same counts, times within 1e-9."""
     slow, fast = run(case, fast=False), run(case, fast=True)
-    for one in fields(RequestLedger):
-        mine, other = getattr(fast.ledger, one.name), getattr(slow.ledger, one.name)
+    for field in fields(RequestLedger):
+        mine, other = getattr(fast.ledger, field.name), getattr(slow.ledger, field.name)
         if mine.dtype == np.float64:
-            np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9, err_msg=one.name)
+            np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9, err_msg=field.name)
         else:
-            np.testing.assert_array_equal(mine, other, err_msg=one.name)
+            np.testing.assert_array_equal(mine, other, err_msg=field.name)
     assert fast.left == slow.left
     assert fast.finished_tokens == slow.finished_tokens
     assert fast.replica.peak_blocks == slow.replica.peak_blocks

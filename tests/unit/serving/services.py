@@ -99,12 +99,12 @@ def assert_same_service(service: Service) -> PlayedService:
     fast, slow = run_service(service, FAST), run_service(service, REFERENCE)
     np.testing.assert_array_equal(fast.instance, slow.instance)
     assert fast.failed == slow.failed
-    for one in fields(RequestLedger):
-        mine, other = getattr(fast.ledger, one.name), getattr(slow.ledger, one.name)
+    for field in fields(RequestLedger):
+        mine, other = getattr(fast.ledger, field.name), getattr(slow.ledger, field.name)
         if mine.dtype == np.float64:
-            np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9, err_msg=one.name)
+            np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9, err_msg=field.name)
         else:
-            np.testing.assert_array_equal(mine, other, err_msg=one.name)
+            np.testing.assert_array_equal(mine, other, err_msg=field.name)
     served = ~np.isnan(fast.ledger.finish_s)
     assert served.sum() + len(fast.failed) == len(served)
     for left, right in zip(fast.instances, slow.instances, strict=True):

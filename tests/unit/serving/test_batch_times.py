@@ -28,7 +28,9 @@ REPLICAS = [
 def curves(engine: str = "vllm", mix: Floats = MIX) -> dict[int, BatchCurve]:
     """A curve for each of REPLICAS, priced together with those of its depth and engine."""
     pricer = OfferPricer(load_model("llama3-8b"), HWDB, engine, "bf16", LOAD, Slo())
-    priced, _ = batches([pricer.deployment(one) for one in REPLICAS], HWDB, CalibrationTable.load(HWDB))
+    priced, _ = batches(
+        [pricer.deployment(replica) for replica in REPLICAS], HWDB, CalibrationTable.load(HWDB)
+    )
     found = {}
     for batch in priced:
         mixes = np.tile(mix, (len(batch.numbers), 1))

@@ -73,7 +73,7 @@ def test_no_prompt_outruns_the_datasheet(
     blocks = sum(block.attention.parameters(shape.hidden) for block in shape.blocks)
     if model != "gpt-oss-20b":
         blocks += sum(block.feed_forward.parameters(shape.hidden) for block in shape.blocks)
-    peak = max(HWDB.gpu(gpu).peak_flop_per_s(one) for one in ("bf16", "fp16"))
+    peak = max(HWDB.gpu(gpu).peak_flop_per_s(item) for item in ("bf16", "fp16"))
     least = 2.0 * blocks * (rows + decodes) / tp / peak
     assert seconds(replace(where, fit=fast), rows, decodes) >= least * (1.0 - 1e-3)
 
@@ -137,9 +137,9 @@ def test_pcie_decides_tensor_parallel_prefill() -> None:
 
 def test_a_pipeline_s_step_is_its_stages_or_the_slowest_one_s_turns() -> None:
     """Two equal stages: a token passes both; full seats keep both busy."""
-    one, two = cost("llama3-8b"), cost("llama3-8b", pp=2)
-    assert seconds(two, 0, 2, 128) == pytest.approx(seconds(one, 0, 1, 128), rel=0.15)
-    assert seconds(two, 8192, 0) < 1.2 * seconds(one, 8192, 0)
+    item, two = cost("llama3-8b"), cost("llama3-8b", pp=2)
+    assert seconds(two, 0, 2, 128) == pytest.approx(seconds(item, 0, 1, 128), rel=0.15)
+    assert seconds(two, 8192, 0) < 1.2 * seconds(item, 8192, 0)
 
 
 def test_checking_drafts_costs_less_than_the_tokens_it_yields() -> None:
@@ -210,8 +210,8 @@ def test_graphs_that_a_batch_fills_and_fits_into_are_neighbours() -> None:
     rules = replace(cost("llama3-8b").deployment.engine, graph_batch=512)
     sizes = np.array(sorted({rules.graph_bucket(batch) for batch in range(1, 513)}))
     batches = np.concatenate([np.arange(1.0, 513.0), np.linspace(1.0, 512.0, 777)])
-    np.testing.assert_array_equal(filled_graph(batches), [sizes[sizes <= one].max() for one in batches])
-    np.testing.assert_array_equal(_bucket(batches, 512), [sizes[sizes >= one].min() for one in batches])
+    np.testing.assert_array_equal(filled_graph(batches), [sizes[sizes <= item].max() for item in batches])
+    np.testing.assert_array_equal(_bucket(batches, 512), [sizes[sizes >= item].min() for item in batches])
 
 
 def test_experts_scaled_by_block_take_their_factor_and_others_do_not() -> None:
@@ -224,5 +224,7 @@ def test_experts_scaled_by_block_take_their_factor_and_others_do_not() -> None:
             assert deployment.block_scaled == (blocks and precision == "fp8")
             fit = FITS.fit_of(deployment, "0.11.1")
             plain = replace(fit, values={**fit.values, "experts_blocks": 1.0})
-            step, without = (seconds(LayerStepCost(deployment, HWDB, one), 0.0, 32.0) for one in (fit, plain))
+            step, without = (
+                seconds(LayerStepCost(deployment, HWDB, engine_fit), 0.0, 32.0) for engine_fit in (fit, plain)
+            )
             assert (step > 1.05 * without) == deployment.block_scaled

@@ -85,7 +85,7 @@ def test_one_rank_holds_every_parameter_once(model: str) -> None:
     blocks = sum(block_bytes(block, where, 1) for block in shape.blocks)
     ends = end_bytes(shape, where.precision, 1, True, True)
     assert blocks + ends == pytest.approx(2 * shape.parameters, rel=1e-12)
-    apart = [end_bytes(shape, where.precision, 1, *one) for one in ((True, False), (False, True))]
+    apart = [end_bytes(shape, where.precision, 1, *item) for item in ((True, False), (False, True))]
     again = shape.vocabulary_parameters if shape.tied else 0
     assert sum(apart) == pytest.approx(ends + 2 * again, rel=1e-12)
     assert end_bytes(shape, where.precision, 1, False, False) == 0.0
@@ -131,9 +131,11 @@ def test_routers_and_norms_are_kept_in_the_vector_type_and_experts_in_their_own(
     )
 
 
-def same(one: ForwardTimes, other: ForwardTimes, *parts: str) -> None:
+def same(forward_times: ForwardTimes, other: ForwardTimes, *parts: str) -> None:
     for part in parts:
-        np.testing.assert_allclose(getattr(one, part), getattr(other, part), rtol=1e-12, err_msg=part)
+        np.testing.assert_allclose(
+            getattr(forward_times, part), getattr(other, part), rtol=1e-12, err_msg=part
+        )
 
 
 ATTENTION = ("cache", "attention", "reduce", "kernels")
@@ -146,8 +148,8 @@ def test_attention_groups_price_attention_alone_and_experts_for_all_of_them(
 ) -> None:
     """At equal work of a rank; experts as tp x dp tensor-parallel ranks have them, for all groups' tokens."""
     shape = load_model(model)
-    groups, alone, wide = (ranks(replica(model, *one)) for one in ((tp, dp), (tp, 1), (tp * dp, 1)))
-    every = IterationWork(*(dp * getattr(WORK, one.name) for one in fields(WORK)[:4]))
+    groups, alone, wide = (ranks(replica(model, *item)) for item in ((tp, dp), (tp, 1), (tp * dp, 1)))
+    every = IterationWork(*(dp * getattr(WORK, field.name) for field in fields(WORK)[:4]))
     for block in kinds(shape):
         found = block_times(groups, block, WORK)
         same(found, block_times(alone, block, WORK), *ATTENTION, "gemm")
@@ -180,9 +182,9 @@ def test_work_adds_up_and_repeats() -> None:
     where = ranks(replica("gpt-oss-20b"))
     first, second = (block_times(where, block, WORK) for block in kinds(load_model("gpt-oss-20b")))
     for part in fields(ForwardTimes):
-        one, other = getattr(first, part.name), getattr(second, part.name)
-        np.testing.assert_array_equal(getattr(first + second, part.name), one + other)
-        np.testing.assert_array_equal(getattr(first.times(3), part.name), one * 3)
+        item, other = getattr(first, part.name), getattr(second, part.name)
+        np.testing.assert_array_equal(getattr(first + second, part.name), item + other)
+        np.testing.assert_array_equal(getattr(first.times(3), part.name), item * 3)
     draws = np.random.default_rng(4)
     some = Workload(
         np.array([0.0, 1.0, 4.0]), *(draws.integers(1, 99, 3) for _ in range(4)),
@@ -190,7 +192,7 @@ def test_work_adds_up_and_repeats() -> None:
     )  # fmt: skip
     again = some.repeated(2)
     np.testing.assert_allclose(again.arrival_s, [0.0, 1.0, 4.0, 6.0, 7.0, 10.0])
-    every, columns = np.tile(np.arange(3), 2), [one.name for one in fields(Workload)]
+    every, columns = np.tile(np.arange(3), 2), [field.name for field in fields(Workload)]
     chosen = some.chosen(every)
     for name in columns:
         if name in ("notes", "models"):

@@ -68,7 +68,7 @@ def test_both_players_under_every_router(name: str, lag: float) -> None:
     np.testing.assert_array_equal(ran[0].instance, ran[1].instance)
     np.testing.assert_allclose(ran[0].ledger.finish_s, ran[1].ledger.finish_s, rtol=1e-9)
     assert not np.isnan(ran[0].ledger.finish_s).any()
-    processed = sum(one.player.processed_tokens for one in ran[0].instances)
+    processed = sum(instance.player.processed_tokens for instance in ran[0].instances)
     ledger = ran[0].ledger
     assert processed == (work.input_tokens + work.output_tokens - 1 - ledger.cached + ledger.wasted).sum()
 
@@ -130,7 +130,7 @@ def test_prefill_and_decode_apart() -> None:
     sending = work.input_tokens * 100.0 / 1e6 + 0.01
     assert (ledger.finish_s - ledger.first_s >= sending + 0.01 * (work.output_tokens - 1) - 1e-9)[more].all()
     assert set(ran[0].instance[more]) == {1, 2}
-    processed = sum(one.player.processed_tokens for one in ran[0].instances)
+    processed = sum(instance.player.processed_tokens for instance in ran[0].instances)
     assert processed == (work.input_tokens + work.output_tokens - 1 - ledger.cached + ledger.wasted).sum()
 
 
@@ -172,8 +172,8 @@ def test_simulate_json_has_the_promised_keys_and_adds_up(fleet: Path, tmp_path: 
     }
     assert told["requests"]["arrived"] == 300 == told["requests"]["completed"]
     assert told["little"]["area"] == pytest.approx(told["little"]["sojourn"], rel=1e-9)
-    assert told["cost_usd"] == pytest.approx(5.0 * max(one["up_s"] for one in told["replicas"]) / 3600)
-    assert sum(one["requests"] for one in told["replicas"]) == 300
+    assert told["cost_usd"] == pytest.approx(5.0 * max(item["up_s"] for item in told["replicas"]) / 3600)
+    assert sum(item["requests"] for item in told["replicas"]) == 300
     with rows.open() as file:
         written = list(csv.DictReader(file))
     assert list(written[0]) == [
@@ -197,11 +197,11 @@ def test_both_engines_print_the_same(fleet: Path) -> None:
         "least_outstanding",
         "--json",
     )
-    one, two = (tangram(*arguments, "--engine", engine).json for engine in ("fast", "reference"))
+    item, two = (tangram(*arguments, "--engine", engine).json for engine in ("fast", "reference"))
     for key in ("requests", "tokens", "kv"):
-        assert one[key] == two[key]
+        assert item[key] == two[key]
     for key in ("ttft_s", "tpot_s", "e2e_s", "queue_s"):
-        assert one[key] == pytest.approx(two[key], rel=1e-9)
+        assert item[key] == pytest.approx(two[key], rel=1e-9)
 
 
 def test_overload_is_said(fleet: Path) -> None:
@@ -211,7 +211,7 @@ def test_overload_is_said(fleet: Path) -> None:
     assert told["overloaded"]
     found = re.match(r"cannot keep up: serves ([\d.,]+) of ([\d.,]+) requests/s", told["verdict"])
     assert found
-    finished, arriving = (float(one.replace(",", "")) for one in found.groups())
+    finished, arriving = (float(group.replace(",", "")) for group in found.groups())
     assert arriving == pytest.approx(told["offered_rps"], rel=1e-3)
     # While all come no output is through yet: what is finished then says nothing of what would be.
     assert finished == pytest.approx(told["throughput_rps"], rel=0.4)
@@ -230,7 +230,7 @@ def test_availability_over_time(fleet: Path, tmp_path: Path) -> None:
     spot.write_text("time_s,gpu,count\n0,small,2\n3,small,0\n6,small,1\n")
     told = tangram("serve", "simulate", fleet, "--rate", 20, "--requests", 200, "--spot", spot, "--json").json
     assert told["requests"]["completed"] == 200
-    assert [one["name"][:3] for one in told["replicas"]] == ["0.0", "0.0", "0.1", "1: "]
+    assert [item["name"][:3] for item in told["replicas"]] == ["0.0", "0.0", "0.1", "1: "]
 
 
 @pytest.mark.parametrize(
@@ -293,6 +293,6 @@ def test_a_workload_is_described(tmp_path: Path) -> None:
     told = tangram("serve", "workload", "describe", file, "--json").json
     assert (told["requests"], told["rate_rps"]) == (100, pytest.approx(2.0))
     assert told["burstiness_cv"] == pytest.approx(0.0, abs=1e-9)
-    assert sum(one["share"] for one in told["types"]) == pytest.approx(1.0)
+    assert sum(item["share"] for item in told["types"]) == pytest.approx(1.0)
     assert json.dumps(told)
     assert tangram("serve", "workload", "describe", file).code == 0

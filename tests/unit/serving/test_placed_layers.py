@@ -38,9 +38,9 @@ def test_one_request_goes_round_the_nodes() -> None:
 
 
 def test_the_host_bounds_a_layer_from_below() -> None:
-    one = [PlacedRequest(0.0, 1, 200)]
+    item = [PlacedRequest(0.0, 1, 200)]
     slow = play_placed(
-        [LayerNode("a", 0, 8, times(least_s=0.01))], 8, LINK, one, clients=1, warm_s=0, end_s=30
+        [LayerNode("a", 0, 8, times(least_s=0.01))], 8, LINK, item, clients=1, warm_s=0, end_s=30
     )
     assert slow.token_s == pytest.approx(8 * 0.01 + 2 * HOP_S, rel=1e-6)
 
@@ -48,9 +48,11 @@ def test_the_host_bounds_a_layer_from_below() -> None:
 def test_what_waits_is_batched_and_equal_nodes_take_turns() -> None:
     """One node whose batch costs nothing more gives every client its token; two nodes share the clients."""
     work = [PlacedRequest(0.0, 1, 100)]
-    one = play_placed([LayerNode("a", 0, 8, times())], 8, LINK, work, clients=10, warm_s=5, end_s=50)
-    assert one.tokens_per_s * one.token_s == pytest.approx(10, rel=0.05)  # Little's law
-    assert one.token_s < 2.1 * (8 * 0.002 + 2 * HOP_S)
+    placed_outcome = play_placed(
+        [LayerNode("a", 0, 8, times())], 8, LINK, work, clients=10, warm_s=5, end_s=50
+    )
+    assert placed_outcome.tokens_per_s * placed_outcome.token_s == pytest.approx(10, rel=0.05)  # Little's law
+    assert placed_outcome.token_s < 2.1 * (8 * 0.002 + 2 * HOP_S)
     each = [LayerNode(name, 0, 8, times(0.0, 1e-3)) for name in "ab"]
     alone = play_placed(each[:1], 8, LINK, work, clients=40, warm_s=5, end_s=50)
     both = play_placed(each, 8, LINK, work, clients=40, warm_s=5, end_s=50)

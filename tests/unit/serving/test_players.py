@@ -26,17 +26,17 @@ def test_fast_equals_reference(seed: int) -> None:
 
 def test_fast_equals_reference_on_services() -> None:
     """Routers, instances that come and go, prefill and decode apart; `agreement` tries thousands."""
-    ran = [(one, assert_same_service(one)) for one in map(random_service, range(60))]
-    assert sum(one.link is not None for one, _ in ran) > 10
+    ran = [(service, assert_same_service(service)) for service in map(random_service, range(60))]
+    assert sum(service.link is not None for service, _ in ran) > 10
     assert sum(bool(played.failed) for _, played in ran) > 5
     assert sum(int(played.ledger.preemptions.sum()) for _, played in ran) > 5
 
 
 def test_the_cases_try_what_they_are_for() -> None:
     ran = [(case, run(case, fast=True)) for case in map(random_case, range(200))]
-    assert sum(int(one.ledger.preemptions.sum()) for _, one in ran) > 20
-    assert sum(int(one.ledger.cached.sum()) for _, one in ran) > 1000
-    assert sum(bool(one.left) for _, one in ran) > 10
+    assert sum(int(item.ledger.preemptions.sum()) for _, item in ran) > 20
+    assert sum(int(item.ledger.cached.sum()) for _, item in ran) > 1000
+    assert sum(bool(item.left) for _, item in ran) > 10
     assert sum(bool(case.imported.any()) for case, _ in ran) > 20
     assert sum(case.held for case, _ in ran) > 100
 
@@ -112,9 +112,9 @@ def test_times_scale_with_costs_and_arrivals() -> None:
     table = linear_table(64, step_s=0.01, decode_s=1e-4, context_s=1e-7, prompt_s=5e-5)
     rules = replace(WIDE, seats=64, blocks=600)
     slower = linear_table(64, step_s=0.02, decode_s=2e-4, context_s=2e-7, prompt_s=1e-4)
-    one = played(table, rules, work)
+    played_service = played(table, rules, work)
     two = played(slower, rules, replace(work, arrival_s=2 * work.arrival_s))
-    np.testing.assert_allclose(two.ledger.finish_s, 2 * one.ledger.finish_s, rtol=1e-9)
+    np.testing.assert_allclose(two.ledger.finish_s, 2 * played_service.ledger.finish_s, rtol=1e-9)
 
 
 @pytest.mark.parametrize("engine", [FAST, REFERENCE])
@@ -128,8 +128,8 @@ def test_two_replicas_are_two_runs(engine: str) -> None:
     for part in (0, 1):
         mine = np.arange(part, count, 2)
         alone = plain(work.arrival_s[mine], work.input_tokens[mine], work.output_tokens[mine])
-        one = played(table, rules, alone, engine=engine)
-        np.testing.assert_allclose(both.ledger.finish_s[mine], one.ledger.finish_s, rtol=1e-12)
+        played_service = played(table, rules, alone, engine=engine)
+        np.testing.assert_allclose(both.ledger.finish_s[mine], played_service.ledger.finish_s, rtol=1e-12)
 
 
 def test_a_faster_replica_finishes_no_later_without_preemption() -> None:

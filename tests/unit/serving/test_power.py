@@ -20,8 +20,8 @@ def estimate(**changes: object) -> ServeEstimateDocument:
 
 def test_more_requests_draw_more_watts_and_fewer_joules_a_token() -> None:
     loads = [estimate(concurrency=float(many)) for many in (1, 4, 16, 64)]
-    watts = [one.gpu_w for one in loads]
-    joules = [one.joules_per_output_token for one in loads]
+    watts = [load.gpu_w for load in loads]
+    joules = [load.joules_per_output_token for load in loads]
     assert watts == sorted(watts)
     assert joules == sorted(joules, reverse=True)
 

@@ -94,7 +94,7 @@ def test_a_file_of_rates_is_described_by_stream(table: Path) -> None:
     assert (found["windows"], found["span_s"], found["requests"]) == (6, 300, 6500)
     assert found["rate_rps"] == pytest.approx(6500 / 300)
     assert (found["quietest_window_rps"], found["busiest_window_rps"]) == (5, 45)
-    assert [(one["name"], one["most_rps"], one["least_rps"]) for one in found["streams"]] == [
+    assert [(item["name"], item["most_rps"], item["least_rps"]) for item in found["streams"]] == [
         ("a/0", 40, 0),
         ("a/1", 5, 5),
     ]
@@ -106,7 +106,7 @@ def test_a_file_of_rates_is_described_by_stream(table: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "moments", [(5.37, 20.25, 20.46, 90.29), (2.2, 2.9, 7.2)], ids=lambda one: f"{len(one)} moments"
+    "moments", [(5.37, 20.25, 20.46, 90.29), (2.2, 2.9, 7.2)], ids=lambda item: f"{len(item)} moments"
 )
 def test_windows_end_where_the_next_begins_whatever_binary_fractions_make_of_it(
     moments: tuple[float, ...],
@@ -114,7 +114,7 @@ def test_windows_end_where_the_next_begins_whatever_binary_fractions_make_of_it(
     """Starts plus lengths are not the ends: 1, 2, ... a second, one after the other."""
     pairs = pairwise(moments)
     windows = [RateWindow("a", low, high, 1.0 + n, 1.0) for n, (low, high) in enumerate(pairs)]
-    assert any(one.start_s + (one.end_s - one.start_s) != one.end_s for one in windows)
+    assert any(window.start_s + (window.end_s - window.start_s) != window.end_s for window in windows)
     found = describe_rates(windows)
     assert (found.quietest_window_rps, found.busiest_window_rps) == (1.0, len(windows))
 

@@ -102,12 +102,12 @@ def figures(where: Deployment) -> dict[str, Any]:
             ]
             for ends in ((True, False), (False, True))
         ],
-        "memory": [columns(one) for one in memories],
+        "memory": [columns(memory) for memory in memories],
         "blocks held": capacity.blocks,
         "steps": cost.step_s(ROWS, SCORES, DECODES, CONTEXTS),
         "table": {name: np.atleast_1d(part)[::7] for name, part in columns(table).items()},
         "steady": [
-            [None if np.isnan(part).any() else part for part in columns(one).values()] for one in steady
+            [None if np.isnan(part).any() else part for part in columns(item).values()] for item in steady
         ],
     }  # fmt: skip
     if where.pp == 1 and where.attention_dp == 1:

@@ -52,7 +52,7 @@ def test_a_fleet_file_says_it_for_sglang_alone() -> None:
     hwdb = Hwdb.load()
     replica = {"gpu": "H100-SXM5-80GB", "recv_interval": 30}
     told = {"model": "llama-3.1-8b", "engine": "sglang", "replicas": [replica]}
-    (one,) = read_fleet(told, hwdb).replicas
-    assert one.rules.recv_interval == 30
+    (fleet_replica,) = read_fleet(told, hwdb).replicas
+    assert fleet_replica.rules.recv_interval == 30
     with pytest.raises(BadInputError, match="recv_interval: vllm has no such setting"):
         read_fleet({**told, "engine": "vllm"}, hwdb)

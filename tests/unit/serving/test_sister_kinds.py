@@ -16,7 +16,7 @@ def test_sisters_are_mutual_and_share_architecture_and_peak() -> None:
         for other in sisters:
             assert name in found[other]
             assert HWDB.gpu(other).architecture == gpu.architecture
-            peaks = [max(peak for _, peak in one.peaks) for one in (gpu, HWDB.gpu(other))]
+            peaks = [max(peak for _, peak in item.peaks) for item in (gpu, HWDB.gpu(other))]
             assert peaks[0] == pytest.approx(peaks[1], rel=SAME_DIE / (1.0 - SAME_DIE))
 
 

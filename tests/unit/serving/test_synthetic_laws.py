@@ -21,11 +21,11 @@ MIX = [LengthMix(100, 8, 0.5), LengthMix(400, 60, 1.5, cv=0.4)]
 
 def test_shares_are_relative_and_equal_parts_are_one() -> None:
     """Twice all shares draw the same requests; a part in two halves is told as one."""
-    one = synthetic(400, 5.0, MIX, 3)
+    workload = synthetic(400, 5.0, MIX, 3)
     two = synthetic(400, 5.0, [replace(part, share=8 * part.share) for part in MIX], 3)
-    np.testing.assert_array_equal(one.input_tokens, two.input_tokens)
-    np.testing.assert_array_equal(one.arrival_s, two.arrival_s)
-    assert (one.input_tokens == 100).mean() == pytest.approx(0.25, abs=0.06)
+    np.testing.assert_array_equal(workload.input_tokens, two.input_tokens)
+    np.testing.assert_array_equal(workload.arrival_s, two.arrival_s)
+    assert (workload.input_tokens == 100).mean() == pytest.approx(0.25, abs=0.06)
     plain = [replace(part, cv=0.0) for part in MIX]
     halves = [plain[0], replace(plain[1], share=0.75), replace(plain[1], share=0.75)]
     made = synthetic(400, 5.0, plain, 3)
@@ -83,13 +83,13 @@ def test_defaults_are_those_of_the_newest_row_up_to_the_version_asked_for(gpu: s
 
 def replicas(*entries: dict[str, object]) -> dict[str, object]:
     costs = {"step_s": 0.01, "decode_s": 1e-4, "prompt_s": 2e-5, "kv_blocks": 400}
-    return {"types": [[400, 60], [30, 5]], "replicas": [{"costs": costs, **one} for one in entries]}
+    return {"types": [[400, 60], [30, 5]], "replicas": [{"costs": costs, **entry} for entry in entries]}
 
 
 def test_shares_of_a_fleet_are_split_over_equal_replicas_and_told_by_name() -> None:
     fleet = read_fleet(replicas({"name": "a", "count": 2, "shares": [1.0, 0.5]}, {"name": "b"}), HWDB)
     assert fleet.shares == {"0.0: a": (0.5, 0.25), "0.1: a": (0.5, 0.25)}
-    assert [one.name for one in fleet.replicas] == ["0.0: a", "0.1: a", "1: b"]
+    assert [replica.name for replica in fleet.replicas] == ["0.0: a", "0.1: a", "1: b"]
     assert fleet.gpus == {"0.0: a": {"a": 1}, "0.1: a": {"a": 1}, "1: b": {"b": 1}}
     with pytest.raises(BadInputError, match="1 shares, `types` has 2"):
         read_fleet(replicas({"name": "a", "shares": [1.0]}), HWDB)
@@ -125,5 +125,5 @@ def test_more_memory_and_fewer_bits_hold_more_blocks() -> None:
     assert blocks("fp8") > blocks("bf16")
     assert blocks("fp8", "fp8") == pytest.approx(2 * blocks("fp8", "bf16"), rel=1e-3)
     assert blocks("fp8", share=0.95) > blocks("fp8")
-    short, long, none = (blocks("fp8", longest=one) for one in (1000, 100_000, 0))
+    short, long, none = (blocks("fp8", longest=item) for item in (1000, 100_000, 0))
     assert short < long < none

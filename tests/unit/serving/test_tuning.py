@@ -57,8 +57,8 @@ def test_rates_too_short_to_fill_a_replica_are_played_again_and_again() -> None:
 def test_tuned_settings_are_no_worse_than_the_files_and_below_the_bound() -> None:
     found = tune_service(ONE, requests(), SLO, HWDB)
     assert found.default_goodput_rps <= found.goodput_rps <= found.bound_rps
-    (one,) = found.replicas
-    assert one.default_goodput_rps <= one.goodput_rps <= one.bound_rps
+    (tuned_replica,) = found.replicas
+    assert tuned_replica.default_goodput_rps <= tuned_replica.goodput_rps <= tuned_replica.bound_rps
 
 
 @pytest.mark.slow
@@ -68,8 +68,8 @@ def test_tuned_settings_are_as_good_as_the_best_of_all_pairs() -> None:
     best = 0.0
     for seats, budget in product((8, 32, 128, 512), (512, 2048, 8192)):
         replica = {**ONE["replicas"][0], SEATS: seats, BUDGET: budget}
-        one = read_fleet({**ONE, "replicas": [replica]}, HWDB).replicas[0]
-        best = max(best, greatest_rate(replica_keeps(one, work, SLO), 5.0, best))
+        fleet_replica = read_fleet({**ONE, "replicas": [replica]}, HWDB).replicas[0]
+        best = max(best, greatest_rate(replica_keeps(fleet_replica, work, SLO), 5.0, best))
     assert found.replicas[0].goodput_rps >= 0.99 * best
 
 
@@ -83,8 +83,8 @@ def test_formats_are_chosen_only_where_they_are_allowed() -> None:
 
 def test_unequal_replicas_get_requests_by_what_they_serve() -> None:
     found = tune_service(UNEQUAL, requests(), SLO, HWDB)
-    shares = [one["shares"][0] for one in found.fleet["replicas"]]
-    alone = [one.goodput_rps for one in found.replicas]
+    shares = [item["shares"][0] for item in found.fleet["replicas"]]
+    alone = [replica.goodput_rps for replica in found.replicas]
     assert sum(shares) == pytest.approx(1.0)
     assert shares[0] / shares[1] == pytest.approx(alone[0] / alone[1])
     assert found.goodput_rps > found.default_goodput_rps

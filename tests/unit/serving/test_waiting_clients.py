@@ -35,9 +35,9 @@ def in_flight(arrival_s: np.ndarray, finish_s: np.ndarray) -> int:
 def test_so_many_requests_are_in_flight_and_each_client_waits(clients: int) -> None:
     fleet = [FleetReplica("a", RULES, TABLE)]
     ran = [play_clients(fleet, work(), clients, engine=engine) for engine in (FAST, REFERENCE)]
-    for one in ran:
-        assert in_flight(one.workload.arrival_s, one.ledger.finish_s) == clients
-        assert (np.diff(one.workload.arrival_s) >= 0).all()
+    for played_service in ran:
+        assert in_flight(played_service.workload.arrival_s, played_service.ledger.finish_s) == clients
+        assert (np.diff(played_service.workload.arrival_s) >= 0).all()
     np.testing.assert_allclose(ran[0].ledger.finish_s, ran[1].ledger.finish_s, rtol=1e-9)
     np.testing.assert_allclose(ran[0].workload.arrival_s, ran[1].workload.arrival_s, rtol=1e-9, atol=1e-9)
     later = np.sort(ran[0].workload.arrival_s)[clients:]

@@ -17,19 +17,22 @@ def fractional_bound(problem: RentalProblem, least: Mapping[int, int] | None = N
     for c, count in (least or {}).items():
         program.row([(counts[c], 1.0)], low=count)
     for n, gpu in enumerate(problem.gpus):
-        taken = [(counts[c], float(one.gpus[n])) for c, one in enumerate(problem.configurations)]
+        taken = [
+            (counts[c], float(configuration.gpus[n]))
+            for c, configuration in enumerate(problem.configurations)
+        ]
         program.row(taken, high=gpu.available)
-    usd = [(counts[c], one.usd_per_hour) for c, one in enumerate(problem.configurations)]
+    usd = [(counts[c], configuration.usd_per_hour) for c, configuration in enumerate(problem.configurations)]
     program.row(usd, high=problem.budget_usd_per_hour)
     load: list[list[tuple[int, float]]] = [[] for _ in counts]
     for w, kind in enumerate(problem.types):
         if kind.amount > 0:
             shares = []
-            for c, one in enumerate(problem.configurations):
-                if one.rps[w] > 0:
+            for c, configuration in enumerate(problem.configurations):
+                if configuration.rps[w] > 0:
                     share = program.variable()
                     shares.append((share, 1.0))
-                    load[c].append((share, kind.amount / one.rps[w] / problem.utilisation))
+                    load[c].append((share, kind.amount / configuration.rps[w] / problem.utilisation))
             program.row([*shares, (pace, -1.0)], low=0.0, high=0.0)
     for c, terms in enumerate(load):
         program.row([*terms, (counts[c], -1.0)], high=0.0)

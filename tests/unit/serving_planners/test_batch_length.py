@@ -50,8 +50,8 @@ def length_s(problem: RentalProblem, counts: tuple[int, ...]) -> float:
     for _ in range(80):
         middle = 0.5 * (low + high)
         done = sum(
-            count * one.rps[0] * one.share_in(middle) * middle
-            for one, count in zip(problem.configurations, counts, strict=True)
+            count * configuration.rps[0] * configuration.share_in(middle) * middle
+            for configuration, count in zip(problem.configurations, counts, strict=True)
         )
         low, high = (low, middle) if done >= problem.types[0].amount else (middle, high)
     return high
@@ -63,8 +63,11 @@ def shortest_s(problem: RentalProblem) -> float:
     for counts in product(range(5), repeat=4):
         if not any(counts):
             continue
-        used = np.array([one.gpus for one in problem.configurations]).T @ np.array(counts)
-        usd = sum(n * one.usd_per_hour for n, one in zip(counts, problem.configurations, strict=True))
+        used = np.array([configuration.gpus for configuration in problem.configurations]).T @ np.array(counts)
+        usd = sum(
+            n * configuration.usd_per_hour
+            for n, configuration in zip(counts, problem.configurations, strict=True)
+        )
         within = all(n <= gpu.available for n, gpu in zip(used, problem.gpus, strict=True))
         if within and usd <= problem.budget_usd_per_hour:
             best = min(best, length_s(problem, counts))

@@ -31,9 +31,9 @@ def drawn(family: str, seed: int) -> RentalProblem:
     return problem.keeping(
         frozenset(
             c
-            for c, one in enumerate(problem.configurations)
-            if one.usd_per_hour <= problem.budget_usd_per_hour
-            and all(n <= gpu.available for n, gpu in zip(one.gpus, problem.gpus, strict=True))
+            for c, configuration in enumerate(problem.configurations)
+            if configuration.usd_per_hour <= problem.budget_usd_per_hour
+            and all(n <= gpu.available for n, gpu in zip(configuration.gpus, problem.gpus, strict=True))
         )
     )
 
@@ -86,19 +86,19 @@ def test_pipelines_priced_together_are_as_priced_alone(slo: Slo) -> None:
         for depth in (1, 2, 3)
         for chosen in combinations_with_replacement(single, depth)
     ]
-    found = {one.name: one for one in together.priced_together(asked)}
+    found = {configuration.name: configuration for configuration in together.priced_together(asked)}
     for stages in asked[::5]:
-        one = alone.priced(stages)
-        assert (one is None) == (name_of(stages) not in found)
-        if one is not None:
-            assert found[one.name].rps == pytest.approx(one.rps, rel=1e-12)
-            assert found[one.name].gpus == one.gpus
+        item = alone.priced(stages)
+        assert (item is None) == (name_of(stages) not in found)
+        if item is not None:
+            assert found[item.name].rps == pytest.approx(item.rps, rel=1e-12)
+            assert found[item.name].gpus == item.gpus
 
 
 def test_choices_stay_within_what_is_there() -> None:
     pricer = OfferPricer(load_model("llama3-8b"), Hwdb.load(), "vllm", "bf16", Load.of(500.0, 50.0), Slo())
     found = choices(pricer, OFFERS)
-    assert len({name_of(one) for one in found}) == len(found)
+    assert len({name_of(item) for item in found}) == len(found)
     uneven = [stages for stages in found if len({kind for kind, _, _ in stages}) == 2]
     assert any(len({layers for _, _, layers in stages}) > 1 for stages in uneven)
     assert all(len({tp for _, tp, _ in stages}) == 1 for stages in found)  # engines start no others
@@ -113,7 +113,7 @@ def test_many_short_outputs_are_bound_by_their_prompts() -> None:
     loads = Load.of(np.array([496.0]), np.array([18.0]))
     pricer = OfferPricer(load_model("llama3-8b"), Hwdb.load(), "vllm", "bf16", loads, Slo())
     stages = [("A100-SXM4-80GB", 1, 11), ("A100-SXM4-80GB", 1, 11), ("A100-SXM4-80GB", 1, 10)]
-    one = pricer.priced(stages)
-    assert one is not None
-    flop = 2 * 7e9 * 496 * one.rps[0]
+    item = pricer.priced(stages)
+    assert item is not None
+    flop = 2 * 7e9 * 496 * item.rps[0]
     assert flop < 3 * 312e12

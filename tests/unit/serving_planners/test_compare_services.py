@@ -33,10 +33,10 @@ def test_every_planner_is_played_and_the_program_promises_most(offers: Path) -> 
     told = tangram(*asked, "--requests", 1000, "--budget", 6, "--objective", "goodput", "--json").json
     planners = told["planners"]
     assert set(planners) == {"milp", "hexgen", "melange", "A100-SXM4-80GB", "L40S"}
-    for one in planners.values():
-        assert one["cost_per_hour"] <= 6
-        assert one["promised"] <= planners["milp"]["promised"] * (1 + 1e-6)
-        assert one["played"] > 0
+    for planner in planners.values():
+        assert planner["cost_per_hour"] <= 6
+        assert planner["promised"] <= planners["milp"]["promised"] * (1 + 1e-6)
+        assert planner["played"] > 0
 
 
 def test_planners_of_a_problem_are_held_to_its_throughputs(tmp_path: Path) -> None:
@@ -49,9 +49,9 @@ def test_planners_of_a_problem_are_held_to_its_throughputs(tmp_path: Path) -> No
         pytest.approx(46.667, abs=1e-3),
     )
     assert set(told) == {"milp", "melange", "t1", "t2", "t3"}
-    for one in told.values():
-        assert one["cost_per_hour"] <= 8
-        assert one["played"] >= told["milp"]["played"] * (1 - 1e-9)
+    for item in told.values():
+        assert item["cost_per_hour"] <= 8
+        assert item["played"] >= told["milp"]["played"] * (1 - 1e-9)
     assert "28.431 s" in tangram("serve", "compare", file, "--planners", "milp,t1").out
     refused = tangram("serve", "compare", file, "--planners", "hexgen")
     assert (refused.code, "unknown planner" in refused.err) == (2, True)
@@ -67,10 +67,10 @@ def test_planners_without_a_plan_say_why(offers: Path) -> None:
 
 def test_at_most_so_many_replicas_of_a_configuration() -> None:
     """Without the two-GPU configuration of the worked example its second half is made of others."""
-    configurations = [dict(one) for one in PAPER["configurations"]]
+    configurations = [dict(item) for item in PAPER["configurations"]]
     configurations[3]["most"] = 0
     found = planned(PAPER | {"configurations": configurations})
-    assert all(one.configuration != "c4" for one in found.replicas)
+    assert all(replica.configuration != "c4" for replica in found.replicas)
     assert found.makespan_s is not None
     assert found.makespan_s > 28.44
 
@@ -99,8 +99,8 @@ def test_costs_of_kinds_without_a_price_are_not_told(tmp_path: Path) -> None:
     asked = ("llama3-8b", "--fleet", tmp_path / "free.yaml", "--workload", MIX, "--requests", 50)
     told = tangram("serve", "plan", *asked, "--json").json
     assert told["cost_per_hour"] is None and told["makespan_s"] > 0
-    for one in (*told["replicas"], *told["fleet"]["replicas"]):
-        assert one.get("cost_per_hour") is None and "usd_per_hour" not in one
+    for item in (*told["replicas"], *told["fleet"]["replicas"]):
+        assert item.get("cost_per_hour") is None and "usd_per_hour" not in item
     assert "-" in tangram("serve", "plan", *asked).out.partition(" USD/h")[0]
     assert (
         tangram("serve", "compare", *asked, "--planners", "milp", "--json").json["planners"]["milp"][

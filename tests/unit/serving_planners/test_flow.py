@@ -29,7 +29,7 @@ def flow(layers: int, rates: list[list[float]], link: float) -> dict[str, Any]:
     return {
         "kind": "flow",
         "layers": layers,
-        "nodes": [{"name": f"n{i}", "tokens_per_s": one} for i, one in enumerate(rates)],
+        "nodes": [{"name": f"n{i}", "tokens_per_s": rate} for i, rate in enumerate(rates)],
         "link_tokens_per_s": [[0 if i == j else link for j in range(size)] for i in range(size)],
     }
 
@@ -53,7 +53,7 @@ def brute_flow(problem: FlowProblem) -> float:
     st.sampled_from([15.0, 40.0, 500.0]),
 )
 def test_placements_are_the_best_of_all(layers: int, rates: list[list[float]], link: float) -> None:
-    data = flow(layers, [sorted(one, reverse=True) for one in rates], link)
+    data = flow(layers, [sorted(rate, reverse=True) for rate in rates], link)
     problem = read(data)
     best, found = brute_flow(problem), plan_problem(problem)
     if found.status == "infeasible":

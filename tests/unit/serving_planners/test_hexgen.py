@@ -92,11 +92,11 @@ def test_fifty_eight_unequal_gpus_of_the_database() -> None:
     pricer = GroupPricer(
         OfferPricer(load_model("llama3-70b"), Hwdb.load(()), "vllm", "bf16", loads, Slo()), offers, [0.5, 0.5]
     )
-    pool = tuple(int(one.available) for one in offers)
+    pool = tuple(int(offer.available) for offer in offers)
     found = partition(pool, pricer.worth, seed=0, generations=8)
     assert found.worth >= max(sum(map(pricer.worth, groups)) for groups in symmetric(pool, pricer.worth))
     used = [sum(group[n] for group in found.groups) for n in range(3)]
     assert all(count <= most for count, most in zip(used, pool, strict=True))
-    assert sum(pricer.rate(one) * count for one, count in replicas_of(found, pricer)) == pytest.approx(
-        found.worth
-    )
+    assert sum(
+        pricer.rate(configuration) * count for configuration, count in replicas_of(found, pricer)
+    ) == pytest.approx(found.worth)

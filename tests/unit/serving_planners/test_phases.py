@@ -36,7 +36,7 @@ def priced(slo: Slo) -> dict[str, float]:
     load = Load.of(np.array([2000.0]), np.array([300.0]))
     pricer = OfferPricer(load_model("llama3-8b"), HWDB, "vllm", "bf16", load, slo)
     stages = [[("A100-SXM4-80GB", 1, 32)], [("L40S", 1, 32)]]
-    return {one.name: one.rps[0] for one in halves(pricer, stages)}
+    return {half.name: half.rps[0] for half in halves(pricer, stages)}
 
 
 def played(prefill: int, decode: int) -> float:
@@ -79,7 +79,7 @@ def test_apart_over_a_fast_link_where_that_is_cheaper(offers: Path, tmp_path: Pa
     assert apart["cost_per_hour"] < whole["cost_per_hour"]
     assert apart["replay"]["error"] > -0.03
     assert apart["assumptions"]["prefill and decode"] == "apart"
-    roles = {one["role"] for one in apart["fleet"]["replicas"]}
+    roles = {item["role"] for item in apart["fleet"]["replicas"]}
     assert roles == {"prefill", "decode"}
     assert apart["bound"] <= apart["cost_per_hour"] * (1 + 1e-9)
     again = tangram("serve", "simulate", file, "--rate", 3, "--mix", "6000:250", "--json").json
@@ -91,7 +91,7 @@ def test_apart_over_a_fast_link_where_that_is_cheaper(offers: Path, tmp_path: Pa
 def test_over_a_slow_link_they_stay_together(offers: Path) -> None:
     told = plan(offers, "--link-gb-per-s", 0.1)
     assert told["assumptions"]["prefill and decode"] == "together"
-    assert all(one.get("role", "both") == "both" for one in told["fleet"]["replicas"])
+    assert all(item.get("role", "both") == "both" for item in told["fleet"]["replicas"])
 
 
 def test_decoding_replicas_get_the_shares_of_the_plan() -> None:
@@ -104,7 +104,7 @@ def test_decoding_replicas_get_the_shares_of_the_plan() -> None:
     fleet = {"model": "llama3-8b", "link_gb_per_s": 50, "types": [[900, 300], [500, 20]]}
     work = plain(np.arange(200) / 10, np.tile([900, 500], 100), np.tile([300, 20], 100))
     told, after = simulate_service(read_fleet({**fleet, "replicas": replicas}, HWDB), work, router="weighted")
-    names = np.array([one.given.name.partition(": ")[2] for one in after.instances])
+    names = np.array([instance.given.name.partition(": ")[2] for instance in after.instances])
     assert (names[after.instance[::2]] == "long").all()
     assert (names[after.instance[1::2]] == "short").all()
     assert told.requests.completed == 200

@@ -44,9 +44,11 @@ def gpus(found: ServePlanDocument) -> int:
 def test_watts_joules_and_kwh_of_a_plan_add_up(objective: str) -> None:
     found = planned(objective, pue=1.4, carbon_g_per_kwh=350.0)
     told = energy(found)
-    rate = sum(one.amount * one.output_tokens for one in found.types) / (found.makespan_s or 1.0)
+    rate = sum(planned_type.amount * planned_type.output_tokens for planned_type in found.types) / (
+        found.makespan_s or 1.0
+    )
     if objective == COST:
-        rate = sum(one.amount * one.output_tokens for one in found.types)
+        rate = sum(planned_type.amount * planned_type.output_tokens for planned_type in found.types)
     assert told.joules_per_output_token * rate == pytest.approx(told.gpu_w)
     assert told.site_w == pytest.approx(1.4 * (told.gpu_w + told.host_w))
     seconds = found.makespan_s if objective == MAKESPAN else 86400.0
@@ -76,7 +78,7 @@ def test_capped_pipelines_side_by_side_cost_what_each_costs_alone() -> None:
     loads = Load.of(np.array([1024.0, 128.0]), np.array([256.0, 512.0]))
     pricer = OfferPricer(load_model("llama3-8b"), HWDB, "vllm", "bf16", loads, Slo(), power_cap_w=250.0)
     pipelines: list[Any] = [[(H100, 1, 32)], [(L40S, 1, 32)], [(H100, 1, 20), (L40S, 1, 12)]]
-    deployments = [pricer.deployment(one) for one in pipelines]
+    deployments = [pricer.deployment(pipeline) for pipeline in pipelines]
     table = CalibrationTable.load(HWDB)
     found, _ = batches(deployments, HWDB, table, 250.0)
     b = np.array([1.0, 64.0])
@@ -85,8 +87,8 @@ def test_capped_pipelines_side_by_side_cost_what_each_costs_alone() -> None:
         rows, contexts = np.tile([0.0, 2048.0], many), np.tile(b * 700.0, many)
         together = batch.cost.step_s(rows, rows * 512.0, np.tile(b, many), contexts).reshape(many, 2)
         for number, seconds in zip(batch.numbers.tolist(), together, strict=True):
-            one = deployments[number]
-            alone = CappedStepCost(one, HWDB, table.fit_of(one), 250.0)
+            item = deployments[number]
+            alone = CappedStepCost(item, HWDB, table.fit_of(item), 250.0)
             assert alone.step_s(rows[:2], rows[:2] * 512.0, b, contexts[:2]) == pytest.approx(seconds)
 
 

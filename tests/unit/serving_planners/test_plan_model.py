@@ -49,12 +49,12 @@ def test_a_batch_takes_as_long_as_promised_and_the_plan_is_a_fleet(offers: Path,
     reach = exp(1.6449 * spread)  # a batch is a burst; nothing is added for kinds and models never run
     makespan_s = told["makespan_s"]
     assert told["interval"] == pytest.approx([makespan_s / reach, makespan_s * reach])
-    alone = min(one["value"] for one in told["rivals"] if one["capped"] and one["value"])
+    alone = min(item["value"] for item in told["rivals"] if item["capped"] and item["value"])
     assert told["makespan_s"] <= alone
     again = tangram("serve", "simulate", plan, "--rate", 5, "--mix", MIX, "--requests", 500, "--json").json
     assert again["router"] == "weighted"
-    assert {one["name"].partition(": ")[2] for one in again["replicas"]} == {
-        one["configuration"] for one in told["replicas"]
+    assert {item["name"].partition(": ")[2] for item in again["replicas"]} == {
+        item["configuration"] for item in told["replicas"]
     }
 
 
@@ -99,9 +99,9 @@ def test_goodput_is_in_requests_a_second(offers: Path) -> None:
     few = tangram(*asked, "--budget", 4, "--slo", "tpot=0.06", "--requests", 150, "--json").json
     assert few["replay"]["played"] == pytest.approx(told["replay"]["played"], rel=0.15)
     assert all(
-        one["value"] is None or one["value"] <= told["bound"] * (1 + 1e-9)
-        for one in told["rivals"]
-        if one["capped"]
+        item["value"] is None or item["value"] <= told["bound"] * (1 + 1e-9)
+        for item in told["rivals"]
+        if item["capped"]
     )
 
 
@@ -109,7 +109,7 @@ def test_two_models_share_the_gpus_and_the_plan_serves_both(offers: Path, tmp_pa
     plan, mix = tmp_path / "plan.json", "llama3-8b=800:200:0.6,qwen3-8b=300:40:0.4"
     asked = ("serve", "plan", "llama3-8b,qwen3-8b", "--fleet", offers, "--workload", mix)
     told = tangram(*asked, "--requests", 600, "--budget", 6, "--json", "-o", plan).json
-    assert [one["model"] for one in told["types"]] == ["llama3-8b", "qwen3-8b"]
+    assert [item["model"] for item in told["types"]] == ["llama3-8b", "qwen3-8b"]
     assert abs(told["replay"]["error"]) < 0.1
     for name, shares in told["shares"].items():
         other = 1 if name.startswith("llama3-8b") else 0
@@ -146,7 +146,7 @@ def test_a_short_batch_takes_as_long_as_promised(requests: int, offers: Path) ->
     told = tangram(*asked, "--budget", 4, "--json").json
     assert abs(told["replay"]["error"]) < 0.05
     assert told["bound"] <= told["makespan_s"] * (1 + 1e-9)
-    alone = min(one["value"] for one in told["rivals"] if one["capped"] and one["value"])
+    alone = min(item["value"] for item in told["rivals"] if item["capped"] and item["value"])
     assert told["bound"] <= told["makespan_s"] <= alone * (1 + 1e-9)
 
 

@@ -66,9 +66,9 @@ def test_worked_example_of_the_paper() -> None:
     found = planned(PAPER)
     assert found.status == "optimal"
     assert found.makespan_s == pytest.approx(28.431373, abs=1e-6)
-    assert {one.configuration: one.count for one in found.replicas} == {"c1": 1, "c4": 1}
+    assert {replica.configuration: replica.count for replica in found.replicas} == {"c1": 1, "c4": 1}
     assert found.shares["c1"][0] == pytest.approx(0.147059, abs=1e-6)
-    rivals = {(one.gpu, one.capped): one.value for one in found.rivals}
+    rivals = {(rival.gpu, rival.capped): rival.value for rival in found.rivals}
     assert rivals["t2", True] == pytest.approx(46.6667, abs=1e-4)
     assert rivals["t1", True] == pytest.approx(48.3333, abs=1e-4)
     assert found.levers["composition"].value == pytest.approx(46.6667, abs=1e-4)
@@ -86,12 +86,14 @@ def test_melange_example_by_slices(slices: int | None, usd: float) -> None:
 
 @pytest.mark.skipif(not EXAMPLES.exists(), reason="the shared facts are not beside this checkout")
 def test_solved_problems_of_the_shared_data() -> None:
-    given_ = {one["id"]: one for one in json.loads(EXAMPLES.read_text())}
+    given_ = {load["id"]: load for load in json.loads(EXAMPLES.read_text())}
     large = planned(given_["S1"])
     assert (large.status, large.makespan_s) == ("optimal", pytest.approx(524.4788058, rel=1e-7))
     for gpu, value in given_["S1"]["answer"]["homogeneous_s"].items():
         name, _, uncapped = gpu.partition(" ")
-        mine = next(one for one in large.rivals if one.gpu == name and one.capped is not bool(uncapped))
+        mine = next(
+            rival for rival in large.rivals if rival.gpu == name and rival.capped is not bool(uncapped)
+        )
         assert mine.value == pytest.approx(value, rel=1e-6)
     flow = planned(given_["S2"])
     assert (flow.status, flow.tokens_per_s) == ("optimal", pytest.approx(312.7, rel=1e-7))
@@ -149,15 +151,23 @@ def brute_force(problem: RentalProblem) -> float:
     """The least objective over all numbers of replicas; shares by a linear program of its own."""
     best = float("inf")
     ranges = []
-    for one in problem.configurations:
+    for configuration in problem.configurations:
         most = min(
-            int(gpu.available // count) for gpu, count in zip(problem.gpus, one.gpus, strict=True) if count
+            int(gpu.available // count)
+            for gpu, count in zip(problem.gpus, configuration.gpus, strict=True)
+            if count
         )
         ranges.append(range(most + 1))
     for counts in product(*ranges):
-        usd = sum(k * one.usd_per_hour for k, one in zip(counts, problem.configurations, strict=True))
+        usd = sum(
+            k * configuration.usd_per_hour
+            for k, configuration in zip(counts, problem.configurations, strict=True)
+        )
         used = [
-            sum(k * one.gpus[n] for k, one in zip(counts, problem.configurations, strict=True))
+            sum(
+                k * configuration.gpus[n]
+                for k, configuration in zip(counts, problem.configurations, strict=True)
+            )
             for n in range(len(problem.gpus))
         ]
         if usd > problem.budget_usd_per_hour + 1e-9 or any(
@@ -177,14 +187,16 @@ def least_makespan(problem: RentalProblem, counts: tuple[int, ...]) -> float:
     longest = program.variable()
     parts = {
         (c, w): program.variable(1.0)
-        for c, one in enumerate(problem.configurations)
+        for c, configuration in enumerate(problem.configurations)
         for w in range(len(problem.types))
-        if one.rps[w] > 0 and counts[c]
+        if configuration.rps[w] > 0 and counts[c]
     }
     for w in range(len(problem.types)):
         program.row([(v, 1.0) for (_, at), v in parts.items() if at == w], low=1.0, high=1.0)
-    for c, one in enumerate(problem.configurations):
-        busy = [(v, problem.types[w].amount / one.rps[w]) for (at, w), v in parts.items() if at == c]
+    for c, configuration in enumerate(problem.configurations):
+        busy = [
+            (v, problem.types[w].amount / configuration.rps[w]) for (at, w), v in parts.items() if at == c
+        ]
         if busy:
             program.row([*busy, (longest, -float(counts[c]))], high=0.0)
     found = program.minimise([(longest, 1.0)])
@@ -208,14 +220,19 @@ def test_plans_are_the_best_of_all(data: dict[str, Any]) -> None:
 
 
 def check_constraints(problem: RentalProblem, found: Rental) -> None:
-    usd = sum(k * one.usd_per_hour for k, one in zip(found.counts, problem.configurations, strict=True))
+    usd = sum(
+        k * configuration.usd_per_hour
+        for k, configuration in zip(found.counts, problem.configurations, strict=True)
+    )
     assert usd <= problem.budget_usd_per_hour * (1 + 1e-9)
     for w in range(len(problem.types)):
         assert sum(row[w] for row in found.shares) == pytest.approx(1.0)
     within = found.value if problem.objective == "makespan" else 1.0
-    for one, count, row in zip(problem.configurations, found.counts, found.shares, strict=True):
-        assert all(one.rps[w] > 0 for w, part in enumerate(row) if part > 0)
-        busy = sum(part * problem.types[w].amount / one.rps[w] for w, part in enumerate(row) if part > 0)
+    for configuration, count, row in zip(problem.configurations, found.counts, found.shares, strict=True):
+        assert all(configuration.rps[w] > 0 for w, part in enumerate(row) if part > 0)
+        busy = sum(
+            part * problem.types[w].amount / configuration.rps[w] for w, part in enumerate(row) if part > 0
+        )
         assert busy <= within * count * (1 + 1e-6) + 1e-9
 
 
@@ -228,12 +245,12 @@ def test_more_money_or_more_gpus_never_hurt_and_mixing_never_loses(
     found = planned(data)
     assume(found.status != "infeasible")
     assert found.makespan_s is not None
-    for one in found.rivals:
-        assert not one.capped or one.value is None or found.makespan_s <= one.value * (1 + 1e-9)
+    for rival in found.rivals:
+        assert not rival.capped or rival.value is None or found.makespan_s <= rival.value * (1 + 1e-9)
     for lever in found.levers.values():
         assert lever.worth is None or lever.worth >= -1e-6
     with_money = planned(data | {"budget_per_hour": data["budget_per_hour"] * richer})
-    gpus = {name: dict(one) for name, one in data["gpus"].items()}
+    gpus = {name: dict(item) for name, item in data["gpus"].items()}
     gpus[list(gpus)[kind % len(gpus)]]["available"] += 2
     with_gpus = planned(data | {"gpus": gpus})
     for more in (with_money, with_gpus):
@@ -258,7 +275,7 @@ ROBUST: dict[str, Any] = {
 def test_a_robust_plan_holds_what_a_loss_leaves_to_cover() -> None:
     """Half the rate must outlive kind a: two b, and two a for the rest; all on a would cost 4."""
     found = planned(ROBUST)
-    assert {one.configuration: one.count for one in found.replicas} == {"a1": 2, "b1": 2}
+    assert {replica.configuration: replica.count for replica in found.replicas} == {"a1": 2, "b1": 2}
     assert found.cost_per_hour == pytest.approx(5.0)
     assert planned(ROBUST | {"scenarios": [{"lost": ["a"], "coverage": 0}]}).cost_per_hour == pytest.approx(
         4.0
@@ -268,7 +285,7 @@ def test_a_robust_plan_holds_what_a_loss_leaves_to_cover() -> None:
 def test_only_spot_configurations_of_a_lost_kind_go() -> None:
     spot = {"name": "a1 spot", "gpus": {"a": 1}, "throughput": [1.0], "price_per_hour": 0.4, "spot": True}
     found = planned(ROBUST | {"configurations": [*ROBUST["configurations"], spot]})
-    assert {one.configuration: one.count for one in found.replicas} == {"a1": 2, "a1 spot": 2}
+    assert {replica.configuration: replica.count for replica in found.replicas} == {"a1": 2, "a1 spot": 2}
 
 
 def test_rates_and_prices_of_a_scenario_count() -> None:

@@ -42,17 +42,19 @@ def test_without_a_kind_the_others_carry_what_must_be_covered(fleet: Path, tmp_p
 
 def test_the_plan_is_played_in_every_scenario_with_what_is_left_of_it(fleet: Path) -> None:
     bear = [
-        word for one in ("lost=L40S,coverage=0.5", "rate=1.5", "price=L40S:2") for word in ("--scenario", one)
+        word
+        for item in ("lost=L40S,coverage=0.5", "rate=1.5", "price=L40S:2")
+        for word in ("--scenario", item)
     ]
     told = planned(fleet, *bear, "--budget", 12)
     lost, busy, dear = told["scenario_replays"]
-    replicas = sum(one["count"] for one in told["replicas"])
-    without = sum(one["count"] for one in told["replicas"] if "L40S" not in one["gpus"])
+    replicas = sum(item["count"] for item in told["replicas"])
+    without = sum(item["count"] for item in told["replicas"] if "L40S" not in item["gpus"])
     assert (lost["replicas"], busy["replicas"], dear["replicas"]) == (without, replicas, replicas)
     rate = told["replay"]["promised"]
-    assert [one["promised"] / rate for one in (lost, busy, dear)] == pytest.approx([0.5, 1.5, 1.0])
-    for one in (lost, busy, dear):
-        assert one["error"] > -0.05, "the program promised that what is left carries it"
+    assert [item["promised"] / rate for item in (lost, busy, dear)] == pytest.approx([0.5, 1.5, 1.0])
+    for item in (lost, busy, dear):
+        assert item["error"] > -0.05, "the program promised that what is left carries it"
     shown = tangram("serve", "plan", "llama3-8b", "--fleet", fleet, *ASKED, "--scenario", "rate=1.5")
     assert "in rate=1.5: " in shown.out and "of what is wanted" in shown.out
 

@@ -24,17 +24,17 @@ def test_more_dollars_buy_no_fewer_good_tokens(asked: tuple[object, ...]) -> Non
     told = tangram(*asked, "--budgets", "4,0.5,1,2", "--json").json
     none, *front = told["front"]
     assert none["status"] == "infeasible" and "least that would do is 0.9" in none["reason"]
-    assert [one["budget_usd_per_hour"] for one in front] == [1, 2, 4]
+    assert [item["budget_usd_per_hour"] for item in front] == [1, 2, 4]
     prices = {"A100-SXM4-80GB": 1.75, "L40S": 0.9}
-    for one in front:
-        rented = sum(prices[gpu] * count for gpu, count in one["gpus_used"].items())
-        assert one["usd_per_hour"] == pytest.approx(rented)
-        assert rented <= one["budget_usd_per_hour"] and one["gpus_used"]["L40S"] <= 2
-        a_million = one["usd_per_hour"] / (one["good_output_tok_s"] * 3600) * 1e6
-        assert one["usd_per_million_tokens"] == pytest.approx(a_million)
-    rates = [one["good_rps"] for one in front]
+    for item in front:
+        rented = sum(prices[gpu] * count for gpu, count in item["gpus_used"].items())
+        assert item["usd_per_hour"] == pytest.approx(rented)
+        assert rented <= item["budget_usd_per_hour"] and item["gpus_used"]["L40S"] <= 2
+        a_million = item["usd_per_hour"] / (item["good_output_tok_s"] * 3600) * 1e6
+        assert item["usd_per_million_tokens"] == pytest.approx(a_million)
+    rates = [item["good_rps"] for item in front]
     assert rates == sorted(rates) and rates[0] < rates[-1]
-    least = min(front, key=lambda one: one["usd_per_million_tokens"])
+    least = min(front, key=lambda item: item["usd_per_million_tokens"])
     assert told["cheapest_tokens"] == least["budget_usd_per_hour"]
 
 
@@ -42,11 +42,11 @@ def test_a_page_and_json_tell_what_the_table_tells(asked: tuple[object, ...], tm
     page, answer = tmp_path / "report.html", tmp_path / "answer.json"
     told = tangram(*asked, "--budgets", "1,2", "--json", "-o", page).json
     text = page.read_text()
-    for one in told["front"]:
-        assert f"{one['good_rps']:.4g}" in text and one["name"] in text
+    for item in told["front"]:
+        assert f"{item['good_rps']:.4g}" in text and item["name"] in text
     tangram(*asked, "--budgets", "1,2", "-o", answer)
     again = json.loads(answer.read_text())
-    assert [one["good_rps"] for one in again["front"]] == [one["good_rps"] for one in told["front"]]
+    assert [item["good_rps"] for item in again["front"]] == [item["good_rps"] for item in told["front"]]
     assert tangram(*asked, "--budgets", "1", "-o", tmp_path / "plan.pdf").code == 2
 
 

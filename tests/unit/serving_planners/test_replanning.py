@@ -84,13 +84,13 @@ def test_no_policy_beats_hindsight_and_caps_hold() -> None:
     switching = Switching()
     best = hindsight(problem, periods, switching, 10.0)
     seen = myopic(problem, periods, switching, sees_switches=True)
-    for one in (
+    for followed_plan in (
         seen,
         myopic(problem, periods, switching, sees_switches=False),
         unmoved(problem, periods, switching),
     ):
-        assert one.cost >= best.bound * (1 - 1e-6)
-        for period, plan in zip(periods, one.plans, strict=True):
+        assert followed_plan.cost >= best.bound * (1 - 1e-6)
+        for period, plan in zip(periods, followed_plan.plans, strict=True):
             used = np.array([c.gpus for c in problem.configurations]).T @ np.array(plan.counts)
             assert (used <= np.array(period.available) + 1e-9).all()
             assert 0 <= plan.served <= 1
@@ -112,7 +112,7 @@ def test_the_verb_follows_a_file_and_names_what_is_wrong(tmp_path: Path) -> None
     asked = ("serve", "replan", problem, "--trace", trace, "--until", 3600)
     told = tangram(*asked, "--json").json
     assert told["periods"] == 3
-    by_name = {one["name"]: one for one in told["policies"]}
+    by_name = {item["name"]: item for item in told["policies"]}
     assert by_name["hindsight"]["cost"] <= by_name["switching seen"]["cost"] * (1 + 1e-4)
     assert "a1" not in by_name["switching seen"]["periods"][1]["replicas"]
     assert "requests lost" in tangram(*asked).out

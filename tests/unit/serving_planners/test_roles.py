@@ -37,12 +37,20 @@ def brute_force(problem: RentalProblem) -> float:
     """The least makespan over all numbers of replicas, each by a linear program of its own in 1/T."""
     best = float("inf")
     ranges = [
-        range(1 + min(int(gpu.available // k) for gpu, k in zip(problem.gpus, one.gpus, strict=True) if k))
-        for one in problem.configurations
+        range(
+            1
+            + min(
+                int(gpu.available // k) for gpu, k in zip(problem.gpus, configuration.gpus, strict=True) if k
+            )
+        )
+        for configuration in problem.configurations
     ]
     for counts in product(*ranges):
-        usd = sum(k * one.usd_per_hour for k, one in zip(counts, problem.configurations, strict=True))
-        used = np.array([one.gpus for one in problem.configurations]).T @ np.array(counts)
+        usd = sum(
+            k * configuration.usd_per_hour
+            for k, configuration in zip(counts, problem.configurations, strict=True)
+        )
+        used = np.array([configuration.gpus for configuration in problem.configurations]).T @ np.array(counts)
         if usd > problem.budget_usd_per_hour or any(
             k > gpu.available for k, gpu in zip(used, problem.gpus, strict=True)
         ):
@@ -50,11 +58,11 @@ def brute_force(problem: RentalProblem) -> float:
         program = LinearProgram()
         pace = program.variable()
         flow: dict[tuple[int, int, str], int] = {}
-        for c, one in enumerate(problem.configurations):
-            for w, rate in enumerate(one.rps):
+        for c, configuration in enumerate(problem.configurations):
+            for w, rate in enumerate(configuration.rps):
                 if rate > 0:
-                    flow[c, w, one.role] = program.variable()
-            busy = [(v, 1 / one.rps[w]) for (at, w, _), v in flow.items() if at == c]
+                    flow[c, w, configuration.role] = program.variable()
+            busy = [(v, 1 / configuration.rps[w]) for (at, w, _), v in flow.items() if at == c]
             program.row(busy, high=float(counts[c]))
         for w, kind in enumerate(problem.types):
             for ends in ("prefill", "decode"):

@@ -42,9 +42,9 @@ def test_more_gpus_serve_more_and_their_cost_is_told(asked: tuple[object, ...]) 
     assert now["good_rps"] < twice["good_rps"]
     assert now["good_rps"] < mixed["good_rps"]
     assert (twice["usd_per_hour"], mixed["usd_per_hour"]) == (pytest.approx(1.8), pytest.approx(2.65))
-    for one in told["candidates"]:
-        a_million = one["usd_per_hour"] / (one["good_output_tok_s"] * 3600) * 1e6
-        assert one["usd_per_million_tokens"] == pytest.approx(a_million)
+    for item in told["candidates"]:
+        a_million = item["usd_per_hour"] / (item["good_output_tok_s"] * 3600) * 1e6
+        assert item["usd_per_million_tokens"] == pytest.approx(a_million)
     gain = (twice["good_output_tok_s"] - now["good_output_tok_s"]) * 3600 / 0.9
     assert twice["more_tokens_per_usd"] == pytest.approx(gain)
 
@@ -58,7 +58,7 @@ def test_a_purchase_has_its_own_plan_where_the_fleet_alone_cannot_serve(
     offers = load_offers(tmp_path / "fleet.yaml", hwdb)
 
     def planned(models: object, fleet: object, *_: object, **__: object) -> ServePlanDocument:
-        bought = {one.name: int(one.available) for one in fleet.gpus if one.name != "L40S"}
+        bought = {gpu.name: int(gpu.available) for gpu in fleet.gpus if gpu.name != "L40S"}
         if not bought:
             raise InfeasibleError("no configuration holds the model")
         rate = float(sum(bought.values()))
@@ -92,10 +92,10 @@ def test_clusters_are_fleets_at_dated_prices(tmp_path: Path) -> None:
     """A name, nodes on one line, a file; prices that the file does not state are those of nodes."""
     hwdb = Hwdb.load()
     inline = load_offers("DGX-H100:1+T4x4:2", hwdb)
-    found = {one.name: (one.available, one.gpus_per_node) for one in inline.gpus}
+    found = {gpu.name: (gpu.available, gpu.gpus_per_node) for gpu in inline.gpus}
     assert found["H100-SXM5-80GB"] == (8, 8) and found["T4"] == (8, 4)
-    assert all(one.usd_per_hour > 0 for one in inline.gpus) and len(inline.notes) == 2
-    assert [one.name for one in load_offers("azure-c1", hwdb, priced=False).gpus]
+    assert all(gpu.usd_per_hour > 0 for gpu in inline.gpus) and len(inline.notes) == 2
+    assert [gpu.name for gpu in load_offers("azure-c1", hwdb, priced=False).gpus]
     lab = "name: lab\nnodes:\n  - {count: 2, gpu: L40S, gpus: 4, intra_link: PCIe4x16, nic_gbps: 200}\n"
     (tmp_path / "lab.yaml").write_text(lab)
     (lab_gpu,) = load_offers(tmp_path / "lab.yaml", hwdb).gpus

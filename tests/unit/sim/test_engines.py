@@ -50,9 +50,9 @@ def graphs(draw: st.DrawFn, capacity: float | None = 1e6, min_ops: int = 1) -> O
     return builder.freeze()
 
 
-def assert_agree(one: Timeline, other: Timeline) -> None:
-    np.testing.assert_allclose(one.start_s, other.start_s, rtol=CLOSE, atol=1e-12)
-    np.testing.assert_allclose(one.end_s, other.end_s, rtol=CLOSE, atol=1e-12)
+def assert_agree(timeline: Timeline, other: Timeline) -> None:
+    np.testing.assert_allclose(timeline.start_s, other.start_s, rtol=CLOSE, atol=1e-12)
+    np.testing.assert_allclose(timeline.end_s, other.end_s, rtol=CLOSE, atol=1e-12)
 
 
 @steady

@@ -16,7 +16,7 @@ def test_every_change_leaves_a_heap() -> None:
         slot = int(draws.integers(size))
         at[slot] = float(draws.integers(0, 9))
         _settle(slot, size, heap, place, at, running)
-        keys = [(at[one], running[one]) for one in heap]
+        keys = [(at[item], running[item]) for item in heap]
         assert all(keys[(child - 1) // 2] < keys[child] for child in range(1, size))
         assert keys[0] == min(keys)
         assert (heap[place] == np.arange(size)).all()

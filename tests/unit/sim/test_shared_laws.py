@@ -87,7 +87,7 @@ def test_every_rate_at_any_time_is_the_fair_share_of_all_that_run(whole: bool) -
         # In between resources and predecessors are what they wait for, and nothing else.
         for op in range(len(graph)):
             waits = [*graph.predecessors(op).tolist(), int(graph.resource_previous[op])]
-            ready = max((timeline.end_s[one] for one in waits if one >= 0), default=0.0)
+            ready = max((timeline.end_s[wait] for wait in waits if wait >= 0), default=0.0)
             assert timeline.start_s[op] == pytest.approx(ready, abs=1e-12)
     assert shares > 300
 
@@ -140,7 +140,7 @@ def test_seconds_on_paths_are_those_of_the_critical_path() -> None:
         for play, lasts in enumerate(durations):
             played = fast.play(graph.with_durations(lasts[source]))
             on = critical_path(played).ops
-            assert whole[play].tolist() == [lasts[source[on[label[on] == one]]].sum() for one in range(3)]
+            assert whole[play].tolist() == [lasts[source[on[label[on] == index]]].sum() for index in range(3)]
             assert whole[play].sum() == played.end_s.max()
             last = max(played.end_s[counted != 0], default=0.0)
             assert some[play].sum() == last

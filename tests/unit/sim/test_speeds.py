@@ -50,9 +50,9 @@ def test_work_takes_the_time_its_speed_gives_it(speed: Speed, start: float, work
 @settings(max_examples=60, deadline=None)
 def test_engines_agree_under_random_speeds(graph: OpGraph, data: st.DataObject) -> None:
     paced = graph.with_speeds([data.draw(speeds()) for _ in graph.resources])
-    one, other = fast.play(paced), reference.play(paced)
-    assert one.start_s == pytest.approx(other.start_s, rel=1e-9, abs=1e-9)
-    assert one.end_s == pytest.approx(other.end_s, rel=1e-9, abs=1e-9)
+    timeline, other = fast.play(paced), reference.play(paced)
+    assert timeline.start_s == pytest.approx(other.start_s, rel=1e-9, abs=1e-9)
+    assert timeline.end_s == pytest.approx(other.end_s, rel=1e-9, abs=1e-9)
     assert shared.play(paced).end_s == pytest.approx(other.end_s, rel=1e-9, abs=1e-9)
     assert fast.makespan(paced) == pytest.approx(other.makespan_s, rel=1e-9, abs=1e-9)
 
@@ -68,8 +68,8 @@ def test_engines_agree_where_links_are_shared_and_compute_is_slow(
         for resource in range(len(graph.resources))
     ]
     paced = graph.with_speeds(given_speeds)
-    one, other = contention.play(paced), reference.play(paced)
-    assert one.end_s == pytest.approx(other.end_s, rel=1e-6, abs=1e-6)
+    timeline, other = contention.play(paced), reference.play(paced)
+    assert timeline.end_s == pytest.approx(other.end_s, rel=1e-6, abs=1e-6)
 
 
 @given(graphs())

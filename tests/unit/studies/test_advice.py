@@ -28,7 +28,7 @@ def changed(base: PlanDocument, stage: dict[str, object] | None = None, **docume
         "limited_by_share": 0.6,
         **(stage or {}),
     }
-    stages = [one.model_copy(update=quiet) for one in base.stages]
+    stages = [stage_forecast.model_copy(update=quiet) for stage_forecast in base.stages]
     return base.model_copy(update={"step_s": 1.0, "bubble_fraction": 0.1, "stages": stages, **document})
 
 

@@ -61,11 +61,13 @@ def test_gpus_of_two_vendors_are_launched_by_nothing_and_all_gpus_count() -> Non
     )
     assert mixed.document.launchable_with == []
     alone = ts.Uniform(tp=8, order=("g0",))
-    one = ts.estimate("gpt3-1.3b", "DGX-H100:1+DGX-A100-80GB:1", ts.Job(global_batch=32, dtype="fp8"), alone)
+    result = ts.estimate(
+        "gpt3-1.3b", "DGX-H100:1+DGX-A100-80GB:1", ts.Job(global_batch=32, dtype="fp8"), alone
+    )
     h100, a100 = (kind.node.gpu for kind in load_cluster("DGX-H100:1+DGX-A100-80GB:1").groups)
     assert not a100.peak_flop_per_s("fp8")
     share = 1 + a100.peak_flop_per_s("fp16") / h100.peak_flop_per_s("fp8")
-    assert one.document.mfu == pytest.approx(one.document.mfu_cluster * share)
+    assert result.document.mfu == pytest.approx(result.document.mfu_cluster * share)
 
 
 def test_peers_plans_are_warned_of_as_our_own_and_what_they_rest_on_is_said(tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ def test_searches_of_several_threads_put_back_what_was_set_before_the_first() ->
     usual = gc.get_threshold()
     gc.set_threshold(700, 10, 10)
     try:
-        one, other = collecting_rarely(), collecting_rarely()
-        one.__enter__()
+        item, other = collecting_rarely(), collecting_rarely()
+        item.__enter__()
         other.__enter__()
-        one.__exit__(None, None, None)
+        item.__exit__(None, None, None)
         assert gc.get_threshold()[0] == OBJECTS
         other.__exit__(None, None, None)
         assert gc.get_threshold() == (700, 10, 10)

@@ -30,11 +30,11 @@ def test_exactly_what_a_framework_can_launch_is_offered(optimizer: str, dtype: s
     made, offered = layouts_of(job), 0
     for degrees in made.degrees(CLUSTER.groups):
         for layout, pp in product(made.shardings(degrees), (1, 2)):
-            one = made.candidate(layout, degrees.size, pp)
+            launch_candidate = made.candidate(layout, degrees.size, pp)
             if layout.gpus * pp > CLUSTER.gpus:
                 continue
-            launched = launching(uniform_plan(MODEL, CLUSTER, one.job, one.layout))
-            assert made.permits(one) == bool(launched)
+            launched = launching(uniform_plan(MODEL, CLUSTER, launch_candidate.job, launch_candidate.layout))
+            assert made.permits(launch_candidate) == bool(launched)
             offered += bool(launched)
     assert bool(offered) == (optimizer != "adafactor")
 

@@ -88,7 +88,7 @@ def test_a_schedule_that_is_typed_is_kept() -> None:
     app.command()(command)
     for typed in ([], ["--schedule", "1f1b"], ["--schedule", "interleaved"]):
         assert CliRunner().invoke(app, [MODEL.name, "azure-c1", *typed]).exit_code == 0
-    assert [one.search.interleave for one in seen] == [True, False, False]
+    assert [plan_question.search.interleave for plan_question in seen] == [True, False, False]
     said = {"verb": "plan", "model": MODEL.name, "cluster": "azure-c1"}
     for more, wanted in (({}, True), ({"schedule": "1f1b"}, False), (seen[1].given, False)):
         question = question_of(said | more)
@@ -172,7 +172,7 @@ def test_no_launchable_plan_is_an_answer() -> None:
 def test_no_chain_is_faster_than_the_bound_on_its_degrees(name: str, stack: str) -> None:
     """Chains found for random degrees, and their exact estimates, on grounds of one group and of several."""
     cluster, model = load_cluster("A100-SXM4-40GBx4:3+T4x4:1", HWDB), load_model(name)
-    biased = [replace(one, feed_forward=replace(one.feed_forward, bias=True)) for one in model.blocks]
+    biased = [replace(block, feed_forward=replace(block.feed_forward, bias=True)) for block in model.blocks]
     model = replace(model, blocks=tuple(biased))  # Megatron-LM has biases in all linear layers or in none
     job = Job(32, 1024, "fp16", stack=stack)
     layouts = LaunchLayouts(model, cluster, job, HWDB, SearchOptions(), list(FRAMEWORKS.values()))
@@ -180,10 +180,15 @@ def test_no_chain_is_faster_than_the_bound_on_its_degrees(name: str, stack: str)
     waiting, joined = chains._waiting, 0
     for bound_s, degrees, where in random.Random(3).sample(waiting, min(40, len(waiting))):
         found = list(chains._solve([(degrees, where)], inf))
-        steps = estimator.steps([one.job for one in found], [one.layout for one in found])
-        joined += any("+" in name for one in found for name in one.layout.stage_groups)
-        for one, step_s in zip(found, steps, strict=True):
-            assert bound_s <= one.least_s * (1 + 1e-9)
+        steps = estimator.steps(
+            [launch_candidate.job for launch_candidate in found],
+            [launch_candidate.layout for launch_candidate in found],
+        )
+        joined += any(
+            "+" in name for launch_candidate in found for name in launch_candidate.layout.stage_groups
+        )
+        for launch_candidate, step_s in zip(found, steps, strict=True):
+            assert bound_s <= launch_candidate.least_s * (1 + 1e-9)
             assert bound_s <= step_s * (1 + 1e-9)
     assert joined
 
@@ -214,9 +219,9 @@ def test_groups_that_look_fast_do_not_hide_better_ones() -> None:
         for out in ((), ("g2",), ("g1",), ("g1", "g2"))
     ]
     assert every is not None
-    for one in fewer:
-        assert one is not None
-        assert every.forecast.step_s <= one.forecast.step_s * 1.01
+    for item in fewer:
+        assert item is not None
+        assert every.forecast.step_s <= item.forecast.step_s * 1.01
 
 
 @pytest.mark.parametrize("filled", [0.6, 0.8, 1.0])
@@ -228,11 +233,14 @@ def test_on_small_clusters_no_faster_layout_is_passed_over(filled: float) -> Non
     every = []
     for degrees in layouts.degrees(cluster.groups):
         for layout, pp in product(layouts.shardings(degrees), (1, 2, 4)):
-            one = layouts.candidate(layout, degrees.size, pp)
-            if pp * layout.gpus <= 4 and layouts.permits(one):
-                every.append(one)
+            launch_candidate = layouts.candidate(layout, degrees.size, pp)
+            if pp * layout.gpus <= 4 and layouts.permits(launch_candidate):
+                every.append(launch_candidate)
     assert len(every) > 50
-    steps = Estimator(model, cluster, within).steps([one.job for one in every], [one.layout for one in every])
+    steps = Estimator(model, cluster, within).steps(
+        [launch_candidate.job for launch_candidate in every],
+        [launch_candidate.layout for launch_candidate in every],
+    )
     found = nearest(model, cluster, job, within, options, ["deepspeed"])
     assert found is not None
     assert found.forecast.step_s <= min(steps) * (1 + 1e-9)
@@ -253,8 +261,8 @@ def test_groups_that_cannot_be_used_are_left_out() -> None:
         LaunchLayouts(MODEL, mixed, JOB, HWDB, SearchOptions(order=order), list(FRAMEWORKS.values()))
         for order in ((), ("g0", "g1"), ("g2", "g0"))
     ]
-    free, two_vendors, one = (Chains(each)._waiting for each in layouts)
-    assert free and one and not two_vendors
+    free, two_vendors, item = (Chains(each)._waiting for each in layouts)
+    assert free and item and not two_vendors
     for _, _, where in free:
         held = {group.name for ground in where.grounds for group in ground.groups}
         assert not {"g1"} < held  # no framework has a collective library that spans two vendors

@@ -100,9 +100,9 @@ def test_a_microbatch_follows_the_other_as_soon_as_in_any_chain(problem: ChainPr
     if not every:
         return
     known, found = {(chain.groups, chain.cuts): chain.step_s for chain in every}, solved[0]
-    for one in solved:
-        assert known[one.groups, one.cuts] == pytest.approx(one.step_s)
-    assert found.step_s == min(one.step_s for one in solved)
+    for item in solved:
+        assert known[item.groups, item.cuts] == pytest.approx(item.step_s)
+    assert found.step_s == min(item.step_s for item in solved)
     least = min(period(problem, chain) for chain in every)
     assert problem.feasible(least * (1 + 1e-9), 10)
     assert not problem.feasible(least * (1 - 1e-6), 10)
@@ -136,7 +136,7 @@ def test_chains_found_are_near_the_best_of_all() -> None:
         )
         every, found = every_chain(problem), problem.solve(10)[:3]
         if found:
-            best_s = min(problem.improved(one).step_s for one in found)
+            best_s = min(problem.improved(item).step_s for item in found)
             ratios.append(best_s / min(chain.step_s for chain in every))
     assert np.mean(np.array(ratios) < 1.0001) > 0.8
     assert max(ratios) < 1.04
@@ -256,13 +256,13 @@ def test_interleaved_chains_are_near_the_best_of_all() -> None:
         )
         best_s = every_interleaved(problem, depth)
         found = problem.solve(depth) if problem.slots.sum() >= depth else []
-        assert all(len(one.groups) == depth for one in found)
-        assert all(min(one.blocks(atoms - 2, 2)) > 0 for one in found)
+        assert all(len(chain.groups) == depth for chain in found)
+        assert all(min(chain.blocks(atoms - 2, 2)) > 0 for chain in found)
         if best_s == inf:
             assert not found
             continue
         assert best_s >= problem.interleaved_bounds_s(2, depth)[-1] * (1 - 1e-9)
-        ratios.append(min((problem.improved(one).step_s for one in found[:3]), default=inf) / best_s)
+        ratios.append(min((problem.improved(chain).step_s for chain in found[:3]), default=inf) / best_s)
     assert min(ratios) >= 1 - 1e-9
     assert max(ratios) < 1.03
     assert sum(ratio < 1.001 for ratio in ratios) > 30
@@ -277,7 +277,9 @@ def test_groups_are_one_ground_where_they_hold_more_stages_so() -> None:
 
     def held(width: int) -> list[dict[str, int]]:
         found = chains._arrangements(vendor, 1, width)
-        return [dict(zip((one.name for one in each.grounds), each.slots, strict=True)) for each in found]
+        return [
+            dict(zip((ground.name for ground in each.grounds), each.slots, strict=True)) for each in found
+        ]
 
     assert held(16) == [{"g0": 1, "g1": 2}, {"g0+g1": 4}]
     assert held(8) == [{"g0": 3, "g1": 5}]

@@ -38,13 +38,16 @@ def test_copies_are_whole_pipelines_on_nodes_of_their_own(counts: tuple[int, int
     assert made
     node_of = Placement(cluster, HWDB).node_of
     for plan in made:
-        assert sum(one.microbatch * one.microbatches for one in plan.pipelines) == batch
-        for one in plan.pipelines:
-            assert one.stages[0].embedding and one.stages[-1].head
-            blocks = [chunk for stage in one.stages for chunk in stage.chunks]
+        assert sum(pipeline.microbatch * pipeline.microbatches for pipeline in plan.pipelines) == batch
+        for pipeline in plan.pipelines:
+            assert pipeline.stages[0].embedding and pipeline.stages[-1].head
+            blocks = [chunk for stage in pipeline.stages for chunk in stage.chunks]
             assert [start for start, _ in blocks] == [0, *(stop for _, stop in blocks[:-1])]
             assert blocks[-1][1] == MODEL.layers
-        nodes = [{node_of[rank] for stage in one.stages for rank in stage.ranks} for one in plan.pipelines]
+        nodes = [
+            {node_of[rank] for stage in pipeline.stages for rank in stage.ranks}
+            for pipeline in plan.pipelines
+        ]
         assert sum(map(len, nodes)) == len(set[int]().union(*nodes))
     assert max(len(plan.pipelines) for plan in made) > 1
 
@@ -71,9 +74,9 @@ def test_a_search_for_losses_finds_the_same_fastest_plan_and_hands_over_more() -
     more = api.plan(MODEL, cluster, job, wishes=lasting(QUICK), hwdb=HWDB)
     assert more.step_s == plain.step_s and not plain.others
     over = [
-        one.plan
-        for one in (more.forecast, *more.others)
-        if len(one.plan.pipelines[0].stages) == 1 and len(one.plan.pipelines[0].stages[0].parts) > 1
+        forecast.plan
+        for forecast in (more.forecast, *more.others)
+        if len(forecast.plan.pipelines[0].stages) == 1 and len(forecast.plan.pipelines[0].stages[0].parts) > 1
     ]
     assert over
 
@@ -82,4 +85,4 @@ def test_many_nodes_whose_copies_would_be_many_pipelines_are_no_error() -> None:
     """26 and 28 nodes are shared by two: each half is planned as copies of patterns, not as one pipeline."""
     cluster, job = _of((26, 28)), Job(64, 1024, "fp16")
     for plan in copies_side_by_side(MODEL, cluster, job, HWDB, 0.0, Deadline()):
-        assert sum(one.microbatch * one.microbatches for one in plan.pipelines) == 64
+        assert sum(pipeline.microbatch * pipeline.microbatches for pipeline in plan.pipelines) == 64

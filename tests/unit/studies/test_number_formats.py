@@ -22,7 +22,7 @@ MIXED, NEW, OLD = "H100x4:1+V100-SXM2-32GBx4:1", "H100x4:1+A100-SXM4-80GBx4:1", 
 
 
 def dtypes(cluster: str, wishes: SearchOptions | None = None, dtype: str = "auto") -> list[str]:
-    return [one.dtype for one in formats(Job(dtype=dtype), load_cluster(cluster, Hwdb.load()), wishes)]
+    return [job.dtype for job in formats(Job(dtype=dtype), load_cluster(cluster, Hwdb.load()), wishes)]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_each_planner_is_compared_in_the_format_that_suits_it() -> None:
     told = {}
     for dtype in ("auto", "fp16", "bf16"):
         answers = compare_planners(model, cluster, Job(16, 512, dtype), ["tangram", "uniform", "sailor"])
-        told[dtype] = {one.planner: one.result for one in answers}
+        told[dtype] = {answer.planner: answer.result for answer in answers}
     for planner, result in told["auto"].items():
         of = [found for dtype in ("fp16", "bf16") if (found := told[dtype][planner]) is not None]
         assert result is not None and result.step_s in [found.step_s for found in of]

@@ -38,7 +38,9 @@ def test_a_replay_says_what_the_plan_said(plan_file: Path, engine: str) -> None:
     replayed = tangram("simulate", plan_file, "--engine", engine, "--json").json
     assert replayed["step_s"] == pytest.approx(planned["step_s"], rel=1e-12 if engine == "fast" else 1e-9)
     of_the_search = ("bf16, which leaves out T4;", "g0 (T4) left out: no bf16 units")
-    assert replayed["notes"] == [one for one in planned["notes"] if not one.startswith(of_the_search)] == []
+    assert (
+        replayed["notes"] == [item for item in planned["notes"] if not item.startswith(of_the_search)] == []
+    )
     for key in ("hwdb_hash", "hwdb_rows", "pipelines", "cluster", "model", "job", "lower_bound_step_s"):
         assert replayed[key] == planned[key]
 

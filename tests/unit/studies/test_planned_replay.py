@@ -103,11 +103,11 @@ def test_losing_a_kind_that_no_plan_uses_changes_nothing(folder: Path) -> None:
         head
         + f"0,add,t,{KINDS[1]}\n3600,remove,b,{KINDS[0]}\n5000,remove,t,{KINDS[1]}\n7200,add,c,{KINDS[0]}\n"
     )
-    one, both = (
+    item, both = (
         replayed(folder, history, "--policy", "replan", "--kinds", KINDS[0], "--until-s", 9000)
         for history in (plain, other)
     )
-    assert both["policies"]["replan"]["tokens"] == pytest.approx(one["policies"]["replan"]["tokens"])
+    assert both["policies"]["replan"]["tokens"] == pytest.approx(item["policies"]["replan"]["tokens"])
 
 
 def test_kinds_that_the_cluster_does_not_have_are_named(folder: Path) -> None:

@@ -149,7 +149,7 @@ def test_plan_files_carry_it_and_play_it_again(folder: Path, tmp_path: Path) -> 
 def test_two_windows_of_one_stage_are_one_speed(made: Plan, database: Hwdb) -> None:
     windows = [Slowdown("stage 0", 2.0, seconds=(0.0, 0.01)), Slowdown("stage 0", 3.0, seconds=(0.005, 0.02))]
     both = play_slow(made, windows, database)
-    assert both.step_s >= max(play_slow(made, [one], database).step_s for one in windows) - 1e-12
+    assert both.step_s >= max(play_slow(made, [window], database).step_s for window in windows) - 1e-12
     assert play_slow(made, windows, database, "reference").step_s == pytest.approx(both.step_s)
     product = slowed(2.0, 0.0, 1.0).times(slowed(3.0, 0.5, 2.0))
     assert product == Speed((0.0, 0.5, 1.0, 2.0), (0.5, 1 / 6, 1 / 3, 1.0))

@@ -50,18 +50,18 @@ def test_energy_is_between_idle_and_the_limit_of_the_boards(found):
 
 def test_twice_the_tokens_take_twice_of_everything(found):
     cluster = found.forecast.plan.cluster
-    one, two = (training_run(found.document, cluster, HWDB, tokens) for tokens in (1e9, 2e9))
+    item, two = (training_run(found.document, cluster, HWDB, tokens) for tokens in (1e9, 2e9))
     for name in ("days", "usd", "mwh"):
-        assert getattr(two, name) == pytest.approx(2 * getattr(one, name))
-    assert two.usd_per_million_tokens == pytest.approx(one.usd_per_million_tokens)
+        assert getattr(two, name) == pytest.approx(2 * getattr(item, name))
+    assert two.usd_per_million_tokens == pytest.approx(item.usd_per_million_tokens)
 
 
 def test_idle_nodes_are_paid_for_and_draw_power(found):
     cluster = found.forecast.plan.cluster
     group = cluster.groups[0]
     larger = replace(cluster, groups=(replace(group, count=2),))
-    one, two = (training_run(found.document, each, HWDB, 1e9) for each in (cluster, larger))
-    assert two.usd == pytest.approx(2 * one.usd) and one.mwh < two.mwh < 2 * one.mwh
+    item, two = (training_run(found.document, each, HWDB, 1e9) for each in (cluster, larger))
+    assert two.usd == pytest.approx(2 * item.usd) and item.mwh < two.mwh < 2 * item.mwh
 
 
 def test_a_plan_made_without_tokens_says_nothing_of_a_run_in_its_file(found):
@@ -79,7 +79,11 @@ def test_other_amounts_and_times_are_refused_before_any_work(tokens, within):
 
 def test_the_terminal_says_it_in_a_line_and_json_in_figures(tmp_path):
     asked = ("estimate", "gpt3-1.3b", "p4d.24xlarge:1", "--dp", 8, "--global-batch", 32, "--tokens", "20B")
-    line = next(one for one in tangram(*asked).out.splitlines() if one.startswith("20 billion tokens"))
+    line = next(
+        splitline
+        for splitline in tangram(*asked).out.splitlines()
+        if splitline.startswith("20 billion tokens")
+    )
     for words in ("days", "of rent", "per million tokens", "MWh", "goodput"):
         assert words in line
     run = json.loads(tangram(*asked, "--json").out)["run"]

@@ -57,7 +57,7 @@ def answering(
 
     def plan(model, cluster, job, *, wishes, hwdb, progress, deadline, known=()):
         whole = not wishes.sub_islands
-        asked.append((job.schedule, job.dtype, wishes.effort, [one.job.schedule for one in known], whole))
+        asked.append((job.schedule, job.dtype, wishes.effort, [item.job.schedule for item in known], whole))
         if progress:
             progress(1, 2, "half way")
         if job.schedule not in steps:
@@ -89,9 +89,9 @@ def test_others_begin_at_the_plan_of_the_first_and_are_glanced_at(monkeypatch) -
         hwdb=HWDB,
         progress=lambda done, total, what: told.append(what),
     )
-    assert [one[0] for one in asked] == ["1f1b", "zb-h1", "zb-h1", "interleaved", "zb-v", "gpipe"]
-    assert [one[2] for one in asked] == ["normal", "quick", "normal", "normal", "normal", "quick"]
-    assert [one[1] for one in asked] == ["auto"] + ["fp16"] * 5
+    assert [item[0] for item in asked] == ["1f1b", "zb-h1", "zb-h1", "interleaved", "zb-v", "gpipe"]
+    assert [item[2] for item in asked] == ["normal", "quick", "normal", "normal", "normal", "quick"]
+    assert [item[1] for item in asked] == ["auto"] + ["fp16"] * 5
     assert asked[1][3] == ["zb-h1"]
     assert asked[3][3] == asked[4][3] == ["1f1b"] * 3  # cut: nothing is searched for them
     assert told[0] == "1f1b: half way"
@@ -126,9 +126,9 @@ def test_a_glance_looks_at_parts_of_islands_where_the_first_plan_is_none_of_its_
     for fullness, whole in ((0.9, True), (0.91, False)):
         asked = answering(monkeypatch, steps, fullness=fullness)
         tried.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(effort="normal"), hwdb=HWDB)
-        glances = {one[0]: one[4] for one in asked if one[2] == "quick"}
+        glances = {item[0]: item[4] for item in asked if item[2] == "quick"}
         assert glances == {"zb-h1": whole, "gpipe": whole}
-        assert [one[3] for one in asked if one[0] == "gpipe"] == [["gpipe"] * whole]
+        assert [item[3] for item in asked if item[0] == "gpipe"] == [["gpipe"] * whole]
 
 
 def test_a_parallelizer_that_finds_nothing_but_the_plan_it_began_at_is_left_at_a_glance(monkeypatch) -> None:
@@ -136,11 +136,11 @@ def test_a_parallelizer_that_finds_nothing_but_the_plan_it_began_at_is_left_at_a
     asked = answering(monkeypatch, {"1f1b": 2.0, "gpipe": 2.0})
     both = SearchOptions(parallelizer=tried.AUTO)
     found = tried.plan(MODEL, CLUSTER, replace(JOB, schedule="1f1b"), wishes=both, hwdb=HWDB)
-    assert [one[2:] for one in asked[1:]] == [("quick", ["1f1b"], True), ("quick", ["1f1b"], False)]
+    assert [item[2:] for item in asked[1:]] == [("quick", ["1f1b"], True), ("quick", ["1f1b"], False)]
     assert found.document.notes[0] == "tried: grid 2 s, galvatron nothing faster at a glance; this is grid"
     asked.clear()
     found = tried.plan(MODEL, CLUSTER, JOB, wishes=SearchOptions(), hwdb=HWDB)
-    assert [one[2] for one in asked if one[0] == "gpipe"] == ["quick", "normal"]
+    assert [item[2] for item in asked if item[0] == "gpipe"] == ["quick", "normal"]
 
 
 def test_a_launchable_plan_of_a_full_search_is_not_given_up_for_that_of_a_glance(monkeypatch) -> None:

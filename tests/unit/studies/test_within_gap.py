@@ -37,8 +37,8 @@ def test_a_wide_gap_is_proven_by_the_first_effort(by_effort) -> None:
 
 def test_a_gap_of_nothing_goes_through_every_effort_and_says_what_is_open(by_effort) -> None:
     found = answered(gap=0.0)
-    assert found.step_s == min(one.step_s for one in by_effort.values())
-    best = max(one.document.lower_bound_step_s for one in by_effort.values())
+    assert found.step_s == min(item.step_s for item in by_effort.values())
+    best = max(item.document.lower_bound_step_s for item in by_effort.values())
     assert found.document.lower_bound_step_s == best
     told = GAP_OPEN.among(found.document.findings) or GAP_PROVEN.among(found.document.findings)
     assert told[0].figures["gap"] == pytest.approx(found.step_s / best - 1)

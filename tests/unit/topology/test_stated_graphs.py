@@ -65,7 +65,8 @@ def test_switched_boxes_stated_in_full_keep_their_prices(name: str) -> None:
         sizes, strides = (np.array(column) for column in zip(*pairs, strict=True))
         for price in (all_reduce_s, all_gather_s, all_to_all_s):
             expected, found = (
-                price(64e6, group(one.island(ranks), sizes, strides, HWDB)) for one in (own, stated)
+                price(64e6, group(placement.island(ranks), sizes, strides, HWDB))
+                for placement in (own, stated)
             )
             assert found == pytest.approx(expected, rel=1e-9)
     near, far = (tuple(range(first[node], first[node + 1])) for node in (-3, -2))
@@ -91,9 +92,9 @@ def test_a_missing_nvlink_lengthens_the_step() -> None:
     ranks = (4, 5, 6, 7)
     prices = [
         all_reduce_s(
-            1e8, group(Placement(one, HWDB).island(ranks), np.array([4]), np.array([1]), HWDB)
+            1e8, group(Placement(item, HWDB).island(ranks), np.array([4]), np.array([1]), HWDB)
         ).item()
-        for one in (whole, cut)
+        for item in (whole, cut)
     ]
     assert prices[0] == prices[1]
 
@@ -141,8 +142,8 @@ def test_ranks_that_no_path_joins_crawl_instead_of_failing() -> None:
         "edges": [{"ends": [f"gpu{a}", f"gpu{a + 1}"], "link": "NVLink3"} for a in range(3)],
     }
     node = {"count": 1, "gpu": "A100-SXM4-80GB", "gpus": 4, "intra_link": "NVLink3", "nic_gbps": 100}
-    one = cluster(node, topology=chain)
-    placement, sizes = Placement(one, HWDB), (np.array([2]), np.array([1]))
+    item = cluster(node, topology=chain)
+    placement, sizes = Placement(item, HWDB), (np.array([2]), np.array([1]))
     near, far = (all_reduce_s(1e8, group(placement.island(r), *sizes, HWDB)).item() for r in ((0, 1), (0, 2)))
     assert near < 1.0 < 1e7 < far
 

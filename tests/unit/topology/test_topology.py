@@ -65,9 +65,9 @@ def test_nics_per_node_set_the_bandwidth_not_the_ranks() -> None:
     """Eight ranks on 8, 4 and 2 DGX-2: 7.7, 16.2 and 21.2 GB/s (NCCL issue 569); ratios to the first."""
     found = []
     for nodes, each in ((8, 1), (4, 2), (2, 4)):
-        one = finder({"count": nodes, "node": "DGX-2"})
+        item = finder({"count": nodes, "node": "DGX-2"})
         ranks = [node * 16 + 2 * rank for node in range(nodes) for rank in range(each)]
-        found.append(one.group(ranks).ring.bytes_per_s)
+        found.append(item.group(ranks).ring.bytes_per_s)
     assert found[1] == pytest.approx(2 * found[0])
     assert found[2] > found[1]
 
@@ -80,15 +80,15 @@ def test_nics_per_node_set_the_bandwidth_not_the_ranks() -> None:
 )
 def test_the_derived_graph_gives_plain_clusters_their_closed_form(node: str) -> None:
     """Groups inside a domain, over whole nodes, and strided ones side by side."""
-    one = finder({"count": 36, "node": node})
-    row, box = HWDB.node(node), len(one.topology.kinds[0].gpus)
+    item = finder({"count": 36, "node": node})
+    row, box = HWDB.node(node), len(item.topology.kinds[0].gpus)
     nodes = 1 if row.scale_up_nodes == 1 else row.scale_up_nodes
     link = row.intra.bytes_per_s * HWDB.link_efficiency(row.intra).value
     nic = row.nic_bytes_per_s * nodes * HWDB.network_efficiency.value
-    assert one.group(range(box)).ring.bytes_per_s == pytest.approx(link)
-    assert one.group(range(2 * box)).ring.bytes_per_s == pytest.approx(min(link, nic))
+    assert item.group(range(box)).ring.bytes_per_s == pytest.approx(link)
+    assert item.group(range(2 * box)).ring.bytes_per_s == pytest.approx(min(link, nic))
     strided = [range(first, 2 * box, box) for first in range(box)]
-    assert one.group(strided[0], strided[1:]).ring.bytes_per_s == pytest.approx(nic / box)
+    assert item.group(strided[0], strided[1:]).ring.bytes_per_s == pytest.approx(nic / box)
 
 
 PLAIN = ("azure-c1", "azure-c2", "azure-c3", "dgx-a100-h100", "gb200-nvl72-h100", "p3-p4d-p5")
@@ -98,13 +98,13 @@ PLAIN = ("azure-c1", "azure-c2", "azure-c3", "dgx-a100-h100", "gb200-nvl72-h100"
 def test_roads_between_nodes_equal_those_of_lowering(name: str) -> None:
     """Whole nodes to whole nodes; latency is the mean of both NICs' where lowering has the larger."""
     given = load_cluster(name, HWDB)
-    one, placement = path_finder(given, HWDB), Placement(given, HWDB)
+    item, placement = path_finder(given, HWDB), Placement(given, HWDB)
     nodes = [tuple(range(*placement.first_rank[node : node + 2])) for node in range(len(given.node_group))]
     for a, group_a in enumerate(given.node_group):
         b = next((b for b in range(a + 1, len(nodes)) if not placement.same_domain(nodes[a], nodes[b])), None)
         if b is None or (a and group_a == given.node_group[a - 1]):
             continue
-        rate, latency = one.road(nodes[a], nodes[b])
+        rate, latency = item.road(nodes[a], nodes[b])
         expected, slower = placement.road(nodes[a], nodes[b])
         assert rate.bytes_per_s == pytest.approx(expected), rate.limited_by
         assert slower / 2 <= latency <= slower * (1 + 1e-9)
@@ -113,9 +113,9 @@ def test_roads_between_nodes_equal_those_of_lowering(name: str) -> None:
 @pytest.mark.parametrize("name", cluster_names(HWDB))
 def test_every_shipped_cluster_has_a_graph(name: str) -> None:
     given = load_cluster(name, HWDB)
-    one = path_finder(given, HWDB)
-    assert one.topology.gpus == given.gpus
-    ring = one.group(range(given.gpus)).ring
+    item = path_finder(given, HWDB)
+    assert item.topology.gpus == given.gpus
+    ring = item.group(range(given.gpus)).ring
     assert 0 < ring.bytes_per_s < float("inf")
     assert ring.limited_by
 
@@ -177,10 +177,10 @@ def test_removing_a_nic_costs_whole_groups_an_eighth_and_strided_ones_a_half() -
     strided = [(first, first + 8) for first in range(8)]
     rates = [
         [
-            one.group(ranks, [other for other in strided if other != ranks]).ring.bytes_per_s
+            item.group(ranks, [other for other in strided if other != ranks]).ring.bytes_per_s
             for ranks in strided
         ]
-        for one in (whole, cut)
+        for item in (whole, cut)
     ]
     assert min(rates[1]) == pytest.approx(min(rates[0]) / 2)
     assert rates[1][4:] == pytest.approx(rates[0][4:])
@@ -208,8 +208,8 @@ def test_rails_keep_strided_groups_off_the_spine() -> None:
     rails = finder({"count": 8, "node": "DGX-H100"}, topology=shape | {"rails": True})
     near = [tuple(range(first, 32, 8)) for first in range(8)]
     far = [tuple(range(first, 64, 8)) for first in range(8)]
-    for one in (plain, rails):
-        assert one.group(near[0], near[1:]).ring.bytes_per_s == pytest.approx(50e9 * NETWORK_SHARE)
+    for item in (plain, rails):
+        assert item.group(near[0], near[1:]).ring.bytes_per_s == pytest.approx(50e9 * NETWORK_SHARE)
     # Eight rings share the leaf's uplink of 4 x 400 / 8 GB/s; on rails each has its own leaf's.
     assert plain.group(far[0], far[1:]).ring.bytes_per_s == pytest.approx(4 * 400e9 / 8 * NETWORK_SHARE / 8)
     assert rails.group(far[0], far[1:]).ring.bytes_per_s == pytest.approx(4 * 50e9 / 8 * NETWORK_SHARE)
@@ -233,11 +233,11 @@ def test_a_two_node_tree_beats_the_ring_on_its_nics() -> None:
 
 
 def test_ten_thousand_gpus_are_one_box_looked_at_once() -> None:
-    one = finder({"count": 1250, "node": "DGX-H100"})
-    assert len(one.topology.kinds) == 1
-    found = one.group(range(10_000))
+    item = finder({"count": 1250, "node": "DGX-H100"})
+    assert len(item.topology.kinds) == 1
+    found = item.group(range(10_000))
     assert (found.boxes, found.inside) == (1250, 8)
-    assert isinstance(found, GroupPaths) and one.group(range(10_000)) is found
+    assert isinstance(found, GroupPaths) and item.group(range(10_000)) is found
 
 
 def test_max_flow_equals_the_least_of_all_cuts() -> None:
@@ -289,7 +289,7 @@ def test_bad_graphs_are_named() -> None:
     assert "edges[0].ends" in refusal(changed(edges=[edges[0] | {"ends": ["0/gpu0", "0/gpu99"]}]))
     assert "given twice" in refusal(changed(vertices=[*vertices, vertices[0]]))
     assert "15" in refusal(
-        changed(vertices=[one for one in vertices if one["name"] != "0/gpu0"], edges=edges[:0])
+        changed(vertices=[vertex for vertex in vertices if vertex["name"] != "0/gpu0"], edges=edges[:0])
     )
     assert "shape a derived fabric" in refusal(changed(rails=True))
     assert "unknown key" in refusal(changed(vertexes=[]))
@@ -297,11 +297,11 @@ def test_bad_graphs_are_named() -> None:
 
 
 def test_ranks_that_do_not_exist_or_do_not_meet_are_refused() -> None:
-    one = finder({"count": 2, "node": "DGX-A100-80GB"})
+    item = finder({"count": 2, "node": "DGX-A100-80GB"})
     with pytest.raises(InfeasibleError, match="0 to 15"):
-        one.group((0, 16))
+        item.group((0, 16))
     with pytest.raises(InfeasibleError):
-        one.group(())
+        item.group(())
 
 
 # command line

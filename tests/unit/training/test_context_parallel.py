@@ -46,7 +46,7 @@ def test_a_zigzag_ring_of_eight_keeps_the_share_that_was_measured(
     """Partial results are added up and the last round of tiles is half empty, eight times over."""
     ring = cores(setting(gpu, 65536, (Layout(cp=8),), stack="pytorch"), MODEL.blocks[0])
     alone = cores(setting(gpu, 8192, (Layout(),), stack="pytorch"), MODEL.blocks[0])
-    kept = [8 * seconds(one) / seconds(other) for one, other in zip(alone, ring, strict=True)]
+    kept = [8 * seconds(item) / seconds(other) for item, other in zip(alone, ring, strict=True)]
     total = 8 * sum(map(seconds, alone)) / sum(map(seconds, ring))
     assert kept[0] == pytest.approx(forward, abs=0.06)
     assert total == pytest.approx(both, abs=0.02)
@@ -71,10 +71,10 @@ def test_more_context_parallelism_costs_more_at_equal_tokens_and_most_for_short_
 
 def test_transfers_hide_behind_steps_until_the_link_is_slower_than_they_are() -> None:
     """All but the first step wait for the slower of step and transfer."""
-    one = setting("H100-SXM5-80GB", 32768, (Layout(cp=8),))
-    ring, _ = cores(one, MODEL.blocks[0])
+    item = setting("H100-SXM5-80GB", 32768, (Layout(cp=8),))
+    ring, _ = cores(item, MODEL.blocks[0])
     assert ring.passing[0] < ring.ahead[0]
-    starved = replace(one, island=replace(one.island, intra=replace(one.island.intra, bytes_per_s=1e9)))
+    starved = replace(item, island=replace(item.island, intra=replace(item.island.intra, bytes_per_s=1e9)))
     ring, _ = cores(starved, MODEL.blocks[0])
     assert ring.passing[0] > ring.ahead[0]
     assert ring.passing[0] > 7 * float(kv_bytes(starved, MODEL.blocks[0].attention)[0]) / 1e9
@@ -82,9 +82,9 @@ def test_transfers_hide_behind_steps_until_the_link_is_slower_than_they_are() ->
 
 def test_rings_over_nodes_pass_keys_through_the_network() -> None:
     """Of a ring over two nodes every step waits for the pair that crosses, over one rank's share of NICs."""
-    one = setting("H100-SXM5-80GB", 32768, (Layout(cp=8),))
-    inside, _ = cores(one, MODEL.blocks[0])
-    two = replace(one, island=replace(one.island, nodes=2, gpus_per_node=4))
+    item = setting("H100-SXM5-80GB", 32768, (Layout(cp=8),))
+    inside, _ = cores(item, MODEL.blocks[0])
+    two = replace(item, island=replace(item.island, nodes=2, gpus_per_node=4))
     across, _ = cores(two, MODEL.blocks[0])
     assert across.passing[0] > 2 * inside.passing[0]
     assert across.ahead[0] == inside.ahead[0]
@@ -92,8 +92,8 @@ def test_rings_over_nodes_pass_keys_through_the_network() -> None:
 
 def test_deepspeed_exchanges_heads_instead_of_passing_keys() -> None:
     """Ulysses: nothing is merged, no step is waited for, backward the exchanges swap places."""
-    one = setting("H100-SXM5-80GB", 32768, (Layout(), Layout(cp=8)), 8, stack="deepspeed")
-    forward, backward = cores(one, MODEL.blocks[0])
+    item = setting("H100-SXM5-80GB", 32768, (Layout(), Layout(cp=8)), 8, stack="deepspeed")
+    forward, backward = cores(item, MODEL.blocks[0])
     assert not forward.ahead.any() and not forward.passing.any()
     assert forward.inward[0] == forward.outward[0] == 0.0
     assert forward.inward[1] > forward.outward[1] > 0.0

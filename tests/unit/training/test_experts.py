@@ -91,7 +91,7 @@ def test_exchanges_beside_another_microbatch_are_nearly_hidden_where_stages_are_
         replace(setting(stack), job=replace(setting(stack).job, schedule="interleaved"))
         for stack in ("megatron-bridge", "megatron")
     ]
-    hidden, shown = (dispatch_s(one, part) for one in interleaved)
+    hidden, shown = (dispatch_s(item, part) for item in interleaved)
     assert hidden == pytest.approx(OVERLAPPED * plain) and shown == pytest.approx(plain)
 
 

@@ -71,8 +71,8 @@ def test_broadcasts_of_shards_cost_what_gathering_does_until_their_starts_rule()
         exposed = handed.rates.data_exposed
         gathered = float(all_gather_s(weights, handed.dp_group)[0]) * exposed
         assert low < total / share / gathered < high
-        one = float(broadcast_s(weights / (8 * nodes), handed.dp_group)[0])
-        assert total == pytest.approx(8 * nodes * one * share * exposed)
+        item = float(broadcast_s(weights / (8 * nodes), handed.dp_group)[0])
+        assert total == pytest.approx(8 * nodes * item * share * exposed)
 
 
 @pytest.mark.parametrize(

@@ -78,10 +78,10 @@ LAYOUTS = [Layout(tp=tp, dp=4 // tp, zero_stage=zero) for tp in (1, 2, 4) for ze
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_two_equal_parts_are_one_part_with_twice_the_replicas(layout: Layout) -> None:
     """The law of mixed stages: cutting a stage's ranks into equal parts changes nothing but the notation."""
-    one, two = priced(one_part(layout)), priced(two_parts(layout))
-    assert two.step_s() == pytest.approx(one.step_s(), rel=1e-12)
-    assert two.fullness() == pytest.approx(one.fullness(), rel=1e-12)
-    shared = [contention.play(lowered.graph()).makespan_s for lowered in (one, two)]
+    lowered_plan, two = priced(one_part(layout)), priced(two_parts(layout))
+    assert two.step_s() == pytest.approx(lowered_plan.step_s(), rel=1e-12)
+    assert two.fullness() == pytest.approx(lowered_plan.fullness(), rel=1e-12)
+    shared = [contention.play(lowered.graph()).makespan_s for lowered in (lowered_plan, two)]
     assert shared[1] == pytest.approx(shared[0], rel=0.02)
 
 
@@ -99,10 +99,10 @@ def test_two_equal_pipelines_are_twice_the_replicas(layout: Layout) -> None:
         )
         for p in range(2)
     ]
-    both, one = priced(plan(*halves)), priced(one_part(layout))
-    tied = both.steps[0].times.tied_s - one.steps[0].times.tied_s
-    assert both.step_s() == pytest.approx(one.step_s() + tied, rel=1e-9)
-    assert both.fullness() == pytest.approx(one.fullness(), rel=1e-12)
+    both, lowered_plan = priced(plan(*halves)), priced(one_part(layout))
+    tied = both.steps[0].times.tied_s - lowered_plan.steps[0].times.tied_s
+    assert both.step_s() == pytest.approx(lowered_plan.step_s() + tied, rel=1e-9)
+    assert both.fullness() == pytest.approx(lowered_plan.fullness(), rel=1e-12)
 
 
 @settings(max_examples=15, deadline=None)
@@ -248,8 +248,8 @@ def test_runs_of_one_layout_price_like_one_run() -> None:
 
     def made(runs: tuple[tuple[int, Layout], ...] | Layout) -> float:
         stages = [[Share("g0", ranks(0, 4), 4, runs)]]
-        one = plan(pipeline_of_shares(8, [0, 8], stages), job=replace(JOB, global_batch=32))
-        return priced(one).step_s()
+        item = plan(pipeline_of_shares(8, [0, 8], stages), job=replace(JOB, global_batch=32))
+        return priced(item).step_s()
 
     assert made(((3, layout), (8, layout))) == pytest.approx(made(layout), rel=1e-9)
     mixture = made(((4, layout), (8, replace(layout, recompute="full"))))

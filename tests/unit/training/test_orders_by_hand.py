@@ -177,7 +177,7 @@ def test_a_wait_in_a_circle_is_named_where_it_is() -> None:
     """Stage 1 stands before F1: it wants the backward of microbatch 0 first, which stage 2 runs too late."""
     rows = ["F0 F1 B0 B1", "F0 B0 F1 B1", "F0 F1 B0 B1"]
     every = [[("FB".index(word[0]), int(word[1])) for word in row.split()] for row in rows]
-    kind, microbatch = (column([one[i] for row in every for one in row], np.int32) for i in range(2))
+    kind, microbatch = (column([item[i] for row in every for item in row], np.int32) for i in range(2))
     order = ScheduleOrder(
         3, 2, 1, False, column([0, 4, 8, 12], np.int32), kind, microbatch, column(np.zeros(12), np.int32)
     )

@@ -41,9 +41,9 @@ class TestOverlap:
             HWDB,
         )
         prices = Pricer(where)
-        one = float(prices.program(prices.atoms[1], "last").gradients[0])
-        assert backward > 32 * one, "the case must be bound by compute"
-        assert found.gradient_sync_s[0] == pytest.approx(one, rel=1e-6)
+        item = float(prices.program(prices.atoms[1], "last").gradients[0])
+        assert backward > 32 * item, "the case must be bound by compute"
+        assert found.gradient_sync_s[0] == pytest.approx(item, rel=1e-6)
 
     def test_gradients_on_a_slow_network_are_what_remains(self):
         """Bound by communication the step's end is the link's.
@@ -59,10 +59,10 @@ class TestOverlap:
             HWDB,
         )
         prices = Pricer(where)
-        one = float(prices.program(prices.atoms[1], "last").gradients[0])
+        item = float(prices.program(prices.atoms[1], "last").gradients[0])
         first = float(prices.price(32, 33).backward_s[0])
         found = prices.price(1, 33)
-        assert found.backward_s[0] + found.gradient_sync_s[0] == pytest.approx(first + 32 * one, rel=1e-6)
+        assert found.backward_s[0] + found.gradient_sync_s[0] == pytest.approx(first + 32 * item, rel=1e-6)
 
     def test_zero_3_prefetches_in_both_directions(self):
         """On a fast network gathered weights cost little.

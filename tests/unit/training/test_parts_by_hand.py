@@ -23,7 +23,7 @@ LARGER = replace(PRICE, static_bytes=200, activation_bytes=10, transient_bytes=9
 def test_a_pass_of_two_halves_waits_for_the_slowest_of_each() -> None:
     """Inputs take 6 and 8 s, weights 4 and 1: 12 in all; as one pass 10. Sync ends at 11 in either part."""
     other = replace(PRICE, forward_s=2, backward_s=9, backward_weight_s=1, gradient_sync_s=2)
-    split, joint = (slowest([PRICE, other], splits_backward=one) for one in (True, False))
+    split, joint = (slowest([PRICE, other], splits_backward=item) for item in (True, False))
     assert (split.forward_s, split.backward_s, split.backward_weight_s) == (3, 12, 4)
     assert (joint.backward_s, joint.gradient_sync_s, split.gradient_sync_s) == (10, 1, 0)
 

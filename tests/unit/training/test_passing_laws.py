@@ -26,10 +26,10 @@ def test_every_sequence_moves_from_the_part_that_has_it_to_the_one_that_takes_it
     sequences = random.randint(1, 9)
     sides = parts(random, sequences, 0), parts(random, sequences, 10)
     made = pipeline_of_shares(2, [0, 1, 2], sides)
-    owners = [[one.ranks for one in side for _ in range(one.sequences)] for side in sides]
+    owners = [[share.ranks for share in side for _ in range(share.sequences)] for side in sides]
     wanted = Counter(zip(*owners, strict=True))
     found = flows(*made.stages)
-    assert {(one.source, one.target): one.share for one in found} == {
+    assert {(flow.source, flow.target): flow.share for flow in found} == {
         ends: Fraction(count, sequences) for ends, count in wanted.items()
     }
     assert len(found) == len(wanted)
@@ -44,10 +44,10 @@ def test_a_passage_is_the_sum_of_its_passes_and_the_latest_end_of_a_tail(seed: i
     latency, ahead, closing = passage(forward, backward, tail, hop)
     assert latency == pytest.approx(sum(forward) + sum(backward) + 2 * hop * (depth - 1))
     assert ahead == pytest.approx(sum(forward) + hop * (depth - 1))
-    back = [*accumulate((one + hop for one in reversed(backward)), initial=0.0)][1:]  # of the last stages
+    back = [*accumulate((item + hop for item in reversed(backward)), initial=0.0)][1:]  # of the last stages
     gone = [ahead + back[depth - 1 - stage] - hop for stage in range(depth)]
-    assert closing == pytest.approx(max(end + one for end, one in zip(gone, tail, strict=True)))
-    several = passage(*(list(np.array([one, one]).T) for one in (forward, backward, tail)), hop)
+    assert closing == pytest.approx(max(end + item for end, item in zip(gone, tail, strict=True)))
+    several = passage(*(list(np.array([item, item]).T) for item in (forward, backward, tail)), hop)
     assert np.array(several).T.tolist() == [[pytest.approx(x) for x in (latency, ahead, closing)]] * 2
 
 
@@ -61,4 +61,4 @@ def test_a_passage_is_the_sum_of_its_passes_and_the_latest_end_of_a_tail(seed: i
 def test_a_batch_is_held_whole_or_with_one_microbatch_short(
     pipelines: list[tuple[int, int]], batch: int, held: bool
 ) -> None:
-    assert holds_batch([Pipeline(*one, ()) for one in pipelines], batch) == held
+    assert holds_batch([Pipeline(*pipeline, ()) for pipeline in pipelines], batch) == held

@@ -23,8 +23,8 @@ class OneRank:
 
 def elements(found: list[products.Gemm]) -> float:
     """Elements of the matrices that are multiplied with."""
-    assert all(float(np.asarray(one.rows)) == 7.0 for one in found)
-    return sum(float(np.asarray(one.n * one.k * one.count)) for one in found)
+    assert all(float(np.asarray(item.rows)) == 7.0 for item in found)
+    return sum(float(np.asarray(item.n * item.k * item.count)) for item in found)
 
 
 def kinds(model: Model) -> list[Block]:
@@ -37,11 +37,11 @@ def test_projections_multiply_every_matrix_of_an_attention_once(name: str) -> No
     model = load_model(name)
     work: Any = OneRank(model, Sharding(1))
     for block in kinds(model):
-        one = replace(block.attention, qkv_bias=False, out_bias=False, norm_parameters=0)
-        norms = one.query_rank + one.kv_rank if one.kv_rank else 0
-        norms += 2 * one.index_dim if one.index_heads else 0
-        found = products.input_projections(work, one) + products.output_projection(work, one)
-        assert elements(found) == one.parameters(model.hidden) - norms
+        attention = replace(block.attention, qkv_bias=False, out_bias=False, norm_parameters=0)
+        norms = attention.query_rank + attention.kv_rank if attention.kv_rank else 0
+        norms += 2 * attention.index_dim if attention.index_heads else 0
+        found = products.input_projections(work, attention) + products.output_projection(work, attention)
+        assert elements(found) == attention.parameters(model.hidden) - norms
 
 
 @pytest.mark.parametrize("name", model_names())

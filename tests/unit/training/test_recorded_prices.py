@@ -91,8 +91,8 @@ def priced(name: str) -> dict[str, Any]:
     pricer = Pricer(setting(name))
     slices = [(0, 1), (0, 3), (2, 6), (6, 8), (0, 8)]
     found = pricer.price_many(slices)
-    figures: dict[str, Any] = {one.name: getattr(found, one.name).sum(axis=0) for one in fields(found)}
-    figures["of slices"] = {one.name: getattr(found, one.name).sum(axis=1) for one in fields(found)}
+    figures: dict[str, Any] = {field.name: getattr(found, field.name).sum(axis=0) for field in fields(found)}
+    figures["of slices"] = {field.name: getattr(found, field.name).sum(axis=1) for field in fields(found)}
     figures["alone"] = pricer.atom_seconds
     figures["computing"] = pricer.compute_s.sum(axis=1)
     figures["added"] = pricer.added_s(pricer.atoms[2])
@@ -100,13 +100,13 @@ def priced(name: str) -> dict[str, Any]:
         way: class_seconds(pricer.programs(pricer.atoms, way)).sum(axis=0) for way in ("forward", "backward")
     }
     figures["parameters"] = [parameters_of(pricer.setting, atom) for atom in pricer.atoms]
-    one = pricer.setting
-    asked = one.model, one.island.gpu, one.job, HWDB
-    figures["at least"] = [ideal_seconds(*asked), model_flop(one.model, one.job, one.island.gpu, HWDB)]
-    if one.model.tied:
+    item = pricer.setting
+    asked = item.model, item.island.gpu, item.job, HWDB
+    figures["at least"] = [ideal_seconds(*asked), model_flop(item.model, item.job, item.island.gpu, HWDB)]
+    if item.model.tied:
         for end in ("embedding", "head"):
             lent = pricer.price(0, 8, end)  # type: ignore[arg-type]
-            figures[f"{end} borrows"] = [getattr(lent, one.name).sum() for one in fields(lent)]
+            figures[f"{end} borrows"] = [getattr(lent, field.name).sum() for field in fields(lent)]
     return figures
 
 
@@ -126,7 +126,8 @@ def chain() -> dict[str, Any]:
         "kinds": atom_kinds(model),
         "parameters": [atom.parameters for atom in (atoms_of(model)[0], atoms_of(model)[-1])],
         "slices": [
-            [len(one), one.layers, one.embedding, one.head, one.lone_end, one.signature] for one in slices
+            [len(item), item.layers, item.embedding, item.head, item.lone_end, item.signature]
+            for item in slices
         ],
         "lone": [Slice(tied, *ends).lone_end for ends in ((0, 0), (0, 1), (0, 8), (3, 8), (2, 5))],
         "borrowers": [borrowers(tied, runs) for runs in ([(0, 8)], [(0, 4), (4, 8)], [(0, 4)], [(2, 8)])],
@@ -160,11 +161,11 @@ def mixed(job: Job, layouts: tuple[Layout, Layout], model: Model, *, alike: bool
     return {
         "links": [[link.name, link.bytes_per_s] for link in graph.links],
         "on links": [graph.link[::5], graph.link_weight[::5], graph.bytes[::5]],
-        "doubts": [[one.sigma, one.factor_s, one.factor_sigma] for one in doubts],
+        "doubts": [[doubt.sigma, doubt.factor_s, doubt.factor_sigma] for doubt in doubts],
         "step": found.step_s(),
         "peaks": [[of(stage, 3) for of in peaks] for step in found.steps for stage in step.prices],
         "room": [capacity_bytes(stage) for step in found.steps for stage in step.prices],
-        "steps": [[getattr(step.times, one.name) for one in fields(step.times)] for step in found.steps],
+        "steps": [[getattr(step.times, field.name) for field in fields(step.times)] for step in found.steps],
         "memory": [
             [[chunk.static_bytes, chunk.activation_bytes, chunk.transient_bytes] for chunk in stage]
             for step in found.steps
@@ -193,7 +194,7 @@ def plain(schedule: str, cluster: str, cuts: list[int]) -> dict[str, Any]:
         "links": [[link.name, link.bytes_per_s] for link in graph.links],
         "on links": [graph.link[::5], graph.link_weight[::5], graph.bytes[::5]],
         "doubts": [doubt.sigma, doubt.factor_s, doubt.factor_sigma],
-        "times": {one.name: getattr(step.times, one.name) for one in fields(step.times)},
+        "times": {field.name: getattr(step.times, field.name) for field in fields(step.times)},
         "memory": [graph.memory_initial_bytes, graph.memory_start_bytes.sum(), graph.memory_end_bytes.sum()],
         "fits": step.fits(),
     }

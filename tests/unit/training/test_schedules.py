@@ -223,9 +223,9 @@ def test_engines_agree_on_random_steps(shape: tuple[str, int, int, int], seed: i
     )
     template = step_template(name, stages, microbatches, chunks, tied=True)
     graph = template.with_durations(times)
-    one, other = fast.play(graph), reference.play(graph)
-    np.testing.assert_allclose(one.end_s, other.end_s, rtol=1e-9)
-    assert play_steps(template, template.durations(times)[None, :]).tolist() == [one.makespan_s]
+    timeline, other = fast.play(graph), reference.play(graph)
+    np.testing.assert_allclose(timeline.end_s, other.end_s, rtol=1e-9)
+    assert play_steps(template, template.durations(times)[None, :]).tolist() == [timeline.makespan_s]
 
 
 def test_a_step_of_two_stages_by_hand() -> None:
@@ -252,7 +252,9 @@ def test_a_step_of_two_stages_by_hand() -> None:
     assert ends["SEND_F0"] == f0 + 0.125
     assert ends["SEND_B0"] == b1 + 0.0625
     assert ends["TIED"] == ready + 1000
-    free = StageTimes(**{one.name: getattr(times, one.name) for one in fields(times) if one.name != "tied_s"})
+    free = StageTimes(
+        **{field.name: getattr(times, field.name) for field in fields(times) if field.name != "tied_s"}
+    )
     assert play(step_template("1f1b", 2, 1, tied=True).with_durations(free)).makespan_s == ready + 200
     untied = step_template("1f1b", 2, 1).with_durations(times)
     assert play(untied).makespan_s == max(b0 + 10 + 100, b1 + 20 + 200)

@@ -53,7 +53,7 @@ def static_bytes(model: Model, layouts: tuple[Layout, Layout]) -> float:
     ],
 )
 def test_the_smaller_copy_goes(layouts: tuple[Layout, Layout], saved: float) -> None:
-    apart, tied = (static_bytes(replace(MODEL, tied=one), layouts) for one in (False, True))
+    apart, tied = (static_bytes(replace(MODEL, tied=item), layouts) for item in (False, True))
     assert apart - tied == pytest.approx(saved, rel=1e-12)
 
 
@@ -144,8 +144,8 @@ def test_a_pass_over_atoms_is_the_play_of_these_very_atoms(layout: Layout) -> No
     """Chains that are shared and ends that are added give what playing the stage as a whole gives."""
     pricer = StagePrices(MODEL, JOB, HWDB).pricer(ISLAND, layout, 4)
     shapes = ((0, ATOMS), (0, 1), (0, 3), (2, ATOMS), (ATOMS - 1, ATOMS), (1, 4))
-    assert [pricer.borrower(*one) for one in shapes] == ["head", None, None, None, None, None]
-    borrowing: list[tuple[int, int, End | None]] = [(*one, pricer.borrower(*one)) for one in shapes]
+    assert [pricer.borrower(*shape) for shape in shapes] == ["head", None, None, None, None, None]
+    borrowing: list[tuple[int, int, End | None]] = [(*shape, pricer.borrower(*shape)) for shape in shapes]
     for start, stop, borrower in (*borrowing, (0, 3, "embedding"), (2, ATOMS, "head")):
         atoms = pricer.stage_atoms(start, stop, borrower)
         for direction in ("forward", pricer._backward):

@@ -263,7 +263,7 @@ def test_norms_of_plain_operations_keep_what_they_compute():
         for block in llama.blocks[:1]
     }
     more = bytes_of["deepspeed"].activation[0] - SEQ * (2 * (4 + 2) * 4096 + 2 * 11008)
-    kept_scores = {stack: one.transient[0] for stack, one in bytes_of.items()}
+    kept_scores = {stack: item.transient[0] for stack, item in bytes_of.items()}
     assert more == pytest.approx(bytes_of["generic"].activation[0]) and min(kept_scores.values()) >= 0
 
 

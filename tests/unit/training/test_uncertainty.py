@@ -149,8 +149,8 @@ def test_what_was_never_seen_is_wider() -> None:
     hwdb = HWDB.with_efficiency(table)
     gpu = HWDB.gpu("H100-SXM5-80GB")
     found = [hwdb.residuals(gpu, "bf16", stack) for stack in ("megatron", "own", "kin", "nobody's")]
-    assert [one.step for one in found] == [0.1, 0.15, 0.2, 0.3]
-    assert [one.stack_known for one in found] == [True, True, False, False]
+    assert [residuals.step for residuals in found] == [0.1, 0.15, 0.2, 0.3]
+    assert [residuals.stack_known for residuals in found] == [True, True, False, False]
     unmeasured = hwdb.residuals(replace(gpu, measured=False), "bf16", "megatron")
     assert unmeasured.step == pytest.approx(math.hypot(0.1, 0.4))
     mixed = found[0].of(mixture=True).step, found[3].of(mixture=True).step, found[0].of(mixture=False).step
@@ -189,10 +189,10 @@ def test_plan_says_which_alternatives_cannot_be_told_apart(tmp_path: Path) -> No
     assert found["peak_memory_bytes"] < found["peak_memory_bytes_high"]
     assert {kind["gpu"] for kind in found["gpu_kinds"]} <= {"T4", "A100-SXM4-40GB"}
     assert all(kind["rests_on"] for kind in found["gpu_kinds"])
-    for one in found["alternatives"]:
-        assert one["ratio_low"] < one["step_s"] / found["step_s"] < one["ratio_high"]
-        assert one["told_apart"] == (not one["ratio_low"] <= 1 <= one["ratio_high"])
-        assert one["told_apart"] != ("statistically tied" in one["summary"])
+    for item in found["alternatives"]:
+        assert item["ratio_low"] < item["step_s"] / found["step_s"] < item["ratio_high"]
+        assert item["told_apart"] == (not item["ratio_low"] <= 1 <= item["ratio_high"])
+        assert item["told_apart"] != ("statistically tied" in item["summary"])
     shown = tangram("estimate", model, cluster, "--dp", 4).out
     assert " to " in shown.splitlines()[1].partition("tokens/s")[0]
 
@@ -221,7 +221,7 @@ MANY = [
 def test_many_layouts_are_what_estimate_says_of_each(name: str) -> None:
     """Except for links that transfers share, which many layouts at once leave out."""
     model = load_model(name)
-    layouts = [one for one in MANY if not model.blocks[0].attention.heads % one.tp]
+    layouts = [uniform for uniform in MANY if not model.blocks[0].attention.heads % uniform.tp]
     for found, layout in zip(
         api.estimate_many(model, CLUSTER, JOB, layouts, hwdb=HWDB), layouts, strict=True
     ):
@@ -246,10 +246,10 @@ def test_many_layouts_interleaved_and_refused() -> None:
     found = api.estimate_many(GPT, CLUSTER, JOB, wanted, hwdb=HWDB)
     assert isinstance(found[1], Refusal) and "does not divide the 32 attention heads" in found[1].reason
     for at in (0, 2, 3):
-        one = found[at]
-        assert not isinstance(one, Refusal) and one.layout == wanted[at]
+        item = found[at]
+        assert not isinstance(item, Refusal) and item.layout == wanted[at]
         alone = api.estimate(GPT, CLUSTER, JOB, wanted[at], hwdb=HWDB).document
-        assert one.step_s == pytest.approx(alone.step_s, rel=2e-3) and one.gpus_used == alone.gpus_used
+        assert item.step_s == pytest.approx(alone.step_s, rel=2e-3) and item.gpus_used == alone.gpus_used
 
 
 def test_optimizer_adapters_and_stack_are_inputs(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_optimizer_adapters_and_stack_are_inputs(tmp_path: Path) -> None:
         stage("--lora-rank", 8),
     )
     assert lamb == full
-    tensors = [one["peak_memory_allocated_bytes"] for one in (sgd, full, lora)]
+    tensors = [item["peak_memory_allocated_bytes"] for item in (sgd, full, lora)]
     assert tensors[0] < tensors[1] > 1.2 * tensors[2]
     assert lora["gradient_sync_s"] < full["gradient_sync_s"] / 10 and lora["backward_s"] < full["backward_s"]
     # 4 blocks, hidden 512: queries, keys, values and output of 512 columns each, rank x (in + out).

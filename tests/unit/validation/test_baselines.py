@@ -33,7 +33,7 @@ def test_the_closed_form_counts_recomputation_and_the_bubble_as_they_are() -> No
             {"recompute": "none", "tp": "2", "pp": "4", "mbs": "1", "gbs": "8"},
         )
     )
-    assert all(isinstance(one, Run) for one in (plain, full, piped))
+    assert all(isinstance(item, Run) for item in (plain, full, piped))
     found = baselines.physics([plain, full, piped], HWDB)
     assert np.exp(found.log_factor) == pytest.approx([1.0, 4 / 3, 1 + 3 / 8])
     assert np.isfinite(found.columns).all() and found.columns.shape == (3, 10)

@@ -94,7 +94,7 @@ def test_rows_fit_the_log_that_they_were_fitted_to(tmp_path, slow):
     path.write_text(log_text(times, 8))
     points = ownfabric.points_of(logs.read_log(path, ""), ownfabric.FabricParts(), "log", HWDB)
     sets = ownfabric.fit_own(points, HWDB, path)
-    assert {one.pattern for one in sets} == ({"ring", "in_switch"} if slow > 1.0 else {"in_switch"})
+    assert {item.pattern for item in sets} == ({"ring", "in_switch"} if slow > 1.0 else {"in_switch"})
     assert ownfabric.missed(points, sets, HWDB) < 0.06
 
 
@@ -152,7 +152,7 @@ def test_a_torch_sweep_is_read(tmp_path):
     (fitted,) = ownfabric.fit_own(points, HWDB, path)
     known = HWDB.collective("ring", HWDB.link("NVLink4"))
     assert fitted.fitted.values["base_s"] == pytest.approx(known.base_s, rel=0.05)
-    assert all(one.share == pytest.approx(1.0, rel=0.01) for one in ownfabric.reached(points, HWDB))
+    assert all(item.share == pytest.approx(1.0, rel=0.01) for item in ownfabric.reached(points, HWDB))
 
 
 GOOD = log_text(priced("all_reduce", 4), 4)
@@ -196,7 +196,7 @@ def test_older_logs_without_inplace_names_or_versions(tmp_path):
     )
     log = logs.read_log(path)
     assert (log.library, log.version) == ("RCCL", "")
-    assert {one.op for one in log.measurements} == {"all_gather"}
+    assert {measurement.op for measurement in log.measurements} == {"all_gather"}
     points = ownfabric.points_of(log, ownfabric.FabricParts(gpu="MI300X"), "log", HWDB)
     assert {point.fabric.intra.name for point in points} == {"xGMI-MI300X"}
 

@@ -104,8 +104,8 @@ def write(path: Path, *lines: str) -> Path:
 
 def figures(path: Path):
     read = read_points(path, HWDB)
-    known = [one for one in read if isinstance(one, Point)]
-    return report.document([*predict(known, HWDB), *(one for one in read if isinstance(one, RefusedRow))])
+    known = [item for item in read if isinstance(item, Point)]
+    return report.document([*predict(known, HWDB), *(item for item in read if isinstance(item, RefusedRow))])
 
 
 def test_rows_without_an_answer_are_listed_with_the_reason(tmp_path):
@@ -121,9 +121,9 @@ def test_rows_without_an_answer_are_listed_with_the_reason(tmp_path):
     )
     found = figures(path)
     assert found["overall"]["n"] == 1
-    assert [one["row"] for one in found["unpredicted"]] == [3, 4, 5, 6, 7]
+    assert [item["row"] for item in found["unpredicted"]] == [3, 4, 5, 6, 7]
     words = ("gatherv", "something", "Quux-1", "3 nodes", "many")
-    assert all(word in one["reason"] for word, one in zip(words, found["unpredicted"], strict=True))
+    assert all(word in item["reason"] for word, item in zip(words, found["unpredicted"], strict=True))
 
 
 def test_predictions_know_nothing_of_their_source(tmp_path):
@@ -141,8 +141,8 @@ def test_predictions_know_nothing_of_their_source(tmp_path):
                 for size in (1024, 2**20, 2**29)
             ),
         )
-        known = [one for one in read_points(path, HWDB) if isinstance(one, Point)]
-        answers.append([one.seconds for one in predict(known, HWDB)])
+        known = [read_point for read_point in read_points(path, HWDB) if isinstance(read_point, Point)]
+        answers.append([item.seconds for item in predict(known, HWDB)])
     assert answers[0] == answers[1]
 
 
@@ -152,7 +152,9 @@ def test_unmeasured_hardware_of_a_known_generation_gets_its_parameters(tmp_path)
     sizes = (2**20, 2**36)
     lines = [row.format(gpu=gpu, size=size) for gpu in ("B200-SXM", "B300-HGX") for size in sizes]
     path = write(tmp_path / "p.csv", *lines)
-    found = predict([one for one in read_points(path, HWDB) if isinstance(one, Point)], HWDB)
+    found = predict(
+        [read_point for read_point in read_points(path, HWDB) if isinstance(read_point, Point)], HWDB
+    )
     assert found[0].seconds == found[2].seconds
     assert found[3].high_s / found[3].seconds > found[2].high_s / found[2].seconds
     assert any("outside" in note for note in found[3].notes)
@@ -201,12 +203,15 @@ def test_targets_of_what_was_left_out():
     for axis, target in (("ranks", 0.08), ("gpu", 0.20)):
         parts = leftout.left_out(points, axis, HWDB)
         nvlink = [
-            one for members in parts.values() for one in members if one.point.fabric.intra.kind == "nvlink"
+            member
+            for members in parts.values()
+            for member in members
+            if member.point.fabric.intra.kind == "nvlink"
         ]
         assert report.score(nvlink)["median_ape"] <= target
         if axis == "gpu":
             assert (
-                report.score([one for one in nvlink if one.point.label.startswith("A100")])["median_ape"]
+                report.score([item for item in nvlink if item.point.label.startswith("A100")])["median_ape"]
                 <= 0.2
             )
     with pytest.raises(BadInputError, match="gpu, ranks"):
@@ -236,7 +241,7 @@ def test_shared_points_are_scored_whole(tmp_path):
         check=True,
     )
     found = json.loads(done.stdout)
-    apart = sum(one["n"] for one in found["set_apart"].values())
+    apart = sum(item["n"] for item in found["set_apart"].values())
     assert found["overall"]["n"] + apart + len(found["unpredicted"]) == found["rows"] == 16430
     assert found["by_link"]["nvlink"]["median_ape"] <= 0.06
     assert found["by_link"]["pcie"]["median_ape"] <= 0.12

@@ -32,14 +32,22 @@ def runs(factor: Callable[[str], float]) -> list[ServedRun]:
         for clients in (1, 4, 16, 64, 256)
         for isl in ("128", "256", "512", "1024", "1536", "2048")
     ]
-    read = [one for one in read_rows_as_runs(cells, HWDB) if isinstance(one, ServedRun)]
+    read = [
+        read_rows_as_run
+        for read_rows_as_run in read_rows_as_runs(cells, HWDB)
+        if isinstance(read_rows_as_run, ServedRun)
+    ]
     found, _ = predict(read, HWDB, CalibrationTable.load(HWDB))
     scatter = np.random.default_rng(7).lognormal(0.0, 0.03, len(cells))
     timed = [
-        row | {"tpot_ms": str(1e3 * one.predicted * factor(row["gpu"]) * noise)}
-        for row, one, noise in zip(cells, found, scatter, strict=True)
+        row | {"tpot_ms": str(1e3 * predicted_run.predicted * factor(row["gpu"]) * noise)}
+        for row, predicted_run, noise in zip(cells, found, scatter, strict=True)
     ]
-    return [one for one in read_rows_as_runs(timed, HWDB) if isinstance(one, ServedRun)]
+    return [
+        read_rows_as_run
+        for read_rows_as_run in read_rows_as_runs(timed, HWDB)
+        if isinstance(read_rows_as_run, ServedRun)
+    ]
 
 
 def test_kinds_that_differ_more_than_runs_do_widen_what_is_said_of_a_new_one() -> None:
@@ -57,9 +65,13 @@ def test_widened_intervals_hold_nine_of_ten_runs_on_kinds_left_out() -> None:
     inside = {False: 0, True: 0}
     for fold, _, rows in left_out(own, HWDB, "gpu"):
         for wide in inside:
-            table = CalibrationTable((0, row) for row in (*(as_row(one, "") for one in rows), *wider * wide))
+            table = CalibrationTable(
+                (0, row) for row in (*(as_row(fitted, "") for fitted in rows), *wider * wide)
+            )
             found, _ = predict(fold, HWDB, table)
-            inside[wide] += sum(one.low <= one.measured <= one.high for one in found)
+            inside[wide] += sum(
+                predicted_run.low <= predicted_run.measured <= predicted_run.high for predicted_run in found
+            )
     assert inside[False] < 0.8 * len(own) <= 0.85 * len(own) <= inside[True]
 
 
@@ -105,10 +117,10 @@ def test_bursts_and_parts_apart_are_no_wider_where_nothing_was_left_out() -> Non
     for name in ("residual_burst_tpot", "residual_burst_output_tok_s", "residual_apart_ttft"):
         assert new[name] == seen[name]
     assert new["residual_output_tok_s"] > seen["residual_output_tok_s"]
-    one = runs(lambda gpu: 1.0)[0]
+    served_run = runs(lambda gpu: 1.0)[0]
     errors = NovelErrors({("*", "tpot"): {name: [3.0] * 30 for name in "abc"}})
     closed, burst = (
-        PredictedRun(replace(one, load=load), "tpot", 1.0, 1.0, 0.9, 1.1) for load in (CLOSED, BURST)
+        PredictedRun(replace(served_run, load=load), "tpot", 1.0, 1.0, 0.9, 1.1) for load in (CLOSED, BURST)
     )
     assert widened(burst, errors, "a") == burst
     assert widened(closed, errors, "a").high == pytest.approx(1.1**3)

@@ -45,7 +45,9 @@ def test_a_step_draws_the_plan_towards_it_and_narrows_it(mixed: PlanDocument, fa
     assert abs(found.after.error) < abs(found.before.error)
     # Believed in part, never beyond what was measured.
     assert 0 <= math.log(found.after.step_s / predicted) / math.log(factor) <= 1
-    width = [math.log(one.step_s_high / one.step_s_low) for one in (found.before, found.after)]
+    width = [
+        math.log(plan_step.step_s_high / plan_step.step_s_low) for plan_step in (found.before, found.after)
+    ]
     assert width[1] < width[0]
     assert {shift.key.gpu for shift in found.shifts} == {"T4", "A100-SXM4-40GB"}
     assert len({shift.log_scale for shift in found.shifts}) == 1
@@ -80,7 +82,7 @@ def test_the_rows_written_predict_what_is_shown(tmp_path: Path) -> None:
     assert shown["used"] == 1 and shown["rows"][0]["measured_s"] == step_s
     again = api.simulate(plan, hwdb=Hwdb.load([neutral, tmp_path / "mine"]))
     assert again.step_s == pytest.approx(shown["rows"][0]["after"]["step_s"], rel=1e-3)
-    assert [one["gpu"] for one in shown["calibrated"]] == [again.document.stages[0].gpu]
+    assert [item["gpu"] for item in shown["calibrated"]] == [again.document.stages[0].gpu]
     text = tangram(*asked)
     assert text.code == 0 and "1 row used, 0 not." in text.out
 

@@ -46,9 +46,9 @@ def measured_under(
     truth = Predictor(HWDB.with_efficiency(ownruns._rows(lines)))
     found = []
     for number, row in enumerate(rows):
-        one = truth.predict_row(row)
-        assert isinstance(one, Prediction)
-        found.append({**row, "iter_time_s": repr(one.step_s * (1 + noise * (-1) ** number))})
+        item = truth.predict_row(row)
+        assert isinstance(item, Prediction)
+        found.append({**row, "iter_time_s": repr(item.step_s * (1 + noise * (-1) ** number))})
     return found
 
 
@@ -60,8 +60,8 @@ def write(path: Path, rows: list[dict[str, str]]) -> Path:
     return path
 
 
-def width(one: Prediction) -> float:
-    return one.step_s_high / one.step_s_low
+def width(prediction: Prediction) -> float:
+    return prediction.step_s_high / prediction.step_s_low
 
 
 def test_one_row_shifts_and_narrows_three_rows_more() -> None:
@@ -101,8 +101,8 @@ def test_host_time_is_told_apart_from_scale() -> None:
     shift = found.shifts[0]
     assert shift.log_scale + shift.log_host > 1.2  # of log 6 = 1.8; the prior holds some back
     assert abs(shift.log_scale) < 0.3
-    assert max(abs(one.error or 0.0) for one in found.after) < 0.1
-    assert min(one.error or 0.0 for one in found.before) < -0.3
+    assert max(abs(prediction.error or 0.0) for prediction in found.after) < 0.1
+    assert min(prediction.error or 0.0 for prediction in found.before) < -0.3
 
 
 @pytest.mark.slow
@@ -134,13 +134,13 @@ def test_the_command_writes_an_overlay_that_reproduces_what_it_showed(tmp_path: 
     finished = tangram("calibrate", "run", mine, "--json", "-o", overlay, *plain)
     assert (finished.code, finished.err) == (0, "")
     shown = finished.json
-    assert shown["used"] == 3 and [one["id"] for one in shown["unused"]] == ["bad", "blank"]
-    assert all(one["reason"] for one in shown["unused"])
+    assert shown["used"] == 3 and [item["id"] for item in shown["unused"]] == ["bad", "blank"]
+    assert all(item["reason"] for item in shown["unused"])
     again = predict_rows(rows[:3], neutral_hwdb(overlay))
-    for one, row in zip(again, shown["rows"], strict=True):
-        assert isinstance(one, Prediction)
-        assert one.step_s == pytest.approx(row["after"]["step_s"], rel=1e-9)
-        assert one.step_s_high == pytest.approx(row["after"]["step_s_high"], rel=1e-9)
+    for item, row in zip(again, shown["rows"], strict=True):
+        assert isinstance(item, Prediction)
+        assert item.step_s == pytest.approx(row["after"]["step_s"], rel=1e-9)
+        assert item.step_s_high == pytest.approx(row["after"]["step_s_high"], rel=1e-9)
         assert abs(row["after"]["error"]) < abs(row["before"]["error"])
     text = tangram("calibrate", "run", mine, *plain).out
     assert "3 rows used, 2 not." in text and "mine-0" in text
@@ -169,7 +169,7 @@ def test_a_mistyped_step_is_left_out_unless_kept(tmp_path: Path) -> None:
     slip = {**rows[1], "id": "slip", "iter_time_s": repr(10 * float(rows[1]["iter_time_s"]))}
     found = ownruns.calibrate([*rows, slip], HWDB)
     assert found.shifts == clean
-    assert [one.id for one in found.problems] == ["slip"]
+    assert [problem.id for problem in found.problems] == ["slip"]
     assert "times slower" in found.problems[0].reason and "`keep=slip`" in found.problems[0].reason
     for keep in (["slip"], ["all"]):
         kept = ownruns.calibrate([*rows, slip], HWDB, keep)
@@ -193,7 +193,7 @@ def test_an_unknown_framework_is_named(tmp_path: Path) -> None:
     mine = write(tmp_path / "mine.csv", [{**row, "id": f"r{n}"} for n, row in enumerate(rows)])
     for verb in (("calibrate", "run"), ("validate", "published")):
         notes = tangram(*verb, mine, "--json", "--hwdb", neutral_folder(tmp_path / "neutral")).json["notes"]
-        assert [one["rows"] for one in notes] == [2, 1]
+        assert [note["rows"] for note in notes] == [2, 1]
         assert "HomeGrown 1.0" in notes[0]["note"] and "generic" in notes[0]["note"]
         assert "megatron" in notes[0]["note"] and "no framework" in notes[1]["note"]
     text = tangram("calibrate", "run", mine, "--hwdb", neutral_folder(tmp_path / "neutral")).out
@@ -206,7 +206,7 @@ def test_two_odd_rows_do_not_throw_out_the_normal_one() -> None:
     for row, factor in zip(rows, (1.0, 2.6, 7.9), strict=True):
         row["iter_time_s"] = repr(factor * float(row["iter_time_s"]))
     found = ownruns.calibrate(rows, HWDB)
-    assert [one.id for one in found.problems] == ["mine-2"]
+    assert [problem.id for problem in found.problems] == ["mine-2"]
     assert abs(found.shifts[0].log_scale) < 0.3 < math.log(2.6) / 2
 
 
@@ -303,13 +303,17 @@ def test_the_list_of_parameters_holds_its_caps() -> None:
     assert max(found.counts.by_gpu_and_dtype.values(), default=0) <= KERNEL_CAP == 3
     assert max(found.counts.by_stack.values()) <= STACK_CAP == 5
     assert sum(found.counts.by_fit.values()) == len(found.parameters)
-    assert {one.role for one in found.parameters} == {"prediction", "error"}
+    assert {parameter.role for parameter in found.parameters} == {"prediction", "error"}
     kernels = ("gemm", "attention", "memory", "launch", "link")
-    for one in found.parameters:
-        assert one.source and one.sigma >= 0
-        assert (one.fitted_on == "assumed") == (one.source == "assumed")
+    for parameter in found.parameters:
+        assert parameter.source and parameter.sigma >= 0
+        assert (parameter.fitted_on == "assumed") == (parameter.source == "assumed")
         # Kernel and link parameters are never fitted on step times (a GPU kind's scale would say so).
-        assert one.kernel not in kernels or one.role == "error" or one.fitted_on != "step times"
+        assert (
+            parameter.kernel not in kernels
+            or parameter.role == "error"
+            or parameter.fitted_on != "step times"
+        )
 
 
 def test_parameters_of_an_overlay_hide_those_below(tmp_path: Path) -> None:
@@ -319,7 +323,9 @@ def test_parameters_of_an_overlay_hide_those_below(tmp_path: Path) -> None:
         "gpu,dtype,kernel,stack,parameter,value,sigma,n,source\n*,*,dispatch,generic,seconds,7e-6,1e-6,3,bench\n"
     )
     shown = tangram("hw", "parameters", "--json", "--hwdb", tmp_path).json["parameters"]
-    mine = [one for one in shown if (one["kernel"], one["gpu"], one["stack"]) == ("dispatch", "*", "generic")]
-    assert [(one["value"], one["layer"], one["n"]) for one in mine] == [(7e-6, str(tmp_path), 3)]
+    mine = [
+        item for item in shown if (item["kernel"], item["gpu"], item["stack"]) == ("dispatch", "*", "generic")
+    ]
+    assert [(item["value"], item["layer"], item["n"]) for item in mine] == [(7e-6, str(tmp_path), 3)]
     text = tangram("hw", "parameters", "--hwdb", tmp_path)
     assert text.code == 0 and "cap 3" in text.out and "dispatch seconds" in text.out

@@ -46,7 +46,7 @@ def test_blank_cells_get_their_usual_meaning_and_a_wider_interval() -> None:
     stated, blank = predicted(), predicted(gen_tp="", gen_memory_utilization="", mean_response="")
     assert isinstance(stated, Prediction) and isinstance(blank, Prediction)
     assert blank.high_s / blank.low_s > stated.high_s / stated.low_s
-    assert {one.split("=")[0] for one in blank.run.assumed} >= {"gen_tp", "mean_response"}
+    assert {item.split("=")[0] for item in blank.run.assumed} >= {"gen_tp", "mean_response"}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_models_are_known_by_the_names_that_sources_use(name: str) -> None:
 
 def test_an_unknown_model_of_stated_size_is_stood_in_for() -> None:
     run = read_run(ROW | {"model": "MyLab-9B", "params_b": "9"}, 1, HWDB)
-    assert isinstance(run, RlRun) and any(one.startswith("model=") for one in run.assumed)
+    assert isinstance(run, RlRun) and any(item.startswith("model=") for item in run.assumed)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_scores_have_the_keys_that_are_asked_for(tmp_path: Path) -> None:
     assert set(answer["overall"]) == {"median_ape", "p90_ape", "bias", "interval_coverage", "n"}
     assert answer["overall"]["n"] == 1 and set(answer["by_source"]) == {"nemo"}
     assert set(answer["by_phase"]) == {"gen_s", "logprob_all_s", "update_actor_s"}
-    assert [one["run_id"] for one in answer["unpredicted"]] == ["b"]
+    assert [item["run_id"] for item in answer["unpredicted"]] == ["b"]
     assert answer["floor"]["n"] == 1
 
 
@@ -147,7 +147,7 @@ def test_modes_on_the_same_gpus_are_held_to_their_measured_ratio() -> None:
     assert found.orders.n == 1
     assert found.orders.right_order == float(pair.predicted < 1)
     assert found.orders.median_ape == pytest.approx(abs(pair.predicted / 0.8 - 1))
-    rows = [one | {"total_h_100": hours} for one, hours in zip(rows, ("2", "1", "1"), strict=True)]
+    rows = [row | {"total_h_100": hours} for row, hours in zip(rows, ("2", "1", "1"), strict=True)]
     assert document(predict_rows(rows, HWDB), "").ratios[0].measured == 2.0
 
 
@@ -158,7 +158,7 @@ def test_a_source_left_out_is_predicted_from_the_others() -> None:
         ROW | {"run_id": "c", "source": "third"},
     ]
     found = document(predict_rows(rows, HWDB, "source"), "source")
-    steps = {one.run_id: one.step_s for one in found.predictions}
+    steps = {prediction.run_id: prediction.step_s for prediction in found.predictions}
     assert steps["b"] < steps["a"]  # what was slow is not in its own fit
     assert found.overall.n == 3
 
@@ -250,14 +250,14 @@ def test_waiting_of_split_runs_is_not_taken_for_generation(tmp_path: Path) -> No
     log = read_logs(log_file(tmp_path / "log.csv"))[0]
     split = calibrate(log, ROW | {"placement": "split"}, HWDB).document
     assert set(split.factors) == {"update_actor_s"}
-    assert {one.parameter for one in split.rows} == {"update_scale", "sigma"}
+    assert {row.parameter for row in split.rows} == {"update_scale", "sigma"}
 
 
 def test_the_width_of_an_overlay_is_that_of_the_later_steps(tmp_path: Path) -> None:
     log = read_logs(log_file(tmp_path / "log.csv"))[0]
     late = read_logs(changed_log(tmp_path / "b.csv", dict.fromkeys(range(50, 120), "60")))[0]
-    for one in (log, late):
-        found = calibrate(one, ROW, HWDB).document
+    for run_log in (log, late):
+        found = calibrate(run_log, ROW, HWDB).document
         (sigma,) = (row.value for row in found.rows if row.parameter == "sigma")
         assert sigma == max(found.later["step_s"].p90_ape / Z90, LEAST_SIGMA)
     assert sigma > 0.1
@@ -272,11 +272,13 @@ def test_weight_syncs_are_held_to_their_measurement_and_bound(tmp_path: Path) ->
     sharded = row | {"row_id": "c", "framework": "verl, FSDP"}
     unknown = row | {"row_id": "d", "method": "pigeons"}
     found = score_syncs([row, slow, sharded, unknown], HWDB)
-    assert [one.within_factor for one in found.syncs][:2] == [True, False]
+    assert [sync.within_factor for sync in found.syncs][:2] == [True, False]
     assert found.syncs[2].seconds > found.syncs[0].seconds > found.syncs[0].bound_s
-    assert found.within_factor == pytest.approx(sum(one.within_factor for one in found.syncs) / 3)
+    assert found.within_factor == pytest.approx(sum(sync.within_factor for sync in found.syncs) / 3)
     assert found.bound_below == 1.0
-    assert [one.run_id for one in found.unpredicted] == ["d"] and "pigeons" in found.unpredicted[0].reason
+    assert [rl_unpredicted.run_id for rl_unpredicted in found.unpredicted] == [
+        "d"
+    ] and "pigeons" in found.unpredicted[0].reason
     runs, syncs = tmp_path / "runs.csv", tmp_path / "syncs.csv"
     for path, rows in ((runs, [ROW]), (syncs, [row, slow])):
         with path.open("w") as stream:

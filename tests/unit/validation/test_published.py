@@ -223,10 +223,13 @@ def test_silent_runs_of_a_sweep_recompute_alike():
     ]
     lone, beside = predict_rows(rows[2:], HWDB)[0], predict_rows(rows, HWDB)[2]
     shares = [
-        sum(weight for run, weight in one.variants if run.recompute == "none") for one in (lone, beside)
+        sum(weight for run, weight in item.variants if run.recompute == "none") for item in (lone, beside)
     ]
     assert 0 < shares[0] < shares[1] and beside.step_s < lone.step_s
-    alike = [[(run.recompute, weight) for run, weight in one.variants] for one in predict_rows(rows, HWDB)]
+    alike = [
+        [(run.recompute, weight) for run, weight in predict_row.variants]
+        for predict_row in predict_rows(rows, HWDB)
+    ]
     assert alike[0] == alike[1] == alike[2] and sum(weight for _, weight in alike[0]) == pytest.approx(1.0)
     assert {run.recompute for run, _ in lone.variants} >= {kind for kind, _ in alike[0]}
 
@@ -330,8 +333,8 @@ def test_old_software_reduces_gradients_behind_its_last_pass():
     grown = {}
     for run in (("Megatron-DeepSpeed", "2022-05"), ("Megatron-LM", "2022-05"), ("Megatron-LM", "2025-05")):
         cells = {"framework": run[0], "date": run[1], "sharding": "none"}
-        two, one = predicted(**cells, **many), predicted(**cells, **alone)
-        grown[run] = (two.step_s - one.step_s) / two.parts.data_parallel_s
+        two, item = predicted(**cells, **many), predicted(**cells, **alone)
+        grown[run] = (two.step_s - item.step_s) / two.parts.data_parallel_s
     *behind, beside = grown.values()
     assert behind == pytest.approx([1.0, 1.0], abs=0.1)
     assert beside < 0.9

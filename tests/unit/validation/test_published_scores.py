@@ -41,21 +41,27 @@ def test_parts_explain_the_step():
 
 def test_scores_by_hand():
     rows = [row(id=str(number), iter_time_s=str(seconds)) for number, seconds in enumerate((1.0, 2.0))]
-    found = [one for one in predict_rows(rows, HWDB) if isinstance(one, Prediction)]
+    found = [predict_row for predict_row in predict_rows(rows, HWDB) if isinstance(predict_row, Prediction)]
     seconds = found[0].step_s
     errors = [seconds - 1, seconds / 2 - 1]
     got = score(found)
     assert got.n == 2 and got.bias == pytest.approx(sum(errors) / 2)
     assert got.worst_ape == pytest.approx(max(map(abs, errors)))
     assert got.mean_ape == pytest.approx(sum(map(abs, errors)) / 2)
-    inside = [one.step_s_low <= one.run.measured.step_s <= one.step_s_high for one in found]
+    inside = [item.step_s_low <= item.run.measured.step_s <= item.step_s_high for item in found]
     assert got.interval_coverage == pytest.approx(sum(inside) / 2)
     assert got.rank_correlation is None and got.memory_n == 0
 
 
 def test_every_source_weighs_the_same():
-    small = [one for one in predict_rows([row()], HWDB) if isinstance(one, Prediction)]
-    large = [one for one in predict_rows([row(iter_time_s="2")] * 9, HWDB) if isinstance(one, Prediction)]
+    small = [
+        predict_row for predict_row in predict_rows([row()], HWDB) if isinstance(predict_row, Prediction)
+    ]
+    large = [
+        predict_row
+        for predict_row in predict_rows([row(iter_time_s="2")] * 9, HWDB)
+        if isinstance(predict_row, Prediction)
+    ]
     figures = macro([score(small), score(large)])
     assert figures.n == 10
     assert figures.median_ape == pytest.approx(
@@ -94,8 +100,8 @@ def test_the_command_reports_rows_and_reasons(tmp_path: Path):
         set(data["overall"]) == figures == set(data["by_gpu"]["A100-80GB"]) == set(data["by_source"]["paper"])
     )
     assert data["overall"]["n"] == 1
-    assert [one["id"] for one in data["unpredicted"]] == ["b", "c", "too"]
-    assert all(one["reason"] for one in data["unpredicted"])
+    assert [item["id"] for item in data["unpredicted"]] == ["b", "c", "too"]
+    assert all(item["reason"] for item in data["unpredicted"])
     (line,) = list(csv.DictReader(io.StringIO(out.read_text())))
     assert line["id"] == "a-1" and float(line["predicted_s"]) > 0 and "optimizer=adamw" in line["assumed"]
     table = CliRunner().invoke(app, ["validate", "published", str(path)])
@@ -120,4 +126,4 @@ def test_all_shared_runs_are_accounted_for():
     data = report.document(results)
     assert data["predicted"] + len(data["unpredicted"]) == len(rows) == 2034
     good = {line["id"] for line in rows if line["tier"] in "AB"}
-    assert not [one for one in data["unpredicted"] if one["id"] in good]
+    assert not [item for item in data["unpredicted"] if item["id"] in good]

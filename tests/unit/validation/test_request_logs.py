@@ -25,21 +25,26 @@ def test_requests_of_a_setup_are_one_run_and_are_played(tmp_path: Path) -> None:
     rows = [f"H100,llama3-8b,1,0.19.0,64,{k * 0.1},500,40,30,9,390" for k in range(50)]
     rows += [f"A100-SXM4-80GB,llama3-8b,1,0.19.0,64,{k * 0.1},500,40,50,16,680" for k in range(50)]
     read = read_runs(log(tmp_path / "log.csv", rows), Hwdb.load(()))
-    assert [one.load for one in read if isinstance(one, ServedRun)] == [LOG, LOG]
+    assert [item.load for item in read if isinstance(item, ServedRun)] == [LOG, LOG]
     found, refused = report.predictions(read, Hwdb.load(()))
     answer = report.document(read, found, refused)
     assert (answer["rows"], answer["rows_used"], refused) == (100, 100, [])
-    by_gpu = {one.run.gpu: one.predicted for one in found if one.metric == "tpot"}
+    by_gpu = {
+        predicted_run.run.gpu: predicted_run.predicted
+        for predicted_run in found
+        if predicted_run.metric == "tpot"
+    }
     assert by_gpu["A100-SXM4-80GB"] > by_gpu["H100-SXM5-80GB"]
-    for one in found:
-        assert one.measured == pytest.approx(one.run.value(one.metric))
-        if one.metric.endswith("_p99"):
+    for predicted_run in found:
+        assert predicted_run.measured == pytest.approx(predicted_run.run.value(predicted_run.metric))
+        if predicted_run.metric.endswith("_p99"):
             mean = next(
                 other.predicted
                 for other in found
-                if other.run is one.run and other.metric == one.metric.removesuffix("_p99")
+                if other.run is predicted_run.run
+                and other.metric == predicted_run.metric.removesuffix("_p99")
             )
-            assert one.predicted >= mean * (1 - 1e-9)
+            assert predicted_run.predicted >= mean * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +69,11 @@ def test_the_shared_logs_are_read_whole_and_a_dense_model_is_near() -> None:
     found, refused = report.predictions(read, Hwdb.load(()))
     with LOGS.open() as file:
         assert report.document(read, found, refused)["rows_used"] == sum(1 for _ in csv.DictReader(file))
-    dense = {one.metric: one for one in found if one.run.model.name == "llama3-8b"}
+    dense = {
+        predicted_run.metric: predicted_run
+        for predicted_run in found
+        if predicted_run.run.model.name == "llama3-8b"
+    }
     assert dense["tpot"].low <= dense["tpot"].measured <= dense["tpot"].high
 
 

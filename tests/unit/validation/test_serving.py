@@ -84,9 +84,11 @@ def test_what_a_row_leaves_out_is_read_with_its_usual_meaning(change: dict[str, 
     """It is read, said, and its interval is wider."""
     (found,) = rows(change)
     assert isinstance(found, ServedRun)
-    assert any(assumed in one for one in found.assumed)
+    assert any(assumed in item for item in found.assumed)
     told, _ = predict([found, replace(found, assumed=())], HWDB, CalibrationTable.load(HWDB))
-    wide, plain = (np.log(one.high / one.predicted) for one in told[:: len(told) // 2])
+    wide, plain = (
+        np.log(predicted_run.high / predicted_run.predicted) for predicted_run in told[:: len(told) // 2]
+    )
     assert wide == pytest.approx(plain * ASSUMED_WIDER ** len(found.assumed))
 
 
@@ -133,7 +135,7 @@ def test_degrees_that_were_multiplied_twice_are_read_as_ranks() -> None:
     found = rows(
         many | {"tp": "64", "ep": "8"}, many | {"tp": "1", "dp": "64", "ep": "8"}, many | {"tp": "8"}
     )
-    degrees = [(one.tp, one.attention_dp, one.ep) for one in found if isinstance(one, ServedRun)]
+    degrees = [(item.tp, item.attention_dp, item.ep) for item in found if isinstance(item, ServedRun)]
     assert degrees == [(8, 1, 8), (1, 8, 8), (8, 1, 1)]
 
 
@@ -146,7 +148,7 @@ def test_a_fit_finds_the_parameters_that_made_the_runs() -> None:
         for tp in ("1", "2", "4")
         for model in ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-14B", "qwen3-30b-a3b")
     ]
-    seen = observe([one for one in rows(*cells) if isinstance(one, ServedRun)], HWDB)
+    seen = observe([item for item in rows(*cells) if isinstance(item, ServedRun)], HWDB)
     truth = {"gemm": 0.8, "cache": 1.4, "prefill": 0.9}
     plain = np.ones(len(seen.runs))
     made = _times(seen, truth)
@@ -201,7 +203,7 @@ def test_closed_loops_are_met_better_than_by_the_null_model(closed: dict[str, An
 
 @shared
 def test_every_row_is_predicted_or_refused(closed: dict[str, Any]) -> None:
-    assert closed["rows"] == closed["rows_used"] + sum(one["count"] for one in closed["refused"])
+    assert closed["rows"] == closed["rows_used"] + sum(item["count"] for item in closed["refused"])
 
 
 @shared
@@ -217,13 +219,13 @@ def test_throughputs_open_loops_and_kv_memory() -> None:
 def test_own_runs_shift_and_narrow() -> None:
     """Runs 20 % slower than predicted: after calibrating, predictions are on them with narrower intervals."""
     cells = [{"concurrency": str(count), "isl": isl} for count in (4, 16, 32, 64) for isl in ("512", "2048")]
-    read = [one for one in rows(*cells) if isinstance(one, ServedRun)]
+    read = [row for row in rows(*cells) if isinstance(row, ServedRun)]
     found, _ = report.predictions(read, HWDB)
     slow = [
-        change | {"tpot_ms": str(1.2e3 * one.predicted), "ttft_ms": "100"}
-        for change, one in zip(cells, found, strict=True)
+        change | {"tpot_ms": str(1.2e3 * predicted_run.predicted), "ttft_ms": "100"}
+        for change, predicted_run in zip(cells, found, strict=True)
     ]
-    own = calibrate_to([one for one in rows(*slow) if isinstance(one, ServedRun)], HWDB)
+    own = calibrate_to([row for row in rows(*slow) if isinstance(row, ServedRun)], HWDB)
     assert own.before["tpot"]["bias"] == pytest.approx(1 / 1.2 - 1, abs=0.01)
     assert abs(own.after["tpot"]["bias"]) < 0.03
     assert own.after["tpot"]["interval"] <= own.before["tpot"]["interval"]
@@ -233,7 +235,7 @@ def test_own_runs_shift_and_narrow() -> None:
 def test_own_bursts_move_intervals_of_bursts_only() -> None:
     """Bursts twice as slow as predicted say nothing of iterations: other predictions stay."""
     burst = {"scenario": "burst", "concurrency": "", "requests": "64", "output_tok_s": "400"}
-    own = calibrate_to([one for one in rows(burst) if isinstance(one, ServedRun)], HWDB)
+    own = calibrate_to([item for item in rows(burst) if isinstance(item, ServedRun)], HWDB)
     assert own.used == 1
     names = {row.parameter for row in own.rows}
     assert names <= {"seen", "residual_burst_tpot", "residual_burst_output_tok_s"} and len(names) > 1
@@ -257,7 +259,7 @@ def test_whole_requests_are_left_out_only_where_first_tokens_contradict_them(
     assert isinstance(read, ServedRun)
     assert (read.value("e2e") > 0) == compared
     found = report.document([read], *report.predictions([read], HWDB))
-    assert sum(one["count"] for one in found["dropped"]) == dropped
+    assert sum(item["count"] for item in found["dropped"]) == dropped
 
 
 BENCH = {
@@ -293,7 +295,7 @@ def test_vllm_s_and_sglang_s_results_are_read_as_they_are(tmp_path: Path) -> Non
     assert (burst["scenario"], burst["requests"]) == ("burst of all prompts at once", "320.0")
     assert burst["output_tok_s"] == "900.0"
     both = read_bench_json(sglang, {"gpu": "H100"})
-    assert [one["ttft_ms"] for one in both] == ["40.0", "41.0"]
+    assert [item["ttft_ms"] for item in both] == ["40.0", "41.0"]
     assert (both[0]["tp"], both[0]["engine"], both[0]["request_rate_rps"]) == ("2", "sglang", "4.0")
 
 
@@ -353,7 +355,7 @@ def test_several_tables_are_one(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"{header}\n{values}\n")
     found = run("serve", "validate", tmp_path / "one.csv", tmp_path / "two.csv", "--json").json
     assert found["rows_used"] == 2
-    assert {one["table"] for one in found["worst"]} == {"one.csv", "two.csv"}
+    assert {item["table"] for item in found["worst"]} == {"one.csv", "two.csv"}
     twice = run("serve", "validate", tmp_path / "one.csv", tmp_path / "one.csv")
     assert twice.code == 2
     assert "given twice" in twice.err

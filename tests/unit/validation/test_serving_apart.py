@@ -123,7 +123,10 @@ def test_a_burst_is_played_until_its_last_token() -> None:
     assert (at_once.load, at_once.clients, at_once.rate) == (BURST, 200, 0.0)
     assert (spread.load, spread.clients, spread.rate) == (BURST, 200, 1.0)
     found, refused = predict([at_once, spread], HWDB, CalibrationTable.load(HWDB))
-    assert not refused and [one.metric for one in found] == ["output_tok_s", "output_tok_s"]
+    assert not refused and [predicted_run.metric for predicted_run in found] == [
+        "output_tok_s",
+        "output_tok_s",
+    ]
     assert found[1].predicted == pytest.approx(128, rel=0.02)  # as they come: 1 x 128 tokens
     assert found[0].predicted > 10 * found[1].predicted
 
@@ -132,7 +135,10 @@ def test_streams_that_all_decode_have_no_prompts() -> None:
     row = {"scenario": "decode only, all streams overlap", "concurrency": "64", "tpot_ms": "12"}
     (found,) = rows(row, base=BURSTS)
     assert isinstance(found, ServedRun) and found.load == DECODE
-    told = {one.metric: one for one in predict([found], HWDB, CalibrationTable.load(HWDB))[0]}
+    told = {
+        predicted_run.metric: predicted_run
+        for predicted_run in predict([found], HWDB, CalibrationTable.load(HWDB))[0]
+    }
     assert told["output_tok_s"].predicted == pytest.approx(64 / told["tpot"].predicted)
 
 

@@ -21,8 +21,8 @@ BURST_ROW = {
 
 def read(*changes: dict[str, str]) -> list[ServedRun]:
     found = read_rows_as_runs([BURST_ROW | change for change in changes], HWDB)
-    assert all(isinstance(one, ServedRun) for one in found)
-    return [one for one in found if isinstance(one, ServedRun)]
+    assert all(isinstance(item, ServedRun) for item in found)
+    return [item for item in found if isinstance(item, ServedRun)]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_checkpoints_of_gpt_oss_are_mxfp4_whatever_the_row_gives() -> None:
 def test_figures_of_two_kinds_of_gpu_are_doubted() -> None:
     """Both rows: one of them has the other's figures. The same figures of one kind are repeats."""
     twice = read({}, {"gpu": "A100-SXM"}, {"tpot_ms": "41"}, {"tpot_ms": "41"})
-    assert [one.doubt for one in twice] == [COPIED, COPIED, "", ""]
+    assert [served_run.doubt for served_run in twice] == [COPIED, COPIED, "", ""]
 
 
 def test_gpustack_s_bursts_are_sharegpt_but_for_other_cases() -> None:
@@ -88,7 +88,7 @@ def test_gpustack_s_bursts_are_sharegpt_but_for_other_cases() -> None:
         {"note": "Other Benchmark Cases; vllm serve Qwen/Qwen3-14B"},
         {"source": "somebody", "note": "1. Choosing"},
     )
-    assert [one.dataset for one in (first, other, elsewhere)] == [SHAREGPT, "", ""]
+    assert [served_run.dataset for served_run in (first, other, elsewhere)] == [SHAREGPT, "", ""]
 
 
 @pytest.mark.parametrize(("mean", "least", "most"), [(200.0, 4.0, 1024.0), (10.0, 4.0, 2000.0)])

@@ -94,10 +94,10 @@ def test_joules_are_scored_by_the_command(tmp_path: Path) -> None:
 
 def test_shares_that_made_the_watts_are_found_again() -> None:
     runs = [
-        one
+        item
         for seats in ("1", "4", "16", "64", "256")
         for output in ("200", "5000")
-        if isinstance(one := read(avg_batch=seats, avg_output_len=output, max_num_seqs=seats), ServedRun)
+        if isinstance(item := read(avg_batch=seats, avg_output_len=output, max_num_seqs=seats), ServedRun)
     ]
     (seen,) = observed(runs, HWDB).values()
     made = np.array([0.3, 0.9, 0.25])
@@ -110,7 +110,7 @@ def test_shares_that_made_the_watts_are_found_again() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not TABLE.is_file(), reason="the measured energy rows lie in ../shared")
 def test_watts_of_models_left_out_are_nearer_than_nameplate() -> None:
-    runs = [one for one in read_runs(TABLE, HWDB) if isinstance(one, ServedRun)]
+    runs = [read_run for read_run in read_runs(TABLE, HWDB) if isinstance(read_run, ServedRun)]
     assert len(runs) == 440
     for part in observed(runs, HWDB).values():
         predicted, measured = left_out(part)
@@ -123,18 +123,18 @@ def test_half_of_the_power_slows_prompts_and_not_decodes_as_published() -> None:
     """Splitwise's H100 at 350 W: prompts take 1.30 times as long, decodes as long as before."""
     table = CalibrationTable.load(HWDB)
     runs = [
-        one
-        for one in read_runs(TABLE.parent / "measurements.csv", HWDB)
-        if isinstance(one, ServedRun) and one.power_cap_w
+        read_run
+        for read_run in read_runs(TABLE.parent / "measurements.csv", HWDB)
+        if isinstance(read_run, ServedRun) and read_run.power_cap_w
     ]
     assert len(runs) == 76
     capped, _ = predict(runs, HWDB, table)
-    free, _ = predict([replace(one, power_cap_w=0.0) for one in runs], HWDB, table)
+    free, _ = predict([replace(served_run, power_cap_w=0.0) for served_run in runs], HWDB, table)
     for metric, low, high in (("ttft", 1.1, 1.4), ("tpot", 0.99, 1.03)):
         longer = [
-            one.predicted / other.predicted
-            for one, other in zip(capped, free, strict=True)
-            if one.metric == metric
+            predicted_run.predicted / other.predicted
+            for predicted_run, other in zip(capped, free, strict=True)
+            if predicted_run.metric == metric
         ]
         assert low < np.median(longer) < high
 

@@ -122,7 +122,7 @@ def test_a_surface_agrees_with_predictions_between_its_points() -> None:
     for at in (StackParameters(1.2, 1.1, 7e-6, 0.8, 1.4), StackParameters(0.9, 0.8, 45e-6, 1.3, 0.7)):
         predictor = Predictor(surfaces.with_stacks([], ["megatron-lm"], at))
         exact = [predictor.predict(run) for run in runs]
-        seconds = [one.step_s for one in exact if isinstance(one, Prediction)]
+        seconds = [item.step_s for item in exact if isinstance(item, Prediction)]
         np.testing.assert_allclose(found.seconds(at), seconds, rtol=0.04)
 
 
@@ -196,7 +196,9 @@ def test_a_source_left_out_never_touches_its_own_prediction() -> None:
     absurd = measured.copy()
     absurd[40:] *= 5.0
     honest, changed = (cases(surface, times, source, stack) for times in (measured, absurd))
-    before, after = (stackfit.left_out(one, one.source) for one in (honest, changed))
+    before, after = (
+        stackfit.left_out(measured_runs, measured_runs.source) for measured_runs in (honest, changed)
+    )
     np.testing.assert_array_equal(before.seconds[40:], after.seconds[40:])
     assert before.novelty.tolist() == [0] * 40 + [3] * 20
     assert (before.doubt[40:] > before.doubt[:20].max()).all()
@@ -210,12 +212,12 @@ def test_runs_left_out_may_be_played_without_what_their_source_says_of_kernels()
     rows = np.arange(40, 60)
     alone = found.surface.replaced(rows, Mixtures.single(slower.take(rows)))
     plain, held = (
-        stackfit.left_out(found, found.source, held=one) for one in (None, replace(found, surface=alone))
+        stackfit.left_out(found, found.source, held=item) for item in (None, replace(found, surface=alone))
     )
     np.testing.assert_array_equal(plain.seconds[:40], held.seconds[:40])
     own = plain.fits["c"]["nemo"].parameters
     assert own == held.fits["c"]["nemo"].parameters
-    factor = np.array([plain.fits["c"]["nemo"].generations.get(one, 1.0) for one in found.generation[rows]])
+    factor = np.array([plain.fits["c"]["nemo"].generations.get(item, 1.0) for item in found.generation[rows]])
     np.testing.assert_allclose(held.seconds[40:], slower.take(rows).seconds(own, factor))
 
 
@@ -254,10 +256,10 @@ def test_the_key_of_tables_is_of_all_they_come_from(tmp_path: Path) -> None:
     assert tables_cache.fingerprint(table, [], 80) != before
 
 
-def same(one: Mixtures, other: Mixtures) -> bool:
+def same(mixtures: Mixtures, other: Mixtures) -> bool:
     """Whether two tables agree to the last bit."""
-    pairs = [(one.owner, other.owner), (one.weight, other.weight)]
-    pairs += [(getattr(one.surface, name), getattr(other.surface, name)) for name in Surface.__slots__]
+    pairs = [(mixtures.owner, other.owner), (mixtures.weight, other.weight)]
+    pairs += [(getattr(mixtures.surface, name), getattr(other.surface, name)) for name in Surface.__slots__]
     return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in pairs)
 
 
@@ -296,17 +298,17 @@ def test_damaged_tables_are_said_and_made_anew(damage: str, tmp_path: Path) -> N
 
 
 def test_configurations_do_not_depend_on_names() -> None:
-    one, other = run_of(), run_of(id="z", source_id="q", model="something")
-    assert folds.configuration(one) == folds.configuration(other)
-    assert folds.configuration(one) != folds.configuration(run_of(mbs="1"))
+    run, other = run_of(), run_of(id="z", source_id="q", model="something")
+    assert folds.configuration(run) == folds.configuration(other)
+    assert folds.configuration(run) != folds.configuration(run_of(mbs="1"))
 
 
 def test_what_a_sweep_is_does_not_change_with_fields_of_a_job() -> None:
     """Named facts are hashed: neither what the software does to a job nor over what ZeRO cuts splits one."""
-    one = run_of()
-    assert folds.setting(one) == folds.setting(run_of(sharding="zero1 group 8", mbs="1", tp="4", dp="4"))
-    assert folds.setting(one) == folds.setting(run_of(extra="CUDA_LAUNCH_BLOCKING=1"))
-    assert folds.setting(one) != folds.setting(run_of(gbs="8"))
+    run = run_of()
+    assert folds.setting(run) == folds.setting(run_of(sharding="zero1 group 8", mbs="1", tp="4", dp="4"))
+    assert folds.setting(run) == folds.setting(run_of(extra="CUDA_LAUNCH_BLOCKING=1"))
+    assert folds.setting(run) != folds.setting(run_of(gbs="8"))
 
 
 def test_the_command_writes_rows_the_database_takes(tmp_path: Path) -> None:
@@ -322,7 +324,7 @@ def test_the_command_writes_rows_the_database_takes(tmp_path: Path) -> None:
     runs.write_text(text.getvalue())
     assert stacks.main([str(runs), str(folder)]) == 0
     rows = list(csv.DictReader(io.StringIO((folder / "stacks.csv").read_text())))
-    assert {row["stack"] for row in rows} == {"generic", *(one for of in LINEAGES.values() for one in of)}
+    assert {row["stack"] for row in rows} == {"generic", *(item for of in LINEAGES.values() for item in of)}
     for stack, generations in (
         ("generic", 0),
         ("megatron-lm", 1),

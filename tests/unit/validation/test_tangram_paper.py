@@ -74,13 +74,13 @@ def test_figures_are_looked_up_by_the_papers_names(tmp_path) -> None:
 def test_orders_count_where_the_paper_tells_systems_apart() -> None:
     paper = {"Metis": 20.0, "Alpa": 11.0, "Tangram-Alpa": 10.5, "Tangram-Aceso": 10.0}
     ours = {"Metis": 9.0, "Alpa": 12.0, "Tangram-Alpa": 10.0, "Tangram-Aceso": None}
-    found = {(one.slower, one.faster): one.ours for one in compare.orders(paper, ours)}
+    found = {(order.slower, order.faster): order.ours for order in compare.orders(paper, ours)}
     assert found == {
         ("Metis", "Alpa"): 9.0 / 12.0,
         ("Metis", "Tangram-Alpa"): 9.0 / 10.0,
         ("Metis", "Tangram-Aceso"): None,
     }
-    faster = {(one.slower, one.faster): one for one in compare.speed_ups(paper, ours)}
+    faster = {(ratio.slower, ratio.faster): ratio for ratio in compare.speed_ups(paper, ours)}
     assert set(faster) == {("Alpa", "Tangram-Alpa"), ("Metis", "Tangram-Aceso"), ("Alpa", "Tangram-Aceso")}
     assert compare.within(faster["Alpa", "Tangram-Alpa"])
     assert not compare.within(faster["Metis", "Tangram-Aceso"])

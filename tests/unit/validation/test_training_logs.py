@@ -129,7 +129,7 @@ def test_a_log_and_its_plan(tmp_path: Path) -> None:
     assert found["rows"][0]["measured_s"] == pytest.approx(step_s)
     direct = tangram("calibrate", "run", plan, "--step-s", step_s, *neutral, "--json").json
     assert direct["rows"][0]["after"] == pytest.approx(found["rows"][0]["after"])
-    assert any("10 of 11" in one["note"] and "DeepSpeed" in one["note"] for one in found["notes"])
+    assert any("10 of 11" in item["note"] and "DeepSpeed" in item["note"] for item in found["notes"])
     assert (tmp_path / "mine" / "efficiency" / "calibrated.csv").exists()
     alone = tangram("calibrate", "run", log)
     assert alone.code == 2 and "--plan plan.json" in alone.err and "DeepSpeed" in alone.err

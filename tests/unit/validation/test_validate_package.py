@@ -24,12 +24,12 @@ def test_every_token_crosses_a_boundary_once(before, after, microbatch, seq):
         sides.append(Side(tuple(range(first, first + tp * dp)), tp, dp))
         first += tp * dp
     found = transfers(*sides, microbatch, seq)
-    tokens = sorted(itertools.chain.from_iterable(range(one.start, one.stop) for one in found))
+    tokens = sorted(itertools.chain.from_iterable(range(item.start, item.stop) for item in found))
     assert tokens == list(range(microbatch * seq))
-    for one in found:
-        for side, rank in zip(sides, (one.source, one.target), strict=True):
+    for item in found:
+        for side, rank in zip(sides, (item.source, item.target), strict=True):
             start, stop = side.owned(rank, microbatch, seq)
-            assert start <= one.start < one.stop <= stop
+            assert start <= item.start < item.stop <= stop
 
 
 def test_kendall_tau_agrees_with_scipy():

@@ -39,7 +39,7 @@ def test_widths_cover_sources_left_out() -> None:
     assert list(found.residual) == sorted(found.residual)
     assert found.plan == pytest.approx(0.05 * 1.5, rel=0.25)
     covered = intervals.left_out(drawn)
-    assert 0.85 <= np.mean([one.inside for one in covered.values()]) <= 0.95
+    assert 0.85 <= np.mean([coverage.inside for coverage in covered.values()]) <= 0.95
 
 
 def test_widths_found_on_some_sources_hold_on_sources_that_had_no_part() -> None:

@@ -58,7 +58,7 @@ class TestSpeed:
             visitor.open(served.address)
             assert visitor.wait_for("document.getElementById('page').dataset.ready === 'plan'")
             took.append(visitor.evaluate("performance.getEntriesByName('ready')[0].startTime") / 1000)
-        assert all(one > 0 for one in took)
+        assert all(item > 0 for item in took)
         seconds["ready_s"] = min(took)
 
     def test_every_turn_of_a_slider_asks_once_and_changes_the_answer(self, mine, seconds):

@@ -96,7 +96,7 @@ class TestOtherPages:
         gained = page.evaluate(
             "[...document.querySelectorAll('td[data-head=\\'share gained\\']')].map((one) => one.innerText)"
         )
-        assert gained and all(float(one.removesuffix(" %")) for one in gained), (
+        assert gained and all(float(item.removesuffix(" %")) for item in gained), (
             "however small, none is 0.000 %"
         )
         seen(page, "goodput")

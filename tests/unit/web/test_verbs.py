@@ -38,7 +38,7 @@ def test_every_option_offered_is_one_of_the_verb(verb):
     """The page never offers what the command line does not know."""
     told = tangram(*verb.split(" "), "--help", columns=200).out
     known = set(re.findall(r"--[a-z0-9-]+", told))
-    always = {one.partition("=")[0] for one in OFFERED[verb].always}
+    always = {item.partition("=")[0] for item in OFFERED[verb].always}
     assert {f"--{option}" for option in OFFERED[verb].options} | always <= known
 
 
@@ -112,6 +112,6 @@ def test_a_process_behind_the_fence_reads_writes_starts_and_calls_nothing_else(t
     process.join()
     assert first == "mine"
     assert len(refused) == 12
-    assert all("not a file of this request" in one for one in refused[:9]), refused
-    assert all("starts no program" in one for one in refused[9:]), refused
+    assert all("not a file of this request" in item for item in refused[:9]), refused
+    assert all("starts no program" in item for item in refused[9:]), refused
     assert beyond.read_text() == "secret"

@@ -84,7 +84,7 @@ def _terms(run: Run, hwdb: Hwdb) -> tuple[float, list[float], list[float]]:
     ideal = ideal_s(run, hwdb)
     scores = 0.0 if run.job.flash_attention else run.job.seq * layout.micro_batch / SCORES
     narrow = run.job.precision.operand_bytes < 2
-    return factor, [one / ideal for one in seconds], [narrow, has_experts(model), scores, sharded]
+    return factor, [second / ideal for second in seconds], [narrow, has_experts(model), scores, sharded]
 
 
 def null(ratio: FloatArray, kind: NDArray[np.str_], source: NDArray[np.str_], use: Mask) -> FloatArray:

@@ -131,10 +131,17 @@ def worth_table(found: Mapping[str, OwnRowErrors]) -> str:
     if not found:
         return ""
     figures = [
-        (source, str(one.rows), one.before, one.after, one.worse, one.spoiled)
-        for source, one in found.items()
+        (
+            source,
+            str(own_row_errors.rows),
+            own_row_errors.before,
+            own_row_errors.after,
+            own_row_errors.worse,
+            own_row_errors.spoiled,
+        )
+        for source, own_row_errors in found.items()
     ]
-    means = np.mean([one[2:] for one in figures], axis=0).tolist()
+    means = np.mean([figure[2:] for figure in figures], axis=0).tolist()
     figures.append(("every source the same weight", "", *means))
     rows = [[name, rows, *(f"{100 * value:.1f}" for value in of)] for name, rows, *of in figures]
     head = ("source left out", "rows", "median error before, %", f"after {ROWS} rows")

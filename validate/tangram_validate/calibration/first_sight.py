@@ -31,12 +31,12 @@ COLUMNS = (
 def records(predictions: Sequence[Prediction], hwdb: Hwdb) -> list[dict[str, str]]:
     """A row of `COLUMNS` for every prediction; `factors_sigma` is before any share of it is taken."""
     found = []
-    for one in predictions:
-        run, measured = one.run, one.run.measured
+    for prediction in predictions:
+        run, measured = prediction.run, prediction.run.measured
         gpu = run.cluster.groups[0].node.gpu
         residuals = hwdb.residuals(gpu, run.job.precision.compute, run.job.stack)
-        step = f"{math.log(measured.step_s / one.step_s):.4f}" if measured.step_s else ""
-        memory = "" if one.memory_error is None else f"{-math.log1p(one.memory_error):.4f}"
+        step = f"{math.log(measured.step_s / prediction.step_s):.4f}" if measured.step_s else ""
+        memory = "" if prediction.memory_error is None else f"{-math.log1p(prediction.memory_error):.4f}"
         cells = (
             run.id,
             run.source_id,
@@ -44,13 +44,13 @@ def records(predictions: Sequence[Prediction], hwdb: Hwdb) -> list[dict[str, str
             str(residuals.novelty),
             "yes" if residuals.gpu_measured else "no",
             "yes" if has_experts(run.model) else "no",
-            f"{one.factors_sigma / residuals.prior_share:.4f}",
-            f"{one.spread:.4f}",
-            f"{one.sigma:.4f}",
+            f"{prediction.factors_sigma / residuals.prior_share:.4f}",
+            f"{prediction.spread:.4f}",
+            f"{prediction.sigma:.4f}",
             step,
             memory,
             measured.memory if memory else "",
-            "yes" if one.fits else "no",
+            "yes" if prediction.fits else "no",
         )
         found.append(dict(zip(COLUMNS, cells, strict=True)))
     return found
@@ -69,7 +69,11 @@ def main(arguments: Sequence[str]) -> int:
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
         writer.writeheader()
         for path in given.runs:
-            predicted = [one for one in predict_rows(read_table(path), hwdb) if isinstance(one, Prediction)]
+            predicted = [
+                predict_row
+                for predict_row in predict_rows(read_table(path), hwdb)
+                if isinstance(predict_row, Prediction)
+            ]
             writer.writerows(records(predicted, hwdb))
         write_whole(given.output, text.getvalue())
     except TangramError as error:

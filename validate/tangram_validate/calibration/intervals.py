@@ -102,14 +102,15 @@ def report_text(errors: Errors, scored: NDArray[np.bool_] | None = None) -> str:
         f"nobody measured {widths.memory_unfitted:.3f}"
     )
     lines.append(f"\n{'source left out':24s}{'rows':>6s}{'inside':>9s}{'width':>9s}{'median error':>14s}")
-    for source, one in covered.items():
+    for source, coverage in covered.items():
         lines.append(
-            f"{source:24s}{one.rows:6d}{100 * one.inside:7.1f} %{100 * one.width:7.1f} %"
-            f"{100 * one.median_error:12.1f} %"
+            f"{source:24s}{coverage.rows:6d}{100 * coverage.inside:7.1f} %{100 * coverage.width:7.1f} %"
+            f"{100 * coverage.median_error:12.1f} %"
         )
     if covered:
         inside, width, error = np.mean(
-            [(one.inside, one.width, one.median_error) for one in covered.values()], axis=0
+            [(coverage.inside, coverage.width, coverage.median_error) for coverage in covered.values()],
+            axis=0,
         )
         lines.append(
             f"every source the same weight: {100 * inside:.1f} % inside, mean width {100 * width:.1f} %, "
@@ -185,7 +186,7 @@ def read_errors(path: Path) -> tuple[Errors, list[str]]:
             sigma = math.hypot(*(_number(row, column, path) for column in ("factors_sigma", "spread")))
             novelty, flags = int(_number(row, "novelty", path)), (row["measured_gpu"], row["mixture"])
             steps.append(
-                (error, sigma, row["source_id"], novelty, *(one == "yes" for one in flags), row["id"])
+                (error, sigma, row["source_id"], novelty, *(flag == "yes" for flag in flags), row["id"])
             )
         if math.isfinite(memory):
             peaks.append((memory, row["source_id"]))

@@ -48,7 +48,7 @@ class Facts:
 
 def facts(predictions: Sequence[Prediction], hwdb: Hwdb) -> Facts:
     """The facts of some predictions."""
-    runs = [one.run for one in predictions]
+    runs = [prediction.run for prediction in predictions]
     gpus = [run.cluster.groups[0].node.gpu.name for run in runs]
     kinds = [f"{gpu} {run.job.precision.compute}" for gpu, run in zip(gpus, runs, strict=True)]
     return Facts(
@@ -65,18 +65,18 @@ def facts(predictions: Sequence[Prediction], hwdb: Hwdb) -> Facts:
         ),
         ideal_s=np.array([baselines.ideal_s(run, hwdb) for run in runs]),
         physics=baselines.physics(runs, hwdb),
-        remark=tuple(_remark(one) for one in predictions),
+        remark=tuple(_remark(prediction) for prediction in predictions),
     )
 
 
-def _remark(one: Prediction) -> str:
-    run, layout = one.run, one.run.layout
+def _remark(prediction: Prediction) -> str:
+    run, layout = prediction.run, prediction.run.layout
     degrees = " ".join(
         f"{name}{value}"
         for name in ("tp", "pp", "cp", "ep", "dp", "vpp")
         if (value := getattr(layout, name)) > 1
     )
-    stated = run.recompute or f"({one.recompute})"
+    stated = run.recompute or f"({prediction.recompute})"
     what = run.model_name or f"{run.model.layers}x{run.model.hidden}"
     return f"{what}, {run.job.dtype}, {degrees or '1 GPU'}, mbs {layout.micro_batch}, recompute {stated}"
 
@@ -165,9 +165,9 @@ def figures(cases: MeasuredRuns, known: Facts, seconds: FloatArray, use: Mask) -
     own = [error[use & (cases.source == source)] for source in np.unique(cases.source[use])]
     return ErrorFigures(
         int(use.sum()),
-        float(np.mean([np.median(np.abs(one)) for one in own])),
-        float(np.mean([np.percentile(np.abs(one), 90) for one in own])),
-        float(np.mean([np.median(one) for one in own])),
+        float(np.mean([np.median(np.abs(item)) for item in own])),
+        float(np.mean([np.percentile(np.abs(item), 90) for item in own])),
+        float(np.mean([np.median(item) for item in own])),
         ranking(cases.measured[use], seconds[use], cases.source[use], known.setting[use]),
     )
 
@@ -180,15 +180,15 @@ def accuracy_table(cases: MeasuredRuns, known: Facts, found: Sequence[LeftOutPre
         *(f"{who}: {what}" for who in found[0].methods() for what in ("error", "tau, regret")),
     )
     rows = []
-    for one in found:
+    for predictions in found:
         for label, use in (
-            (one.name, np.ones(len(known.mixture), bool)),
-            (f"{one.name}: mixtures", known.mixture),
+            (predictions.name, np.ones(len(known.mixture), bool)),
+            (f"{predictions.name}: mixtures", known.mixture),
         ):
             if not use.any():
                 continue
             cells = [label, str(int(use.sum()))]
-            for seconds in one.methods().values():
+            for seconds in predictions.methods().values():
                 is_of = figures(cases, known, seconds, use)
                 cells.append(f"{100 * is_of.median:.1f} / {100 * is_of.p90:.1f} ({100 * is_of.bias:+.1f})")
                 cells.append(
@@ -200,8 +200,8 @@ def accuracy_table(cases: MeasuredRuns, known: Facts, found: Sequence[LeftOutPre
 
 def source_table(cases: MeasuredRuns, known: Facts, found: Sequence[LeftOutPredictions]) -> str:
     """Every source under the splits and the baselines left out, as a Markdown table."""
-    left = next(one for one in found if one.name == LEFT_OUT)
-    columns: dict[str, FloatArray] = {one.name: one.ours for one in found[:3]}
+    left = next(predictions for predictions in found if predictions.name == LEFT_OUT)
+    columns: dict[str, FloatArray] = {predictions.name: predictions.ours for predictions in found[:3]}
     columns |= {f"{who}, {LEFT_OUT}": s for who, s in left.methods().items() if who != OURS}
     rows = []
     for source in np.unique(cases.source):
@@ -221,13 +221,13 @@ def order_table(cases: MeasuredRuns, known: Facts, found: LeftOutPredictions) ->
     rows = [
         [
             name,
-            str(one.sweeps),
-            f"{one.tau:.2f}",
-            f"{one.clear_tau:.2f}",
-            f"{100 * one.unclear:.0f}",
-            f"{100 * one.regret:.1f}",
+            str(sweep_order.sweeps),
+            f"{sweep_order.tau:.2f}",
+            f"{sweep_order.clear_tau:.2f}",
+            f"{100 * sweep_order.unclear:.0f}",
+            f"{100 * sweep_order.regret:.1f}",
         ]
-        for name, one in by_source.items()
+        for name, sweep_order in by_source.items()
     ]
     near = f"{100 * SCATTER:.0f} %"
     head = (f"order, {found.name}", "sweeps", "tau", f"tau of pairs over {near} apart", "pairs nearer, %")

@@ -132,7 +132,7 @@ def read_log(path: Path) -> LoggedSteps:
     found = find_steps(text, str(path))
     if found is None:
         metrics = ", ".join(name for name, _, _ in METRICS)
-        frameworks = ", ".join(dict.fromkeys(one.framework for one in FORMATS))
+        frameworks = ", ".join(dict.fromkeys(log_format.framework for log_format in FORMATS))
         raise BadInputError(
             f"{path}: no step times found, neither lines that {frameworks} print nor a CSV of W&B with a "
             f"column of {metrics}; give the step yourself, plan.json `step_s=34.5`"

@@ -82,21 +82,21 @@ def cases(rows: Sequence[Mapping[str, str]], overlays: Sequence[Path] = ()) -> M
     """The rows with a measured peak, predicted. Raises BadInputError where there is none."""
     rows = [row for row in rows if (row.get("peak_mem_gb") or "").strip()]
     found = predict_rows(rows, _separating(overlays))
-    runs = [one for one in found if isinstance(one, Prediction) and one.memory_error is not None]
+    runs = [item for item in found if isinstance(item, Prediction) and item.memory_error is not None]
     if not runs:
         raise BadInputError("no row that can be predicted has a measured peak_mem_gb")
-    cached = np.array([one.reserved_bytes - one.allocated_bytes for one in runs])
+    cached = np.array([run.reserved_bytes - run.allocated_bytes for run in runs])
     activations = cached / ASSUMED.fragmentation
     return MeasuredPeaks(
-        name=tuple(one.run.id for one in runs),
-        measured=np.array([one.run.measured.peak_bytes for one in runs]),
-        kind=np.array([MEMORY_KINDS.index(one.run.measured.memory) for one in runs]),
-        static=np.array([one.allocated_bytes for one in runs]) - activations,
+        name=tuple(run.run.id for run in runs),
+        measured=np.array([run.run.measured.peak_bytes for run in runs]),
+        kind=np.array([MEMORY_KINDS.index(run.run.measured.memory) for run in runs]),
+        static=np.array([run.allocated_bytes for run in runs]) - activations,
         activations=activations,
-        context=np.array([one.device_bytes - one.reserved_bytes for one in runs]),
-        source=np.array([one.run.source_id for one in runs]),
-        stack=np.array([one.run.job.stack for one in runs]),
-        fold=np.array([configuration(one.run) % FOLDS for one in runs]),
+        context=np.array([run.device_bytes - run.reserved_bytes for run in runs]),
+        source=np.array([run.run.source_id for run in runs]),
+        stack=np.array([run.run.job.stack for run in runs]),
+        fold=np.array([configuration(run.run) % FOLDS for run in runs]),
     )
 
 
@@ -122,7 +122,7 @@ def _loss(cases: MeasuredPeaks, use: Mask, at: Overhead) -> float:
     """Negative log posterior: Cauchy's loss of log errors, every source the same weight, plus the prior's."""
     _, place, counts = np.unique(cases.source[use], return_inverse=True, return_counts=True)
     error = np.log(cases.peaks(at)[use] / cases.measured[use]) / WIDTH
-    away = [(one - prior) / sigma for one, prior, sigma in zip(at, ASSUMED, SIGMA, strict=True)]
+    away = [(item - prior) / sigma for item, prior, sigma in zip(at, ASSUMED, SIGMA, strict=True)]
     return float((ROWS / counts[place]) @ np.log1p(0.5 * error * error)) + 0.5 * sum(x * x for x in away)
 
 
@@ -151,7 +151,7 @@ def deviations(cases: MeasuredPeaks, use: Mask, at: Overhead) -> Overhead:
     found = []
     for axis, (step, widest) in enumerate(zip(STEPS, SIGMA, strict=True)):
         aside = [Overhead(*(x + sign * step * (n == axis) for n, x in enumerate(at))) for sign in (1, -1)]
-        curvature = sum(_loss(cases, use, one) for one in aside) - 2 * _loss(cases, use, at)
+        curvature = sum(_loss(cases, use, item) for item in aside) - 2 * _loss(cases, use, at)
         found.append(min(step / math.sqrt(curvature), widest) if curvature > 0 else widest)
     return Overhead(*found)
 
@@ -210,8 +210,8 @@ def accuracy(cases: MeasuredPeaks, peaks: FloatArray, use: Mask | None = None) -
     error = np.abs(peaks / cases.measured - 1)
     by_source = [error[use & (cases.source == source)] for source in np.unique(cases.source[use])]
     return (
-        float(np.mean([np.median(one) for one in by_source])),
-        float(np.mean([np.percentile(one, 90) for one in by_source])),
+        float(np.mean([np.median(item) for item in by_source])),
+        float(np.mean([np.percentile(item, 90) for item in by_source])),
     )
 
 

@@ -55,7 +55,7 @@ def others_errors(errors: Errors, names: Sequence[str], old: Path, new: Sequence
 
     def runs_of(path: Path) -> list[Run]:
         read = [read_run(row, hwdb, number) for number, row in enumerate(read_table(path), 1)]
-        return [one for one in read if isinstance(one, Run) and one.measured.step_s]
+        return [item for item in read if isinstance(item, Run) and item.measured.step_s]
 
     fitted = runs_of(old)
     by_name = {run.id: run for path in new for run in runs_of(path)}
@@ -107,7 +107,7 @@ def table(methods: Mapping[str, tuple[Errors, list[FloatArray]]]) -> str:
             off = np.abs(np.expm1(-error))
             each = [
                 (np.median(off[own]), np.percentile(off[own], 90), np.median(width[own]), score[own].mean())
-                for own in (source == one for one in np.unique(source))
+                for own in (source == item for item in np.unique(source))
             ]
             median, tail, wide, scored = np.mean(each, axis=0).tolist()
             share, low, high = share_interval(inside, source)

@@ -14,8 +14,8 @@ Names = NDArray[np.str_]
 def novelty(stack: Names, generation: Names, use: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Entry of CLASSES of every run [N], seen from the runs in use."""
     seen = set(zip(stack[use].tolist(), generation[use].tolist(), strict=True))
-    stacks = {one for one, _ in seen}
-    lineages = {lineage(one) for one in stacks} - {""}
+    stacks = {item for item, _ in seen}
+    lineages = {lineage(item) for item in stacks} - {""}
     return np.array(
         [_class(own, kind, seen, stacks, lineages) for own, kind in zip(stack, generation, strict=True)],
         np.int64,

@@ -71,8 +71,10 @@ def calibrate_plan(
     stack, dtype = made.job.stack, made.job.precision.compute
     known = {Key(stack, name, dtype): hwdb.residuals(gpu, dtype, stack) for name, gpu in _kinds(made).items()}
     keys = tuple(known)
-    priors = {key: max(one.of(has_experts(made.model)).source, 0.02) for key, one in known.items()}
-    common = Doubt(max(priors.values()), 0.0, max(0.01, *(one.plan for one in known.values())))
+    priors = {
+        key: max(residuals.of(has_experts(made.model)).source, 0.02) for key, residuals in known.items()
+    }
+    common = Doubt(max(priors.values()), 0.0, max(0.01, *(residuals.plan for residuals in known.values())))
     logs = np.array([math.log(measured_s / played.step_s)])
     if not keep and far_outside(logs, [doubt.sigma], common)[0]:
         raise BadInputError(
@@ -91,7 +93,8 @@ def calibrate_plan(
     overlay, database = overlaid(hwdb, shifts)
     again = forecast(plan_from_document(document, database, where), database).uncertainty
     before, after = (
-        PlanStep(measured_s, one.step_s, one.step_s_low, one.step_s_high) for one in (doubt, again)
+        PlanStep(measured_s, uncertainty.step_s, uncertainty.step_s_low, uncertainty.step_s_high)
+        for uncertainty in (doubt, again)
     )
     return CalibratedPlan(shifts, before, after, overlay, database)
 

@@ -98,21 +98,25 @@ def calibrate(rows: Sequence[Mapping[str, str]], hwdb: Hwdb, keep: Sequence[str]
     """
     predictor = Predictor(hwdb)
     found = [predictor.predict_row(row, number) for number, row in enumerate(rows, 1)]
-    problems = [one for one in found if isinstance(one, Problem)]
-    usable = [one for one in found if isinstance(one, Prediction)]
+    problems = [item for item in found if isinstance(item, Problem)]
+    usable = [item for item in found if isinstance(item, Prediction)]
     problems += [
         Problem(
-            one.run.id, one.run.source_id, "no measured step time: give iter_time_s or tokens_per_s_per_gpu"
+            prediction.run.id,
+            prediction.run.source_id,
+            "no measured step time: give iter_time_s or tokens_per_s_per_gpu",
         )
-        for one in usable
-        if one.error is None
+        for prediction in usable
+        if prediction.error is None
     ]
-    measured = [one for one in usable if one.error is not None]
+    measured = [prediction for prediction in usable if prediction.error is not None]
     groups = list(_by_key(measured).values())
     doubts = [doubt_of(group, hwdb) for group in groups]
-    odd = {id(one): why for one, why in implausible(groups, doubts, keep)}
+    odd = {id(prediction): why for prediction, why in implausible(groups, doubts, keep)}
     problems += odd.values()
-    return calibrate_predictions([one for one in measured if id(one) not in odd], hwdb, problems)
+    return calibrate_predictions(
+        [prediction for prediction in measured if id(prediction) not in odd], hwdb, problems
+    )
 
 
 def calibrate_predictions(
@@ -122,11 +126,11 @@ def calibrate_predictions(
     shifts = tuple(_shift(key, group, hwdb) for key, group in sorted(_by_key(measured).items()))
     text, database = overlaid(hwdb, shifts)
     predictor = Predictor(database)
-    both = [(one, predictor.predict(one.run)) for one in measured]
-    pairs = [(one, again) for one, again in both if isinstance(again, Prediction)]
+    both = [(prediction, predictor.predict(prediction.run)) for prediction in measured]
+    pairs = [(prediction, again) for prediction, again in both if isinstance(again, Prediction)]
     return Calibrated(
         shifts,
-        tuple(one for one, _ in pairs),
+        tuple(prediction for prediction, _ in pairs),
         tuple(again for _, again in pairs),
         tuple(problems),
         text,
@@ -136,8 +140,8 @@ def calibrate_predictions(
 
 def _by_key(measured: Sequence[Prediction]) -> dict[Key, list[Prediction]]:
     groups: dict[Key, list[Prediction]] = {}
-    for one in measured:
-        groups.setdefault(key_of(one.run), []).append(one)
+    for prediction in measured:
+        groups.setdefault(key_of(prediction.run), []).append(prediction)
     return groups
 
 
@@ -145,7 +149,7 @@ def doubt_of(group: Sequence[Prediction], hwdb: Hwdb) -> Doubt:
     """Prior log standard deviations of one key, from the database; `group` are the key's predictions."""
     key, gpu = key_of(group[0].run), group[0].run.cluster.groups[0].node.gpu
     known = hwdb.residuals(gpu, key.dtype, key.stack)
-    mixtures = all(has_experts(one.run.model) for one in group)
+    mixtures = all(has_experts(prediction.run.model) for prediction in group)
     host = hwdb.efficiency(gpu, key.dtype, key.stack).dispatch_s_per_kernel
     return Doubt(
         max(known.of(mixtures).source, 0.02), math.hypot(log_sigma(host), HOST_SIGMA), max(known.plan, 0.01)
@@ -154,18 +158,18 @@ def doubt_of(group: Sequence[Prediction], hwdb: Hwdb) -> Doubt:
 
 def _shift(key: Key, group: Sequence[Prediction], hwdb: Hwdb) -> Shift:
     """The most probable scale and host time of one key."""
-    runs = [one.run for one in group]
+    runs = [prediction.run for prediction in group]
 
     def logs(at: FloatArray) -> FloatArray:
         predictor = Predictor(moved(hwdb, [key], float(at[0]), float(at[1])))
         found = [predictor.predicted_s(run) for run in runs]
-        return np.log([1.0 if isinstance(one, Problem) else one for one in found])
+        return np.log([1.0 if isinstance(item, Problem) else item for item in found])
 
     doubt = doubt_of(group, hwdb)
-    load = max(one.parts.dispatch_s / max(one.parts.pass_s, 1e-12) for one in group)
-    target = np.log([one.run.measured.step_s for one in group])
+    load = max(prediction.parts.dispatch_s / max(prediction.parts.pass_s, 1e-12) for prediction in group)
+    target = np.log([prediction.run.measured.step_s for prediction in group])
     found = most_probable(logs, target, doubt, load)
-    factors = min(float(np.median([one.factors_sigma for one in group])), doubt.common)
+    factors = min(float(np.median([prediction.factors_sigma for prediction in group])), doubt.common)
     return Shift(
         key, len(group), found.log_scale, found.log_host, doubt.common, found.common, found.plan, factors
     )
@@ -246,7 +250,7 @@ def overlay_rows(shifts: Sequence[Shift], hwdb: Hwdb) -> list[tuple[str, ...]]:
     Where several keys of a stack carry over to one place, the one of most rows does.
     """
     carried: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for shift in sorted(shifts, key=lambda one: one.n):
+    for shift in sorted(shifts, key=lambda item: item.n):
         for line in _carried_rows(shift.key, shift.log_scale, shift.log_host, hwdb, shift.n):
             carried[line[:6]] = line
     lines = list(carried.values())

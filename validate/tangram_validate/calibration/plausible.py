@@ -27,22 +27,22 @@ def implausible(
     `doubts` are the groups'. `keep` names rows that are right all the same, or `all`. Raises
     UnknownNameError for a name that no row has.
     """
-    names = {one.run.id for group in groups for one in group}
+    names = {prediction.run.id for group in groups for prediction in group}
     for name in keep:
         if name != ALL and name not in names:
             raise unknown_name("row", name, names, f"`keep=` takes ids of measured rows, or {ALL}.")
     return [
-        (one, Problem(one.run.id, one.run.source_id, _reason(one)))
+        (prediction, Problem(prediction.run.id, prediction.run.source_id, _reason(prediction)))
         for group, doubt in zip(groups, doubts, strict=True)
-        for one, off in zip(group, _offsets(group, doubt), strict=True)
-        if off and ALL not in keep and one.run.id not in keep
+        for prediction, off in zip(group, _offsets(group, doubt), strict=True)
+        if off and ALL not in keep and prediction.run.id not in keep
     ]
 
 
 def _offsets(group: Sequence[Prediction], doubt: Doubt) -> list[bool]:
     """Whether each row of one key is far outside."""
-    logs = np.array([math.log(one.run.measured.step_s / one.step_s) for one in group])
-    return far_outside(logs, [one.sigma for one in group], doubt)
+    logs = np.array([math.log(prediction.run.measured.step_s / prediction.step_s) for prediction in group])
+    return far_outside(logs, [prediction.sigma for prediction in group], doubt)
 
 
 def far_outside(logs: FloatArray, sigmas: Sequence[float], doubt: Doubt) -> list[bool]:
@@ -50,12 +50,12 @@ def far_outside(logs: FloatArray, sigmas: Sequence[float], doubt: Doubt) -> list
     found = most_probable(lambda at: np.full(len(logs), at[0]), logs, replace(doubt, host=0.0), 0.0)
     reach = np.maximum(SIGMAS * np.array(sigmas), LEAST)
     odd = (np.abs(logs) > LIMIT) | (np.abs(logs - found.log_scale) > reach)
-    return [bool(one) for one in odd]
+    return [bool(item) for item in odd]
 
 
-def _reason(one: Prediction) -> str:
-    said = implausible_words(one.run.measured.step_s, one.step_s)
-    return f"{said}; mend the row, or keep it with `keep={one.run.id}`"
+def _reason(prediction: Prediction) -> str:
+    said = implausible_words(prediction.run.measured.step_s, prediction.step_s)
+    return f"{said}; mend the row, or keep it with `keep={prediction.run.id}`"
 
 
 def implausible_words(measured_s: float, predicted_s: float) -> str:

@@ -166,8 +166,8 @@ def fit_both(blocks: Sequence[BlockTime], gpu: str, dtype: str) -> ScaleFit:
     """As `fit_scale`, at the memory's share under which the models agree best (squares of logarithms)."""
     measured = np.log([block.seconds for block in blocks])
 
-    def off(one: ScaleFit) -> float:
-        predicted = np.log(block_seconds(blocks, gpu, dtype, one.efficiency, one.memory))
+    def off(scale_fit: ScaleFit) -> float:
+        predicted = np.log(block_seconds(blocks, gpu, dtype, scale_fit.efficiency, scale_fit.memory))
         return float(((predicted - measured) ** 2).sum())
 
     return min((fit_scale(blocks, gpu, dtype, share) for share in SHARES), key=off)

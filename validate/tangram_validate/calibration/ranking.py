@@ -39,15 +39,15 @@ def ranking(
             )
     if not by_source:
         return Ranking(0, float("nan"), float("nan"))
-    means = np.array([np.mean(one, axis=0) for one in by_source.values()])
+    means = np.array([np.mean(item, axis=0) for item in by_source.values()])
     tau, cost = means.mean(axis=0).tolist()
-    return Ranking(sum(len(one) for one in by_source.values()), tau, cost)
+    return Ranking(sum(len(item) for item in by_source.values()), tau, cost)
 
 
 def sweeps(setting: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     """The rows of every setting with `FEWEST` runs or more."""
-    for one in np.unique(setting):
-        rows = np.flatnonzero(setting == one)
+    for item in np.unique(setting):
+        rows = np.flatnonzero(setting == item)
         if len(rows) >= FEWEST:
             yield rows
 
@@ -76,7 +76,7 @@ def orders(
             near = float((_pairs(np.log(steps), SCATTER) == 0).mean())
             found.setdefault(str(source[rows[0]]), []).append((tau, clear, near, regret(steps, own)))
     return {
-        name: SweepOrder(len(of), *(_mean([one[at] for one in of]) for at in range(4)))
+        name: SweepOrder(len(of), *(_mean([item[at] for item in of]) for at in range(4)))
         for name, of in sorted(found.items())
     }
 

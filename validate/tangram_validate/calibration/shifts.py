@@ -68,7 +68,7 @@ def most_probable(logs: Logs, target: FloatArray, doubt: Doubt, host_load: float
     ]
     plan = _spread(target - first, doubt.plan)
     found = [_search(logs, target, plan, width, np.clip(start, -LIMIT, LIMIT)) for start in starts]
-    best, at, left, slopes = min(found, key=lambda one: one[0])
+    best, at, left, slopes = min(found, key=lambda item: item[0])
     if _loss(target - first, plan, np.zeros(2), width) - best < EVIDENCE:
         at = np.array([agreed(target - first, doubt), 0.0])
         left = target - logs(at)

@@ -39,7 +39,7 @@ def sample(table: Path, hwdb: Hwdb, most: int = ROWS) -> dict[str, list[Predicti
     for source, runs in sorted(by_source.items()):
         some = [predictor.predict(run) for run in sorted(runs, key=configuration)[:most]]
         both = predictor.beside_each_other(some)
-        found[source] = [one for one in both if isinstance(one, Prediction) and one.error is not None]
+        found[source] = [item for item in both if isinstance(item, Prediction) and item.error is not None]
     return {source: predictions for source, predictions in found.items() if predictions}
 
 
@@ -47,11 +47,11 @@ def errors(table: Path, hwdb: Hwdb) -> Errors:
     """Errors of the sample by source, and the means over sources."""
     found = {}
     for source, predictions in sample(table, hwdb).items():
-        off = np.array([one.error for one in predictions])
+        off = np.array([prediction.error for prediction in predictions])
         middle, tail = np.percentile(np.abs(off), (50, 90)).tolist()
         found[source] = len(off), middle, tail, float(np.median(off))
-    means = np.mean([one[1:] for one in found.values()], axis=0).tolist()
-    return {**found, EVERY: (sum(one[0] for one in found.values()), *means)}
+    means = np.mean([item[1:] for item in found.values()], axis=0).tolist()
+    return {**found, EVERY: (sum(item[0] for item in found.values()), *means)}
 
 
 def csv_text(found: Errors) -> str:

@@ -86,7 +86,7 @@ class Fit:
         return cases.surface.seconds(self.parameters, self._factors(cases))
 
     def _factors(self, cases: MeasuredRuns) -> FloatArray:
-        return np.array([self.generations.get(one, 1.0) for one in cases.generation.tolist()])
+        return np.array([self.generations.get(item, 1.0) for item in cases.generation.tolist()])
 
     def moved(self, log_scale: float, log_host: float) -> "Fit":
         """A copy with costs multiplied by exp(`log_scale`) and host time by exp(`log_scale + log_host`)."""
@@ -102,7 +102,7 @@ class Fit:
     def doubt(self, cases: MeasuredRuns) -> FloatArray:
         """Log standard deviation of each predicted step due to the parameters' standard errors, [N]."""
         slopes = slopes_of(cases.surface, self.parameters, self._factors(cases))
-        scale = np.array([self.error_of(one) for one in cases.generation.tolist()])
+        scale = np.array([self.error_of(item) for item in cases.generation.tolist()])
         sigma = np.broadcast_to(np.asarray(self.sigma), slopes.shape).copy()
         sigma[:, 0] = scale
         total: FloatArray = np.sqrt(((slopes * sigma) ** 2).sum(axis=1))
@@ -136,7 +136,7 @@ def fit(
     problem = _Problem.of(cases, prior, sigma, generation)
     if not starts:
         starts = [prior.parameters._replace(dispatch_s=seconds) for seconds in STARTS]
-    best = min((problem.search(np.log(start)) for start in starts), key=lambda one: one[0])
+    best = min((problem.search(np.log(start)) for start in starts), key=lambda item: item[0])
     return problem.fit(best[1])
 
 

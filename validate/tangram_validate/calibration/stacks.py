@@ -68,7 +68,7 @@ def predicted(runs: Sequence[Run], overlays: Sequence[Path]) -> list[Prediction]
     """
     predictor = Predictor(with_stacks(overlays, STACKS, TYPICAL))
     both = predictor.beside_each_other([predictor.predict(run) for run in runs])
-    return [one for one in both if isinstance(one, Prediction)]
+    return [item for item in both if isinstance(item, Prediction)]
 
 
 def played_without(
@@ -79,8 +79,8 @@ def played_without(
     A publisher's table of kernels is of the machine that its runs were measured on: a source is left out
     whole only where both are. The overlays say what the database would hold without the table.
     """
-    for source in sorted(one for one in folder.iterdir() if one.is_dir()) if folder.is_dir() else ():
-        rows = [row for row, one in enumerate(predictions) if one.run.source_id == source.name]
+    for source in sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else ():
+        rows = [row for row, prediction in enumerate(predictions) if prediction.run.source_id == source.name]
         if rows:
             own = mixtures([predictions[row] for row in rows], [*overlays, source])
             answers = answers.replaced(np.array(rows), own)
@@ -89,7 +89,7 @@ def played_without(
 
 def cases(predictions: Sequence[Prediction], answers: Mixtures) -> MeasuredRuns:
     """The runs of some predictions, ready to be fitted to."""
-    runs = [one.run for one in predictions]
+    runs = [prediction.run for prediction in predictions]
     return MeasuredRuns(
         measured=np.array([run.measured.step_s for run in runs]),
         source=np.array([run.source_id for run in runs]),
@@ -184,10 +184,10 @@ def worth_table(held: MeasuredRuns, fits: Mapping[str, Mapping[str, Fit]]) -> st
             ours = [
                 without.get(name, without[GENERIC]) for name in (stack, f"lineage {lineage(stack)}", GENERIC)
             ]
-            errors = (np.abs(one.seconds(runs) / runs.measured - 1) for one in ours)
+            errors = (np.abs(our.seconds(runs) / runs.measured - 1) for our in ours)
             others = " ".join(name for name in sources if name != source) or "none"
             cells = [stack, source, str(len(runs.measured)), others]
-            rows.append(cells + [f"{100 * np.median(one):.1f}" for one in errors])
+            rows.append(cells + [f"{100 * np.median(error):.1f}" for error in errors])
     head = (
         "stack",
         "source left out",
@@ -212,20 +212,22 @@ def errors_left_out(
     What factors explain is what kernels and links do, as played, and what the parameters of the fit without
     the run do. Errors of peaks are those of sources left out of the fit of memory.
     """
-    used = [one for one in splits if one.name in judge.UNSEEN]
-    used.sort(key=lambda one: one.name != judge.LEFT_OUT)
-    hardware = np.array([math.hypot(one.factors_sigma, one.spread) for one in predictions])
+    used = [split for split in splits if split.name in judge.UNSEEN]
+    used.sort(key=lambda item: item.name != judge.LEFT_OUT)
+    hardware = np.array(
+        [math.hypot(prediction.factors_sigma, prediction.spread) for prediction in predictions]
+    )
     errors = widths.Errors(
-        np.concatenate([np.log(found.measured / one.ours) for one in used]),
-        np.concatenate([np.hypot(hardware, one.doubt) for one in used]),
+        np.concatenate([np.log(found.measured / item.ours) for item in used]),
+        np.concatenate([np.hypot(hardware, item.doubt) for item in used]),
         np.tile(found.source, len(used)),
-        np.concatenate([one.novelty for one in used]),
+        np.concatenate([item.novelty for item in used]),
         np.tile(known.measured, len(used)),
         np.tile(known.mixture, len(used)),
         np.zeros(0),
         np.zeros(0, np.str_),
         np.zeros(0),
-        np.repeat([one.name == judge.LEFT_OUT for one in used], len(predictions)),
+        np.repeat([item.name == judge.LEFT_OUT for item in used], len(predictions)),
     )
     if peaks:
         held = memory.left_out(peaks, peaks.source)
@@ -258,7 +260,7 @@ def tables(
     errors: widths.Errors,
 ) -> str:
     """All tables of the judge, as Markdown."""
-    left = next(one for one in splits if one.name == judge.LEFT_OUT)
+    left = next(split for split in splits if split.name == judge.LEFT_OUT)
     spread = intervals.spreads(errors)[: len(left.ours)]
     parts = [
         judge.accuracy_table(found, known, splits),
@@ -304,7 +306,7 @@ def main(arguments: Sequence[str]) -> int:
         table = [row for path in given.runs for row in read_table(path)]
         hwdb = Hwdb.load(given.hwdb)
         read = [read_run(row, hwdb, number) for number, row in enumerate(table, 1)]
-        runs = sample([one for one in read if isinstance(one, Run)], given.rows)
+        runs = sample([item for item in read if isinstance(item, Run)], given.rows)
         picked = predicted(runs, given.hwdb)
         if not picked:
             raise BadInputError(f"{given.runs[0]}: no row that can be predicted has a measured step time")

@@ -175,7 +175,7 @@ class Mixtures:
 
 def mixtures(predictions: Sequence[Prediction], overlays: Sequence[Path] = ()) -> Mixtures:
     """The mixtures of some predictions, every variant played at the points of the table."""
-    found = [(n, *variant) for n, one in enumerate(predictions) for variant in one.variants]
+    found = [(n, *variant) for n, prediction in enumerate(predictions) for variant in prediction.variants]
     return Mixtures(
         surface([run for _, run, _ in found], overlays),
         np.array([n for n, _, _ in found], np.int64),

@@ -205,7 +205,7 @@ def calibrate(errors: Errors, factor: float | None = None) -> Widths:
     return Widths(
         residual=tuple(residual.tolist()),
         share=(min(float(at[SHARE]), 1.0),) * len(CLASSES),
-        source=tuple(min(one, own) for one, own in zip(shared, residual.tolist(), strict=True)),
+        source=tuple(min(item, own) for item, own in zip(shared, residual.tolist(), strict=True)),
         unmeasured=float(at[UNMEASURED]),
         mixture=(float(at[MIXTURE]),) * len(CLASSES),
         plan=plan_spread(errors.log_error, errors.source),

@@ -120,14 +120,14 @@ def _of_table(runs: Path, hwdb: "Hwdb", kept: Sequence[str]) -> CalibrationAnswe
         raise BadInputError(f"{error}{_what_it_is(runs)}") from None
     found = calibrate(rows, hwdb, kept)
     if not found.shifts:
-        reasons = "\n".join(f"{one.id}: {one.reason}" for one in found.problems)
+        reasons = "\n".join(f"{problem.id}: {problem.reason}" for problem in found.problems)
         raise BadInputError(f"{runs}: no row can be used, nothing is calibrated\n{reasons}")
     pairs = zip(found.before, found.after, strict=True)
     return CalibrationAnswer(
         found.shifts,
         [ComparedStep(before.run.id, before.run.measured.step_s, before, after) for before, after in pairs],
         found.problems,
-        software_notes(one.run.software for one in found.before),
+        software_notes(prediction.run.software for prediction in found.before),
         found.overlay,
     )
 
@@ -219,15 +219,15 @@ def document(found: CalibrationAnswer, target: Path | None) -> dict[str, Any]:
         ],
         "rows": [
             {
-                "id": one.id,
-                "measured_s": one.measured_s,
-                "before": _figures(one.before),
-                "after": _figures(one.after),
+                "id": step.id,
+                "measured_s": step.measured_s,
+                "before": _figures(step.before),
+                "after": _figures(step.after),
             }
-            for one in found.steps
+            for step in found.steps
         ],
         "used": len(found.steps),
-        "unused": [{"id": one.id, "reason": one.reason} for one in found.problems],
+        "unused": [{"id": problem.id, "reason": problem.reason} for problem in found.problems],
         "notes": list(found.notes),
         "overlay": None if target is None else str(target),
     }
@@ -270,13 +270,14 @@ def _print(found: CalibrationAnswer) -> None:
         return show_seconds(one.step_s), interval, error
 
     lines = [
-        (one.id, show_seconds(one.measured_s), *cells(one.before), *cells(one.after)) for one in found.steps
+        (step.id, show_seconds(step.measured_s), *cells(step.before), *cells(step.after))
+        for step in found.steps
     ]
     if lines:
         columns = ("row", "measured", "before", "interval", "error", "after", "interval", "error")
         print_table(columns, lines, right=(1, 2, 4, 5, 7), leaves=(3, 6, 4))
     if found.problems:
-        print_table(("row", "why not used"), [(one.id, one.reason) for one in found.problems])
+        print_table(("row", "why not used"), [(problem.id, problem.reason) for problem in found.problems])
     print_line(f"{count(len(lines), 'row')} used, {len(found.problems)} not.")
     for note in found.notes:
         print_line(f"{count(note['rows'], 'row')}: {note['note']}")

@@ -42,7 +42,7 @@ def command(
     from tangram_validate.post_training.reading import COLUMNS, TELLING
     from tangram_validate.published.table import read_rows
 
-    logs = {one.run_id: one for one in read_logs(log)}
+    logs = {read_log.run_id: read_log for read_log in read_logs(log)}
     if not run and len(logs) > 1:
         raise BadInputError(f"{log} has {len(logs)} runs: name one with --run, e.g. --run {next(iter(logs))}")
     if run and run not in logs:
@@ -51,7 +51,7 @@ def command(
     row = None
     if setup is not None:
         rows = read_rows(setup, COLUMNS, "post-training runs", telling=TELLING)
-        named = {one.get("run_id", ""): one for one in rows}
+        named = {item.get("run_id", ""): item for item in rows}
         if chosen.run_id not in named and len(rows) > 1:
             raise unknown_name(f"run of {setup}", chosen.run_id, named)
         row = named.get(chosen.run_id, rows[0])
@@ -69,12 +69,21 @@ def command(
     print_line(f"{answer.run_id}: {answer.fitted_steps} of {answer.steps} steps fitted")
     print_line()
     table = [
-        (name, f"{one.median_ape * 100:.1f} %", f"{one.p90_ape * 100:.1f} %", f"{one.bias * 100:+.1f} %")
-        for name, one in answer.later.items()
+        (
+            name,
+            f"{rl_log_score.median_ape * 100:.1f} %",
+            f"{rl_log_score.p90_ape * 100:.1f} %",
+            f"{rl_log_score.bias * 100:+.1f} %",
+        )
+        for name, rl_log_score in answer.later.items()
     ]
     if answer.repeated is not None:
-        one = answer.repeated
-        again = (f"{one.median_ape * 100:.1f} %", f"{one.p90_ape * 100:.1f} %", f"{one.bias * 100:+.1f} %")
+        rl_log_score = answer.repeated
+        again = (
+            f"{rl_log_score.median_ape * 100:.1f} %",
+            f"{rl_log_score.p90_ape * 100:.1f} %",
+            f"{rl_log_score.bias * 100:+.1f} %",
+        )
         table.append(("the median step, repeated", *again))
     print_table(("later steps", "median error", "p90", "bias"), table, right=(1, 2, 3))
     if answer.factors:

@@ -56,9 +56,9 @@ def command(
         print_json(answer.model_dump())
         return
 
-    def line(name: str, one: RlScoreDocument) -> tuple[str, ...]:
-        shown = (one.median_ape, one.p90_ape, one.bias, one.interval_coverage)
-        return (name, f"{one.n}", *("" if value is None else f"{value * 100:.1f} %" for value in shown))
+    def line(name: str, rl_score: RlScoreDocument) -> tuple[str, ...]:
+        shown = (rl_score.median_ape, rl_score.p90_ape, rl_score.bias, rl_score.interval_coverage)
+        return (name, f"{rl_score.n}", *("" if value is None else f"{value * 100:.1f} %" for value in shown))
 
     how = (
         f"each {leave_out} predicted with overheads fitted to the others"
@@ -67,13 +67,16 @@ def command(
     )
     print_line(f"{answer.overall.n} steps of {answer.rows} rows compared, {how}")
     print_line()
-    table = [line("all", answer.overall), *(line(name, one) for name, one in answer.by_source.items())]
+    table = [
+        line("all", answer.overall),
+        *(line(name, rl_score) for name, rl_score in answer.by_source.items()),
+    ]
     table.append(line("floor: three constants", answer.floor))
     columns = ("steps", "n", "median error", "p90", "bias", "inside 90 %")
     print_table(columns, table, right=range(1, 6))
     if answer.by_phase:
         print_line()
-        phases = [line(name, one) for name, one in answer.by_phase.items()]
+        phases = [line(name, rl_score) for name, rl_score in answer.by_phase.items()]
         print_table(("phase", *columns[1:]), phases, right=range(1, 6))
     if answer.orders.n:
         right, close = answer.orders.right_order, answer.orders.within_fifth
@@ -91,8 +94,8 @@ def command(
     if answer.unpredicted:
         print_line()
         reasons: dict[str, int] = {}
-        for one in answer.unpredicted:
-            reasons[one.reason] = reasons.get(one.reason, 0) + 1
+        for rl_unpredicted in answer.unpredicted:
+            reasons[rl_unpredicted.reason] = reasons.get(rl_unpredicted.reason, 0) + 1
         print_table(
             ("rows not predicted", "because"), [(f"{n}", why) for why, n in reasons.items()], right=(0,)
         )

@@ -54,13 +54,15 @@ def command(
         read = read_rows_as_runs(read_bench_json(mine, given), database)
     else:
         read = read_runs(mine, database)
-    runs = [one for one in read if isinstance(one, ServedRun) and one.placed is None and not one.doubt]
-    refused = [one for one in read if isinstance(one, RefusedRun)]
+    runs = [item for item in read if isinstance(item, ServedRun) and item.placed is None and not item.doubt]
+    refused = [item for item in read if isinstance(item, RefusedRun)]
     placed = "layers placed on unlike nodes: no engine's parameters are in them"
-    refused += [RefusedRun(one.line, placed) for one in read if isinstance(one, ServedRun) and one.placed]
-    refused += [RefusedRun(one.line, one.doubt) for one in read if isinstance(one, ServedRun) and one.doubt]
+    refused += [RefusedRun(item.line, placed) for item in read if isinstance(item, ServedRun) and item.placed]
+    refused += [
+        RefusedRun(item.line, item.doubt) for item in read if isinstance(item, ServedRun) and item.doubt
+    ]
     if not runs:
-        reasons = "; ".join(dict.fromkeys(one.reason for one in refused)) or "it has no rows"
+        reasons = "; ".join(dict.fromkeys(refused_run.reason for refused_run in refused)) or "it has no rows"
         raise BadInputError(f"{mine}: none of its runs can be used: {reasons}")
     if output is not None and output.is_file():
         raise BadInputError(f"--output {output}: is a file; name a folder for the overlay")
@@ -86,7 +88,10 @@ def command(
                 "schema_version": 1,
                 "runs": len(read),
                 "runs_used": found.used,
-                "refused": [{"row": one.line, "reason": one.reason} for one in (*refused, *found.refused)],
+                "refused": [
+                    {"row": refused_run.line, "reason": refused_run.reason}
+                    for refused_run in (*refused, *found.refused)
+                ],
                 "before": found.before,
                 "after": found.after,
                 "rows": rows,
@@ -110,8 +115,8 @@ def command(
     ]
     columns = ("metric", "error before", "bias", "interval", "after", "bias", "interval")
     print_table(columns, lines, right=range(1, 7))
-    for one in (*refused, *found.refused):
-        print_line(f"row {one.line} not used: {one.reason}")
+    for refused_run in (*refused, *found.refused):
+        print_line(f"row {refused_run.line} not used: {refused_run.reason}")
     if output is not None:
         print_line(f"wrote {output / 'serving' / 'calibration.csv'}; use it with --hwdb {output}")
     else:

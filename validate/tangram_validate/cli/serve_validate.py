@@ -51,7 +51,7 @@ def command(
     with SlowProgress("validate") as progress:
         found, refused = report.predictions(read, database, leave_out, progress.report)
     if not found:
-        reasons = [one.reason for one in (*read, *refused) if isinstance(one, RefusedRun)]
+        reasons = [item.reason for item in (*read, *refused) if isinstance(item, RefusedRun)]
         said = "; ".join(dict.fromkeys(reasons)) or "no row has a figure to compare with"
         raise BadInputError(f"{', '.join(map(str, measured))}: none of its rows can be predicted: {said}")
     if predictions_out is not None:
@@ -70,31 +70,33 @@ def command(
     print_line("the 90 % interval; median error of the null model, a regression without physics.")
     for order in answer["orders"]:
         print_line()
-        ways = [(one["method"], f"{one['measured']:.1f}", f"{one['predicted']:.1f}") for one in order["ways"]]
+        ways = [
+            (item["method"], f"{item['measured']:.1f}", f"{item['predicted']:.1f}") for item in order["ways"]
+        ]
         heads = (f"{order['model']} {order['load']}, placed by", "measured tokens/s", "predicted")
         print_table(heads, ways, right=(1, 2))
         if order["tau"] is not None:
             print_line(f"order of the ways: Kendall's tau {order['tau']:.2f}")
     if answer["refused"]:
         print_line()
-        rows = [(f"{one['count']:,}", one["reason"]) for one in answer["refused"]]
+        rows = [(f"{item['count']:,}", item["reason"]) for item in answer["refused"]]
         print_table(("rows not predicted", "because"), rows, right=(0,))
     if answer["dropped"]:
         print_line()
-        rows = [(f"{one['count']:,}", one["reason"]) for one in answer["dropped"]]
+        rows = [(f"{item['count']:,}", item["reason"]) for item in answer["dropped"]]
         print_table(("values left out", "because"), rows, right=(0,))
     farthest = [
         (
-            f"{one['table']} {one['line']}".strip(),
-            one["metric"],
-            one["gpu"],
-            f"{one['engine']} {one['version']}".strip(),
-            one["model"],
-            one["load"],
-            f"{one['measured']:.4g}",
-            f"{one['predicted']:.4g}",
+            f"{item['table']} {item['line']}".strip(),
+            item["metric"],
+            item["gpu"],
+            f"{item['engine']} {item['version']}".strip(),
+            item["model"],
+            item["load"],
+            f"{item['measured']:.4g}",
+            f"{item['predicted']:.4g}",
         )
-        for one in answer["worst"][:SHOWN]
+        for item in answer["worst"][:SHOWN]
     ]
     columns = ("line", "metric", "GPU", "engine", "model", "load", "measured", "predicted")
     print_table(("farthest off: " + columns[0], *columns[1:]), farthest, right=(6, 7), leaves=(5, 3))

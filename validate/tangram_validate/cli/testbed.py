@@ -100,10 +100,10 @@ def testbed(
     rows = []
     for kind in ("emulated", "real"):
         if kind in found:
-            one = found[kind]
-            shares = [f"{one[key] * 100:.1f} %" for key in ("median_ape", "worst_ape", "bias")]
-            rest = [f"{one[key] * 100:.1f} %" for key in ("top1_regret", "null_median_ape", "waiting_share")]
-            rows.append((kind, str(one["n"]), *shares, f"{one['kendall_tau']:.2f}", *rest))
+            item = found[kind]
+            shares = [f"{item[key] * 100:.1f} %" for key in ("median_ape", "worst_ape", "bias")]
+            rest = [f"{item[key] * 100:.1f} %" for key in ("top1_regret", "null_median_ape", "waiting_share")]
+            rows.append((kind, str(item["n"]), *shares, f"{item['kendall_tau']:.2f}", *rest))
     print_table(columns, rows, tuple(range(1, len(columns))))
     for note in made.notes:
         print_line(f"note: {note}")
@@ -124,21 +124,21 @@ def _stragglers(loopback: bool, output: Path | None, as_json: bool) -> None:
         )
     cases = [
         {
-            "group": one.case.group,
-            "name": one.case.name,
-            "factor": one.case.factor,
-            "predicted_s": one.case.predicted_s,
-            "measured_s": one.measured_s,
-            "spread": one.spread,
-            "predicted_slowdown": one.predicted_slowdown,
-            "measured_slowdown": one.measured_slowdown,
-            "error": one.error,
+            "group": held_row.case.group,
+            "name": held_row.case.name,
+            "factor": held_row.case.factor,
+            "predicted_s": held_row.case.predicted_s,
+            "measured_s": held_row.measured_s,
+            "spread": held_row.spread,
+            "predicted_slowdown": held_row.predicted_slowdown,
+            "measured_slowdown": held_row.measured_slowdown,
+            "error": held_row.error,
         }
-        for one in held
+        for held_row in held
     ]
     worst = {
-        group: max(abs(one.error) for one in held if one.case.group == group)
-        for group in dict.fromkeys(one.case.group for one in held)
+        group: max(abs(held_row.error) for held_row in held if held_row.case.group == group)
+        for group in dict.fromkeys(held_row.case.group for held_row in held)
     }
     found = {"cases": cases, "worst_error": worst, "order_right": order_is_right(held), "machine": machine()}
     if output is not None:
@@ -148,15 +148,15 @@ def _stragglers(loopback: bool, output: Path | None, as_json: bool) -> None:
         return
     rows = [
         (
-            one.case.group,
-            one.case.name,
-            f"{one.case.factor:g} x",
-            f"{one.predicted_slowdown:.3f}",
-            f"{one.measured_slowdown:.3f}",
-            f"{one.error * 100:+.1f} %",
-            f"{one.spread * 100:.1f} %",
+            held_row.case.group,
+            held_row.case.name,
+            f"{held_row.case.factor:g} x",
+            f"{held_row.predicted_slowdown:.3f}",
+            f"{held_row.measured_slowdown:.3f}",
+            f"{held_row.error * 100:+.1f} %",
+            f"{held_row.spread * 100:.1f} %",
         )
-        for one in held
+        for held_row in held
     ]
     columns = ("group", "way", "slow rank", "predicted", "measured", "error", "spread")
     print_table(columns, rows, (2, 3, 4, 5, 6))
@@ -176,10 +176,13 @@ def _failures(output: Path | None, as_json: bool) -> None:
             FailingRun(),
             say=lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201 - progress
         )
-    rows = [asdict(one) for one in scored]
+    rows = [asdict(scored_account) for scored_account in scored]
     if output is not None:
         lines = ["policy,account,predicted_s,measured_s"]
-        lines += [f"{one.policy},{one.account},{one.predicted_s:.6f},{one.measured_s:.6f}" for one in scored]
+        lines += [
+            f"{scored_account.policy},{scored_account.account},{scored_account.predicted_s:.6f},{scored_account.measured_s:.6f}"
+            for scored_account in scored
+        ]
         write_whole(output / "failures.csv", "\n".join(lines) + "\n")
     if as_json:
         print_json({"constants": asdict(constants), "accounts": rows})
@@ -193,8 +196,13 @@ def _failures(output: Path | None, as_json: bool) -> None:
     print_table(
         ("policy", "account", "predicted", "measured"),
         [
-            (one.policy, one.account.replace("_", " "), f"{one.predicted_s:.2f} s", f"{one.measured_s:.2f} s")
-            for one in scored
+            (
+                scored_account.policy,
+                scored_account.account.replace("_", " "),
+                f"{scored_account.predicted_s:.2f} s",
+                f"{scored_account.measured_s:.2f} s",
+            )
+            for scored_account in scored
         ],
         right=(2, 3),
     )
@@ -234,26 +242,36 @@ def device(
             "model,dtype,recompute,rows,seq,predicted_s,measured_s,runs_s,predicted_bytes,measured_bytes,load,"
             + ",".join(facts)
         ]
-        for one in found:
-            c, runs = one.configuration, " ".join(f"{seconds:.6f}" for seconds in one.measured_s)
+        for measurement in found:
+            c, runs = (
+                measurement.configuration,
+                " ".join(f"{seconds:.6f}" for seconds in measurement.measured_s),
+            )
             cells = (
                 c.model,
                 c.dtype,
                 c.recompute,
                 c.rows,
                 c.seq,
-                f"{one.predicted_s:.6f}",
-                f"{one.step_s:.6f}",
+                f"{measurement.predicted_s:.6f}",
+                f"{measurement.step_s:.6f}",
             )
-            sizes = (runs, f"{one.predicted_bytes:.0f}", f"{one.measured_bytes:.0f}", f"{one.load:.1f}")
+            sizes = (
+                runs,
+                f"{measurement.predicted_bytes:.0f}",
+                f"{measurement.measured_bytes:.0f}",
+                f"{measurement.load:.1f}",
+            )
             lines.append(",".join(map(str, (*cells, *sizes, *facts.values()))))
         write_whole(output, "\n".join(lines) + "\n")
     scores: dict[str, Any] = {
         "device": device,
         "n": len(found),
-        "time_median_ape": statistics.median(abs(one.predicted_s / one.step_s - 1) for one in found),
+        "time_median_ape": statistics.median(
+            abs(measurement.predicted_s / measurement.step_s - 1) for measurement in found
+        ),
         "memory_median_ape": statistics.median(
-            abs(one.predicted_bytes / one.measured_bytes - 1) for one in found
+            abs(measurement.predicted_bytes / measurement.measured_bytes - 1) for measurement in found
         ),
     }
     if as_json:
@@ -287,29 +305,29 @@ def kernels(
     database = Hwdb.load()
     known = database.gpu(gpu) if gpu else None
     dtypes = tuple(dict.fromkeys(part.strip() for part in dtype.split(",")))
-    for one in dtypes:
-        if one not in bench.TORCH_DTYPES:
-            raise BadInputError(f"--dtype {one}: give some of {', '.join(bench.TORCH_DTYPES)}")
-        if known is not None and not known.peak_flop_per_s(one):
-            raise BadInputError(f"--gpu {known.name} has no {one} units; choose another --dtype")
+    for item in dtypes:
+        if item not in bench.TORCH_DTYPES:
+            raise BadInputError(f"--dtype {item}: give some of {', '.join(bench.TORCH_DTYPES)}")
+        if known is not None and not known.peak_flop_per_s(item):
+            raise BadInputError(f"--gpu {known.name} has no {item} units; choose another --dtype")
     size = size or ("large" if device == "cuda" else "small")
     if size not in bench.SHAPES:
         raise BadInputError(f"--size {size}: give one of {', '.join(bench.SHAPES)}")
-    timings = {one: bench.measure(device, one, bench.SHAPES[size]) for one in dtypes}
+    timings = {item: bench.measure(device, item, bench.SHAPES[size]) for item in dtypes}
     if output is not None:
         write_whole(output, bench.trace_text([each for some in timings.values() for each in some], device))
     today = datetime.now(UTC).date().isoformat()
-    for number, (one, found) in enumerate(timings.items()):
+    for number, (item, found) in enumerate(timings.items()):
         if known is not None:
-            name, peak, memory = known.name, known.peak_flop_per_s(one), known.memory_bytes_per_s
+            name, peak, memory = known.name, known.peak_flop_per_s(item), known.memory_bytes_per_s
         else:  # no datasheet to hold it against: the best that was seen is the peak
             name, peak, memory = f"this-{device}", *bench.best_rates(found)
             print_line(
                 f"# no --gpu: fractions of the best seen here, {peak / 1e12:.4g} TFLOP/s, "
                 f"{memory / 1e9:.4g} GB/s"
             )
-        exponents = database.efficiency(known, one).exponent_columns.value if known is not None else 0.0
-        for line in bench.distil(found, name, one, peak, memory, today, exponents)[number > 0 :]:
+        exponents = database.efficiency(known, item).exponent_columns.value if known is not None else 0.0
+        for line in bench.distil(found, name, item, peak, memory, today, exponents)[number > 0 :]:
             sys.stdout.write(line + "\n")
     if output is not None:
         print_line(f"# raw trace written to {output}")

@@ -70,11 +70,11 @@ def collectives(
     require_writable(output=output)
     database = shared.load_hwdb(hwdb)
     read = read_points(points, database)
-    known = [one for one in read if isinstance(one, Point)]
-    refused = [one for one in read if isinstance(one, RefusedRow)]
+    known = [item for item in read if isinstance(item, Point)]
+    refused = [item for item in read if isinstance(item, RefusedRow)]
     if left_out:
         parts = leftout.left_out(known, left_out, database)
-        predicted = [one for members in parts.values() for one in members]
+        predicted = [member for members in parts.values() for member in members]
         leaving = {name: report.score(members) for name, members in parts.items()}
     else:
         predicted, leaving = predict(known, database), {}
@@ -103,7 +103,7 @@ def collectives(
         ("all scored points", *report.COLUMNS), report.table_rows({"overall": found["overall"]}), right
     )
     if found["set_apart"]:
-        apart = {f"{name}: {one['why']}": one for name, one in found["set_apart"].items()}
+        apart = {f"{name}: {item['why']}": item for name, item in found["set_apart"].items()}
         print_table(("scored apart", *report.COLUMNS), report.table_rows(apart), right)
     print_line("Errors of the time in percent of what was measured; bias is the median signed error.")
     _close(found, report.reasons(found), output)
@@ -155,8 +155,8 @@ def _close(found: dict[str, Any], reasons: Sequence[tuple[str, ...]], output: Pa
         f"{found['rows']} rows: {found['predicted']} predicted, {without} of them without a measured {what}; "
         f"{len(found['unpredicted'])} not predicted."
     )
-    for one in found.get("notes", ()):
-        print_line(f"{one['rows']} rows: {one['note']}")
+    for item in found.get("notes", ()):
+        print_line(f"{item['rows']} rows: {item['note']}")
     if reasons:
         print_table(("rows", "first", "why not predicted"), list(reasons), (0,))
     if output is not None:

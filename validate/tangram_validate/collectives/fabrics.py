@@ -126,8 +126,8 @@ def _switched(generation: str, text: str, own: Link | None, hwdb: Hwdb) -> Link:
         link = own
     few = re.search(r"(\d+) LINKS?/PAIR", text)
     if few:
-        one = {"1": 20.0, "2": 25.0, "3": 25.0, "4": 25.0}.get(generation, 50.0) * GIGA
-        link = replace(link, bytes_per_s=int(few[1]) * one)
+        item = {"1": 20.0, "2": 25.0, "3": 25.0, "4": 25.0}.get(generation, 50.0) * GIGA
+        link = replace(link, bytes_per_s=int(few[1]) * item)
     return link
 
 
@@ -141,13 +141,13 @@ def _inter(
     full = _node_gpus(intra_words.upper(), link, per_node)
     efa = re.search(r"EFA[\s-]*V(\d)", text)
     nic = _nic(text, efa[1] if efa else "", port, hwdb)
-    one = gbps_to_bytes_per_s(port)
+    item = gbps_to_bytes_per_s(port)
     if "PER GPU" in text:
-        return nic, count * one * per_node, notes
+        return nic, count * item * per_node, notes
     if count == 0:
         notes += ("number of NICs not stated: one per GPU taken",)
-        return nic, one * per_node, notes
-    return nic, max(one, count * one * min(1.0, per_node / full)), notes
+        return nic, item * per_node, notes
+    return nic, max(item, count * item * min(1.0, per_node / full)), notes
 
 
 def _port_gbps(text: str, words: str) -> tuple[float, tuple[str, ...]]:

@@ -118,7 +118,7 @@ def _tests(path: Path, text: str, op: str) -> Log:
         )
     operation = _operation(path, named[1] if named else op, columns, rows, count)
     measured = tuple(_measured(path, columns, row, operation, count, len(hosts)) for row in rows)
-    kept = tuple(one for one in measured if one.size_bytes > 0)
+    kept = tuple(measurement for measurement in measured if measurement.size_bytes > 0)
     rccl = "rccl" in text.lower()
     return Log(kept, "RCCL" if rccl else library or "NCCL", version, gpu)
 

@@ -78,7 +78,7 @@ def points_of(log: Log, parts: FabricParts, source: str, hwdb: Hwdb) -> list[Poi
     link = hwdb.link(parts.link or hwdb.gpu_row(gpu)["link"])
     if link.kind == "none":
         raise BadInputError(f"{gpu} has no link but PCIe; give `link=`, such as PCIe4x16")
-    crosses = any(one.nodes > 1 for one in log.measurements)
+    crosses = any(measurement.nodes > 1 for measurement in log.measurements)
     if crosses and not (parts.nic and parts.nic_gbps > 0):
         raise BadInputError(
             f"{source}: ranks on several nodes; give `nic=` (a network row of links.csv, such as IB-NDR) and "
@@ -94,21 +94,21 @@ def points_of(log: Log, parts: FabricParts, source: str, hwdb: Hwdb) -> list[Poi
         Point(
             line=index,
             label=given or parts.link,
-            where=parts.nic if one.nodes > 1 else "",
-            fabric=across if one.nodes > 1 else inside,
-            op=one.op,
-            ranks=one.ranks,
-            nodes=one.nodes,
-            size_bytes=one.size_bytes,
+            where=parts.nic if measurement.nodes > 1 else "",
+            fabric=across if measurement.nodes > 1 else inside,
+            op=measurement.op,
+            ranks=measurement.ranks,
+            nodes=measurement.nodes,
+            size_bytes=measurement.size_bytes,
             dtype="",
-            seconds=one.seconds,
+            seconds=measurement.seconds,
             apart="",
             library=log.library,
             version=log.version,
             algorithm="",
             source=source,
         )
-        for index, one in enumerate(log.measurements)
+        for index, measurement in enumerate(log.measurements)
     ]
 
 
@@ -142,25 +142,25 @@ def fit_own(points: Sequence[Point], hwdb: Hwdb, source: Path) -> list[rows.Set]
         )
     point = points[0]
     scope = rows.scope_of(point)
-    inside = [one for one in points if one.fabric.nic is None]
+    inside = [item for item in points if item.fabric.nic is None]
     found: list[rows.Set] = []
     ring = _prior("ring", point, hwdb)
     for pattern, chosen in (
-        ("ring", [one for one in inside if rows.usable_for_ring(one)]),
-        ("pairwise", [one for one in inside if one.op in PAIR_OPS]),
+        ("ring", [item for item in inside if rows.usable_for_ring(item)]),
+        ("pairwise", [item for item in inside if item.op in PAIR_OPS]),
     ):
         if chosen:
             fit = fit_ring if pattern == "ring" else fit_pairwise
             fitted = fit(chosen, _prior(pattern, point, hwdb))
             ring = fitted.values if pattern == "ring" else ring
             found.append(rows.named(scope, pattern, fitted, chosen))
-    added = [one for one in inside if one.op in RING_OPS and not rows.usable_for_ring(one)]
+    added = [item for item in inside if item.op in RING_OPS and not rows.usable_for_ring(item)]
     if added:
         options = _switched(added, scope, ring, hwdb, bounded=not found)
         best = min(options, key=lambda sets: missed(added, [*found, *sets], hwdb))
         found += best
-        ring = next((one.fitted.values for one in best if one.pattern == "ring"), ring)
-    across = [one for one in points if one.fabric.nic is not None and one.op in RING_OPS]
+        ring = next((row_set.fitted.values for row_set in best if row_set.pattern == "ring"), ring)
+    across = [item for item in points if item.fabric.nic is not None and item.op in RING_OPS]
     if across:
         nic = across[0].fabric.nic
         known = hwdb.collective("network", nic, "*") if nic is not None else None
@@ -168,13 +168,13 @@ def fit_own(points: Sequence[Point], hwdb: Hwdb, source: Path) -> list[rows.Set]
         switched = hwdb.collective("in_switch", point.fabric.intra, point.fabric.gpu)
         switch = None if switched is None else _values(switched, tuple(rows.SWITCH))
         # Two nodes exchange through trees: they do not say what a NIC delivers.
-        held = prior["rate_share"] if all(one.nodes == 2 for one in across) else None
+        held = prior["rate_share"] if all(item.nodes == 2 for item in across) else None
         fitted = fit_network(across, prior, lambda _: (ring, switch), held)
         network = rows.ParameterScope(nic.name if nic is not None else "*", "network")
         found.append(rows.named(network, "network", fitted, across))
     if not found:
         raise BadInputError(f"{source}: no operation that a row can be fitted to")
-    return [replace(one, source=source.name) for one in found]
+    return [replace(row_set, source=source.name) for row_set in found]
 
 
 def _switched(

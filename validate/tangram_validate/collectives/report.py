@@ -21,14 +21,16 @@ HEADER = (
 
 def document(results: Sequence[CollectivePrediction | RefusedRow]) -> dict[str, Any]:
     """All scores; errors are fractions of what was measured."""
-    predicted = [one for one in results if isinstance(one, CollectivePrediction)]
-    scored = [one for one in predicted if not one.point.apart and one.error is not None]
-    crossing = [one for one in scored if one.point.fabric.nic is not None]
+    predicted = [result for result in results if isinstance(result, CollectivePrediction)]
+    scored = [
+        prediction for prediction in predicted if not prediction.point.apart and prediction.error is not None
+    ]
+    crossing = [prediction for prediction in scored if prediction.point.fabric.nic is not None]
     apart = {
-        name: {"why": why, **score(one for one in predicted if one.point.apart == name)}
+        name: {"why": why, **score(prediction for prediction in predicted if prediction.point.apart == name)}
         for name, why in APART.items()
     }
-    notes = sorted({note for one in scored for note in one.notes})
+    notes = sorted({note for prediction in scored for note in prediction.notes})
     return {
         "overall": score(scored),
         "by_link": by(scored, lambda point: "network" if point.fabric.nic else point.fabric.intra.kind),
@@ -43,10 +45,14 @@ def document(results: Sequence[CollectivePrediction | RefusedRow]) -> dict[str, 
         "set_apart": {name: figures for name, figures in apart.items() if figures["n"]},
         "rows": len(results),
         "predicted": len(predicted),
-        "without_measured_time": sum(one.error is None for one in predicted),
-        "notes": [{"note": note, "rows": sum(note in one.notes for one in scored)} for note in notes],
+        "without_measured_time": sum(prediction.error is None for prediction in predicted),
+        "notes": [
+            {"note": note, "rows": sum(note in prediction.notes for prediction in scored)} for note in notes
+        ],
         "unpredicted": [
-            {"row": one.line, "reason": one.reason} for one in results if isinstance(one, RefusedRow)
+            {"row": result.line, "reason": result.reason}
+            for result in results
+            if isinstance(result, RefusedRow)
         ],
     }
 
@@ -58,11 +64,11 @@ def line_of(result: CollectivePrediction | RefusedRow) -> int:
 
 def score(predictions: Iterable[CollectivePrediction]) -> dict[str, Any]:
     """Figures of some predictions; None where nothing was measured."""
-    known = [(one, one.error) for one in predictions if one.error is not None]
+    known = [(prediction, prediction.error) for prediction in predictions if prediction.error is not None]
     errors = np.array([error for _, error in known])
     if not len(errors):
         return {"n": 0, "median_ape": None, "p90_ape": None, "bias": None, "interval_coverage": None}
-    inside = [one.low_s <= one.point.seconds <= one.high_s for one, _ in known]
+    inside = [prediction.low_s <= prediction.point.seconds <= prediction.high_s for prediction, _ in known]
     return {
         "n": len(errors),
         "median_ape": float(np.median(np.abs(errors))),
@@ -81,8 +87,8 @@ def _grouped(
     predictions: Iterable[CollectivePrediction], key: Callable[[Point], str]
 ) -> dict[str, list[CollectivePrediction]]:
     groups: dict[str, list[CollectivePrediction]] = {}
-    for one in predictions:
-        groups.setdefault(key(one.point), []).append(one)
+    for prediction in predictions:
+        groups.setdefault(key(prediction.point), []).append(prediction)
     return {name: groups[name] for name in sorted(groups)}
 
 
@@ -92,14 +98,14 @@ def _curve_name(point: Point) -> str:
 
 def asymptote(predictions: Sequence[CollectivePrediction]) -> dict[str, float | None]:
     """Bus bandwidth at the largest measured size: measured, predicted, relative error; None below 256 MiB."""
-    large = [one for one in predictions if one.point.size_bytes >= ASYMPTOTIC_BYTES]
+    large = [prediction for prediction in predictions if prediction.point.size_bytes >= ASYMPTOTIC_BYTES]
     if not large:
         return {"busbw_bytes_per_s": None, "predicted_busbw_bytes_per_s": None, "busbw_error": None}
-    size = max(one.point.size_bytes for one in large)
-    last = [one for one in large if one.point.size_bytes == size]
+    size = max(prediction.point.size_bytes for prediction in large)
+    last = [prediction for prediction in large if prediction.point.size_bytes == size]
     point = last[0].point
     factor = busbw_factor(point.op, point.ranks) * size
-    measured = factor / float(np.median([one.point.seconds for one in last]))
+    measured = factor / float(np.median([prediction.point.seconds for prediction in last]))
     predicted = factor / last[0].seconds
     return {
         "busbw_bytes_per_s": measured,
@@ -156,19 +162,19 @@ def predictions_csv(results: Sequence[CollectivePrediction | RefusedRow]) -> str
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(HEADER)
-    for one in results:
-        if isinstance(one, RefusedRow):
+    for result in results:
+        if isinstance(result, RefusedRow):
             blanks = [""] * (len(HEADER) - 2)
-            writer.writerow([one.line, *blanks, f"not predicted: {one.reason}"])
+            writer.writerow([result.line, *blanks, f"not predicted: {result.reason}"])
             continue
-        point, error = one.point, one.error
+        point, error = result.point, result.error
         link = point.fabric.intra.name
         writer.writerow(
             [
-                *(one.point.line, point.label, link, point.where, point.nodes, point.ranks, point.op),
+                *(result.point.line, point.label, link, point.where, point.nodes, point.ranks, point.op),
                 *(point.dtype, f"{point.size_bytes:.0f}", _microseconds(point.seconds)),
-                *(_microseconds(one.seconds), _microseconds(one.low_s), _microseconds(one.high_s)),
-                *("" if error is None else f"{error:.4f}", point.apart, "; ".join(one.notes)),
+                *(_microseconds(result.seconds), _microseconds(result.low_s), _microseconds(result.high_s)),
+                *("" if error is None else f"{error:.4f}", point.apart, "; ".join(result.notes)),
             ]
         )
     return stream.getvalue()

@@ -126,7 +126,9 @@ def fit_sets(points: Sequence[Point], known: Fits | None = None) -> list[Set]:
     for point in inside:
         scopes.setdefault(scope_of(point), []).append(point)
     sets: list[Set] = []
-    for scope in sorted(scopes, key=lambda one: (one.kind, one.link, one.gpu)):
+    for scope in sorted(
+        scopes, key=lambda parameter_scope: (parameter_scope.kind, parameter_scope.link, parameter_scope.gpu)
+    ):
         key = scope, tuple(map(id, scopes[scope]))
         if key not in known:
             known[key] = _inner_sets(scope, scopes[scope])
@@ -188,23 +190,25 @@ def fallbacks(sets: Sequence[Set]) -> list[Set]:
     for kind, prefix in kinds.items():
         for pattern in ("ring", "pairwise"):
             members = [
-                one
-                for one in sets
-                if one.pattern == pattern
-                and one.link.startswith(prefix)
-                and one.link != "PCIe-SHM"
-                and (one.library == "NCCL" or kind == "xgmi")
+                row_set
+                for row_set in sets
+                if row_set.pattern == pattern
+                and row_set.link.startswith(prefix)
+                and row_set.link != "PCIe-SHM"
+                and (row_set.library == "NCCL" or kind == "xgmi")
             ]
             if members:
                 found.append(_mean(f"kind:{kind}", pattern, members))
-    by_pattern = {one.pattern: one for one in found if one.link == "kind:nvlink"}
-    for one in by_pattern.values():
-        slow = {**one.fitted.values, "rate_share": 0.7}
-        fitted = replace(one.fitted, values=slow, error=max(0.3, one.fitted.error), n=0)
-        known = {found_.link for found_ in found if found_.pattern == one.pattern}
+    by_pattern = {row_set.pattern: row_set for row_set in found if row_set.link == "kind:nvlink"}
+    for row_set in by_pattern.values():
+        slow = {**row_set.fitted.values, "rate_share": 0.7}
+        fitted = replace(row_set.fitted, values=slow, error=max(0.3, row_set.fitted.error), n=0)
+        known = {found_.link for found_ in found if found_.pattern == row_set.pattern}
         for link in (name for name in ("kind:nvlink-bridge", "kind:xgmi", "*") if name not in known):
             note = "times as kind:nvlink; the share is a round figure"
-            found.append(replace(one, link=link, fitted=fitted, library="any", source="assumed", note=note))
+            found.append(
+                replace(row_set, link=link, fitted=fitted, library="any", source="assumed", note=note)
+            )
     return found
 
 
@@ -212,21 +216,24 @@ def _mean(link: str, pattern: str, members: Sequence[Set]) -> Set:
     names = members[0].fitted.values
     # A generation that one kind of point never reached (two ranks only) does not speak of it.
     values = {
-        name: math.exp(sum(math.log(one.fitted.values[name]) for one in members) / len(members))
+        name: math.exp(sum(math.log(member.fitted.values[name]) for member in members) / len(members))
         for name in names
     }
     sigma = {
         name: value
         * math.sqrt(
-            sum(math.log(one.fitted.values[name] / value) ** 2 for one in members) / max(len(members) - 1, 1)
+            sum(math.log(member.fitted.values[name] / value) ** 2 for member in members)
+            / max(len(members) - 1, 1)
         )
         for name, value in values.items()
     }
     # Parameters that differ between generations move whole curves: the spread of latencies and rates.
     apart = max(sigma[name] / values[name] for name in ("base_s", "rate_share"))
-    error = math.hypot(max(one.fitted.error for one in members), apart)
-    fitted = PatternFit(values, sigma, error, sum(one.fitted.n for one in members))
-    names_of = ", ".join(f"{one.link}{'' if one.gpu == '*' else ' ' + one.gpu}" for one in members)
+    error = math.hypot(max(member.fitted.error for member in members), apart)
+    fitted = PatternFit(values, sigma, error, sum(member.fitted.n for member in members))
+    names_of = ", ".join(
+        f"{member.link}{'' if member.gpu == '*' else ' ' + member.gpu}" for member in members
+    )
     return Set(
         link,
         "*",
@@ -311,16 +318,16 @@ def _find(sets: Sequence[Set], pattern: str, scope: ParameterScope) -> Values | 
     generation = scope.link.partition("-")[0]
     for link in (scope.link, generation, f"kind:{scope.kind}", "*"):
         for gpu in dict.fromkeys((scope.gpu, "*")):
-            for one in sets:
-                if (one.pattern, one.link, one.gpu) == (pattern, link, gpu):
-                    return one.fitted.values
+            for row_set in sets:
+                if (row_set.pattern, row_set.link, row_set.gpu) == (pattern, link, gpu):
+                    return row_set.fitted.values
     return None
 
 
 def table_rows(sets: Sequence[Set]) -> list[Row]:
     """The sets as rows of the database, without a file between."""
     columns = HEADER.split(",")
-    cells = (dict(zip(columns, row, strict=True)) for one in sets for row in one.rows())
+    cells = (dict(zip(columns, row, strict=True)) for row_set in sets for row in row_set.rows())
     return [
         Row("collectives", "/".join(row[key] for key in ("link", "gpu", "pattern", "parameter")), row)
         for row in cells
@@ -332,8 +339,8 @@ def csv_text(sets: Sequence[Set]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(HEADER.split(","))
-    for one in sets:
-        writer.writerows(one.rows())
+    for row_set in sets:
+        writer.writerows(row_set.rows())
     return stream.getvalue()
 
 
@@ -346,14 +353,14 @@ def files(sets: Sequence[Set]) -> Mapping[str, str]:
         "network.csv": [],
         "any.csv": [],
     }
-    for one in sets:
-        name = one.link.removeprefix("kind:").lower()
-        if one.pattern == "network":
-            kinds["network.csv"].append(one)
+    for row_set in sets:
+        name = row_set.link.removeprefix("kind:").lower()
+        if row_set.pattern == "network":
+            kinds["network.csv"].append(row_set)
         elif name.startswith("nvlink"):
-            kinds["nvlink.csv"].append(one)
+            kinds["nvlink.csv"].append(row_set)
         elif name.startswith("pcie"):
-            kinds["pcie.csv"].append(one)
+            kinds["pcie.csv"].append(row_set)
         else:
-            kinds["xgmi.csv" if name.startswith("xgmi") else "any.csv"].append(one)
+            kinds["xgmi.csv" if name.startswith("xgmi") else "any.csv"].append(row_set)
     return {name: csv_text(members) for name, members in kinds.items() if members}

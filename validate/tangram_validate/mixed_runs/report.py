@@ -52,22 +52,22 @@ def figures(results: Sequence[MixedPrediction]) -> MixedRunFigures:
 
     A workload weighs as much in tau as it has pairs of runs; clusters weigh alike in regret.
     """
-    scored = [one for one in results if one.error is not None]
-    stated = [one for one in scored if one.source_error is not None]
+    scored = [result for result in results if result.error is not None]
+    stated = [mixed_prediction for mixed_prediction in scored if mixed_prediction.source_error is not None]
 
-    def ours(one: MixedPrediction) -> float:
-        return one.step_s
+    def ours(mixed_prediction: MixedPrediction) -> float:
+        return mixed_prediction.step_s
 
-    def theirs(one: MixedPrediction) -> float:
-        return one.run.source_s
+    def theirs(mixed_prediction: MixedPrediction) -> float:
+        return mixed_prediction.run.source_s
 
     return MixedRunFigures(
         n=len(scored),
-        median_ape=_median([abs(one.error or 0.0) for one in scored]),
+        median_ape=_median([abs(mixed_prediction.error or 0.0) for mixed_prediction in scored]),
         kendall_tau=_tau(scored, ours),
         top1_regret=_regret(scored, ours),
-        source_median_ape=_median([abs(one.source_error or 0.0) for one in stated]),
-        bias=_median([one.error or 0.0 for one in scored]),
+        source_median_ape=_median([abs(mixed_prediction.source_error or 0.0) for mixed_prediction in stated]),
+        bias=_median([mixed_prediction.error or 0.0 for mixed_prediction in scored]),
         source_kendall_tau=_tau(stated, theirs),
         source_top1_regret=_regret(stated, theirs),
     )
@@ -82,15 +82,18 @@ Key = Callable[[MixedPrediction], Any]
 
 def _groups(results: Sequence[MixedPrediction], key: Key) -> list[list[MixedPrediction]]:
     found: dict[Any, list[MixedPrediction]] = {}
-    for one in results:
-        found.setdefault(key(one), []).append(one)
+    for result in results:
+        found.setdefault(key(result), []).append(result)
     return list(found.values())
 
 
 def _tau(results: Sequence[MixedPrediction], seconds: Callable[[MixedPrediction], float]) -> float | None:
     weight = total = 0.0
-    for group in _groups(results, lambda one: one.run.workload):
-        tau = kendall_tau([seconds(one) for one in group], [one.run.measured_s for one in group])
+    for group in _groups(results, lambda mixed_prediction: mixed_prediction.run.workload):
+        tau = kendall_tau(
+            [seconds(mixed_prediction) for mixed_prediction in group],
+            [mixed_prediction.run.measured_s for mixed_prediction in group],
+        )
         pairs = len(group) * (len(group) - 1) / 2
         if tau is not None:
             weight, total = weight + pairs, total + pairs * tau
@@ -99,8 +102,13 @@ def _tau(results: Sequence[MixedPrediction], seconds: Callable[[MixedPrediction]
 
 def _regret(results: Sequence[MixedPrediction], seconds: Callable[[MixedPrediction], float]) -> float | None:
     found = [
-        regret([seconds(one) for one in group], [one.run.measured_s for one in group])
-        for group in _groups(results, lambda one: (one.run.workload, one.run.cluster))
+        regret(
+            [seconds(mixed_prediction) for mixed_prediction in group],
+            [mixed_prediction.run.measured_s for mixed_prediction in group],
+        )
+        for group in _groups(
+            results, lambda mixed_prediction: (mixed_prediction.run.workload, mixed_prediction.run.cluster)
+        )
     ]
     known = [value for value in found if value is not None]
     return sum(known) / len(known) if known else None
@@ -108,19 +116,27 @@ def _regret(results: Sequence[MixedPrediction], seconds: Callable[[MixedPredicti
 
 def document(results: Sequence[MixedPrediction | Problem]) -> dict[str, Any]:
     """All figures as one JSON object."""
-    predicted = [one for one in results if isinstance(one, MixedPrediction)]
-    problems = [one for one in results if isinstance(one, Problem)]
-    sources = sorted({one.run.source_id for one in predicted})
+    predicted = [result for result in results if isinstance(result, MixedPrediction)]
+    problems = [result for result in results if isinstance(result, Problem)]
+    sources = sorted({mixed_prediction.run.source_id for mixed_prediction in predicted})
     return {
         "overall": asdict(figures(predicted)),
         "by_source": {
-            source: asdict(figures([one for one in predicted if one.run.source_id == source]))
+            source: asdict(
+                figures(
+                    [
+                        mixed_prediction
+                        for mixed_prediction in predicted
+                        if mixed_prediction.run.source_id == source
+                    ]
+                )
+            )
             for source in sources
         },
         "rows": len(results),
         "predicted": len(predicted),
-        "without_measured_step": sum(one.error is None for one in predicted),
-        "unpredicted": [{"id": one.id, "reason": one.reason} for one in problems],
+        "without_measured_step": sum(mixed_prediction.error is None for mixed_prediction in predicted),
+        "unpredicted": [{"id": problem.id, "reason": problem.reason} for problem in problems],
     }
 
 
@@ -149,15 +165,15 @@ def run_rows(results: Sequence[MixedPrediction | Problem]) -> list[tuple[str, ..
     """One line per predicted run for people."""
     return [
         (
-            one.run.id,
-            f"{one.step_s:.2f}",
-            f"{one.run.measured_s:.2f}" if one.run.measured_s else "-",
-            "-" if one.error is None else f"{100 * one.error:+.0f}",
-            "-" if one.source_error is None else f"{100 * one.source_error:+.0f}",
-            "yes" if one.fits else "no",
+            result.run.id,
+            f"{result.step_s:.2f}",
+            f"{result.run.measured_s:.2f}" if result.run.measured_s else "-",
+            "-" if result.error is None else f"{100 * result.error:+.0f}",
+            "-" if result.source_error is None else f"{100 * result.source_error:+.0f}",
+            "yes" if result.fits else "no",
         )
-        for one in results
-        if isinstance(one, MixedPrediction)
+        for result in results
+        if isinstance(result, MixedPrediction)
     ]
 
 
@@ -167,18 +183,18 @@ def predictions_csv(results: Sequence[MixedPrediction | Problem]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     names = ("predicted_s", "measured_s", "error", "predicted_by_source_s", "source_error")
     writer.writerow(("id", "source_id", *names, "fits", "memory_used", "assumed"))
-    for one in results:
-        if not isinstance(one, MixedPrediction):
+    for result in results:
+        if not isinstance(result, MixedPrediction):
             continue
-        run, signed, theirs = one.run, one.error, one.source_error
+        run, signed, theirs = result.run, result.error, result.source_error
         writer.writerow(
             (
-                *(run.id, run.source_id, f"{one.step_s:.6g}"),
+                *(run.id, run.source_id, f"{result.step_s:.6g}"),
                 f"{run.measured_s:.6g}" if run.measured_s else "",
                 "" if signed is None else f"{signed:.6f}",
                 f"{run.source_s:.6g}" if run.source_s else "",
                 "" if theirs is None else f"{theirs:.6f}",
-                *("yes" if one.fits else "no", f"{one.fullness:.3f}", "; ".join(run.assumed)),
+                *("yes" if result.fits else "no", f"{result.fullness:.3f}", "; ".join(run.assumed)),
             )
         )
     return text.getvalue()

@@ -32,7 +32,7 @@ _PHASE_WEIGHT = 0.5
 
 def weights_of(parts: Sequence[Components]) -> Floats:
     """Weights of runs: those alike (source, model, mode, GPU) share the weight of two."""
-    keys = [(one.run.source, one.run.work.model.name, one.run.mode, one.run.gpu) for one in parts]
+    keys = [(part.run.source, part.run.work.model.name, part.run.mode, part.run.gpu) for part in parts]
     return np.array([min(1.0, 2.0 / keys.count(key)) for key in keys])
 
 
@@ -52,8 +52,8 @@ def fit_overheads(parts: Sequence[Components], hwdb: Hwdb) -> Overheads:
     def residuals(x: Floats) -> Floats:
         extra = overheads(x)
         found: list[float] = []
-        for one, share in zip(parts, weight, strict=True):
-            found += [error * share for error in _errors(one, extra, hwdb)]
+        for part, share in zip(parts, weight, strict=True):
+            found += [error * share for error in _errors(part, extra, hwdb)]
         return np.array([*found, *(0.15 * (x - usual) / widths)])
 
     best = least_squares(residuals, usual, loss="soft_l1", f_scale=_FAR, max_nfev=60)
@@ -75,7 +75,7 @@ def _errors(parts: Components, extra: Overheads, hwdb: Hwdb) -> list[float]:
 
 
 def _lengths_assumed(parts: Components) -> bool:
-    return any(one.startswith("mean_response") for one in parts.run.assumed)
+    return any(item.startswith("mean_response") for item in parts.run.assumed)
 
 
 def left_out(
@@ -83,7 +83,7 @@ def left_out(
 ) -> dict[str, Overheads]:
     """Overheads fitted without each group of runs, by the group's key."""
     found = {}
-    for name in dict.fromkeys(key(one) for one in parts):
-        rest = [one for one in parts if key(one) != name]
+    for name in dict.fromkeys(key(part) for part in parts):
+        rest = [part for part in parts if key(part) != name]
         found[name] = fit_overheads(rest, hwdb) if rest else Overheads()
     return found

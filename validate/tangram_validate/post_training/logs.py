@@ -160,8 +160,8 @@ def _tailed(seconds: Floats, mean: Floats, longest: Floats) -> PhaseLaw:
 
 def _nonnegative(features: Sequence[Floats], seconds: Floats) -> list[float]:
     """Weights, none negative, with the least squares of relative errors; steps far off count less."""
-    scales = [float(np.max(np.abs(one))) or 1.0 for one in features]
-    matrix = np.stack([one / scale for one, scale in zip(features, scales, strict=True)], axis=1)
+    scales = [float(np.max(np.abs(feature))) or 1.0 for feature in features]
+    matrix = np.stack([feature / scale for feature, scale in zip(features, scales, strict=True)], axis=1)
     least = _floored(seconds)
     weight = 1.0 / least
     for _ in range(5):

@@ -65,4 +65,4 @@ def _spellings(stated: str) -> list[str]:
     squeezed = (
         squeezed.replace("llama-2 ", "llama2-").replace("gemma-2-", "gemma2-").replace("gemma-3-", "gemma3-")
     )
-    return [one for one in [*found, squeezed, squeezed.replace(" ", "-")] if one]
+    return [item for item in [*found, squeezed, squeezed.replace(" ", "-")] if item]

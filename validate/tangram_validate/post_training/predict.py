@@ -90,7 +90,11 @@ def predict_rows(
                     parts[number] = components_of(run, hwdb)
                 except TangramError:
                     continue
-    folds = left_out(list(parts.values()), lambda one: _group(one.run, leave_out), hwdb) if leave_out else {}
+    folds = (
+        left_out(list(parts.values()), lambda components: _group(components.run, leave_out), hwdb)
+        if leave_out
+        else {}
+    )
     found: list[Prediction | Unpredicted] = []
     for run in read:
         if isinstance(run, Unpredicted):
@@ -109,26 +113,28 @@ def _group(run: RlRun, leave_out: str) -> str:
 
 def with_floor(found: Sequence[Prediction | Unpredicted], leave_out: str) -> list[Prediction | Unpredicted]:
     """Predictions with the floor's beside them, fitted to the other groups; to all where none is out."""
-    runs = [one.run for one in found if isinstance(one, Prediction) and one.run.scored]
+    runs = [item.run for item in found if isinstance(item, Prediction) and item.run.scored]
     fits: dict[str, Floor] = {}
     answers: list[Prediction | Unpredicted] = []
-    for one in found:
-        if isinstance(one, Prediction):
-            group = _group(one.run, leave_out) if leave_out else ""
+    for item in found:
+        if isinstance(item, Prediction):
+            group = _group(item.run, leave_out) if leave_out else ""
             if group not in fits:
                 fits[group] = fit_floor(
                     [run for run in runs if not (group and _group(run, leave_out) == group)]
                 )
-            one = replace(one, floor_s=fits[group].step_s(one.run))
-        answers.append(one)
+            item = replace(item, floor_s=fits[group].step_s(item.run))
+        answers.append(item)
     return answers
 
 
 def scored(found: Sequence[Prediction | Unpredicted]) -> list[Prediction]:
     """Predictions whose measured step counts."""
-    return [one for one in found if isinstance(one, Prediction) and one.run.scored and one.run.step_s]
+    return [item for item in found if isinstance(item, Prediction) and item.run.scored and item.run.step_s]
 
 
 def errors_of(found: Sequence[Prediction]) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     """Signed relative errors of steps."""
-    return np.array([one.error for one in found if one.error is not None], dtype=np.float64)
+    return np.array(
+        [prediction.error for prediction in found if prediction.error is not None], dtype=np.float64
+    )

@@ -21,11 +21,11 @@ _NOISE = 0.03  # runs of one recipe differ by about this: no order to find below
 def ratios_of(found: Sequence[Prediction]) -> list[RlRatioDocument]:
     """Measured and predicted ratios of the steps of every pair of runs that can be compared."""
     pairs = []
-    for first, second in combinations([one for one in found if _seconds(one.run)], 2):
+    for first, second in combinations([prediction for prediction in found if _seconds(prediction.run)], 2):
         if _alike(first.run) != _alike(second.run) or _decided(first.run) == _decided(second.run):
             continue
-        whole = [one.run.first_100_h for one in (first, second)]
-        measured = whole if all(whole) else [one.run.step_s or 0.0 for one in (first, second)]
+        whole = [prediction.run.first_100_h for prediction in (first, second)]
+        measured = whole if all(whole) else [prediction.run.step_s or 0.0 for prediction in (first, second)]
         if not all(measured):
             continue
         pairs.append(
@@ -45,7 +45,7 @@ def ratio_score(pairs: Sequence[RlRatioDocument]) -> RlRatioScoreDocument:
     if not pairs:
         return RlRatioScoreDocument(n=0)
     measured, predicted = (
-        np.array([getattr(one, name) for one in pairs]) for name in ("measured", "predicted")
+        np.array([getattr(pair, name) for pair in pairs]) for name in ("measured", "predicted")
     )
     errors = np.abs(predicted / measured - 1.0)
     told = np.abs(np.log(measured)) > _NOISE

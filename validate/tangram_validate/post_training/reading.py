@@ -192,7 +192,7 @@ def workload_of(cells: Cells, model: Model) -> PostTraining:
 
 def _precision(cells: Cells, column: str) -> str:
     words = cells.text(column).lower()
-    return next((one for one in ("mxfp8", "fp8", "fp16", "fp32") if one in words), "bf16")
+    return next((item for item in ("mxfp8", "fp8", "fp16", "fp32") if item in words), "bf16")
 
 
 def lengths_of(cells: Cells) -> tuple[LognormalLengths, float]:

@@ -18,49 +18,49 @@ from tangram_validate.post_training.reading import PHASE_COLUMNS, Unpredicted
 def document(found: Sequence[Prediction | Unpredicted], leave_out: str) -> RlValidateDocument:
     """The answer of `rl validate`: every figure a fraction of what was measured."""
     steps = scored(found)
-    predicted = [one for one in found if isinstance(one, Prediction)]
-    sources = dict.fromkeys(one.run.source for one in steps)
+    predicted = [item for item in found if isinstance(item, Prediction)]
+    sources = dict.fromkeys(step.run.source for step in steps)
     ratios = ratios_of(predicted)
     return RlValidateDocument(
         rows=len(found),
         leave_out=leave_out,
         overall=score(steps),
-        by_source={name: score([one for one in steps if one.run.source == name]) for name in sources},
+        by_source={name: score([step for step in steps if step.run.source == name]) for name in sources},
         by_phase={
             column: _phase_score(column, measured)
             for column in PHASE_COLUMNS
-            if (measured := [one for one in predicted if _counts(one, column)])
+            if (measured := [prediction for prediction in predicted if _counts(prediction, column)])
         },
-        floor=score(steps, lambda one: one.floor_s),
+        floor=score(steps, lambda prediction: prediction.floor_s),
         orders=ratio_score(ratios),
         ratios=ratios,
         unpredicted=[
-            RlUnpredictedDocument(run_id=one.id, source=one.source, reason=one.reason)
-            for one in found
-            if isinstance(one, Unpredicted)
+            RlUnpredictedDocument(run_id=item.id, source=item.source, reason=item.reason)
+            for item in found
+            if isinstance(item, Unpredicted)
         ],
         predictions=[
             RlPredictionDocument(
-                run_id=one.run.id,
-                source=one.run.source,
-                scored=one.run.scored,
-                measured_s=one.run.step_s,
-                step_s=one.step_s,
-                low_s=one.low_s,
-                high_s=one.high_s,
-                floor_s=one.floor_s,
-                phases_s=one.phases_s,
-                assumed=list(one.run.assumed),
+                run_id=prediction.run.id,
+                source=prediction.run.source,
+                scored=prediction.run.scored,
+                measured_s=prediction.run.step_s,
+                step_s=prediction.step_s,
+                low_s=prediction.low_s,
+                high_s=prediction.high_s,
+                floor_s=prediction.floor_s,
+                phases_s=prediction.phases_s,
+                assumed=list(prediction.run.assumed),
             )
-            for one in predicted
+            for prediction in predicted
         ],
     )
 
 
-def _counts(one: Prediction, column: str) -> bool:
+def _counts(prediction: Prediction, column: str) -> bool:
     """Whether a phase is compared: it is measured, and the lengths that it depends on are stated."""
-    return column in one.run.phases_s and not any(
-        what.startswith("mean_response") for what in one.run.assumed
+    return column in prediction.run.phases_s and not any(
+        what.startswith("mean_response") for what in prediction.run.assumed
     )
 
 
@@ -72,14 +72,14 @@ def score(
         return RlScoreDocument(n=0)
     if predicted is None:
         errors = errors_of(found)
-        coverage = float(np.mean([one.inside for one in found]))
+        coverage = float(np.mean([prediction.inside for prediction in found]))
         return _score(errors, coverage)
-    errors = np.array([predicted(one) / (one.run.step_s or 1.0) - 1 for one in found])
+    errors = np.array([predicted(prediction) / (prediction.run.step_s or 1.0) - 1 for prediction in found])
     return _score(errors, None)
 
 
 def _phase_score(column: str, found: Sequence[Prediction]) -> RlScoreDocument:
-    return _score(np.array([one.phase_error(column) for one in found]), None)
+    return _score(np.array([prediction.phase_error(column) for prediction in found]), None)
 
 
 def _score(errors: "np.ndarray[tuple[int], np.dtype[np.float64]]", coverage: float | None) -> RlScoreDocument:

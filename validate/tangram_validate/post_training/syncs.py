@@ -56,8 +56,8 @@ def score_syncs(rows: Sequence[Mapping[str, str]], hwdb: Hwdb) -> RlSyncScoreDoc
     count = max(len(met), 1)
     return RlSyncScoreDocument(
         n=len(met),
-        within_factor=sum(one.within_factor for one in met) / count if met else None,
-        bound_below=sum(one.bound_s <= one.high_s for one in met) / count if met else None,
+        within_factor=sum(rl_sync.within_factor for rl_sync in met) / count if met else None,
+        bound_below=sum(rl_sync.bound_s <= rl_sync.high_s for rl_sync in met) / count if met else None,
         syncs=met,
         unpredicted=missing,
     )

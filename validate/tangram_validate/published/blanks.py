@@ -135,7 +135,7 @@ def _gpus(cells: Cells, stated: tuple[int | None, ...]) -> int:
     if nodes and per_node:
         gpus, why = nodes * per_node, "nodes x gpus_per_node"
     elif stated[0] and stated[1] and stated[3]:
-        gpus, why = math.prod(one or 1 for one in stated), "tp x pp x cp x dp"
+        gpus, why = math.prod(item or 1 for item in stated), "tp x pp x cp x dp"
     else:
         raise CellError("gpus not stated, and nothing else in the row says it")
     cells.assume("gpus", gpus, why)

@@ -25,19 +25,23 @@ class MemoryScore:
 def memory_scores(predictions: Sequence[Prediction]) -> dict[str, MemoryScore]:
     """A score per kind of peak that the rows measured, and `all` over every row; empty without any."""
     groups = {
-        kind: [one for one in predictions if one.run.measured.memory == kind and one.memory_error is not None]
+        kind: [
+            prediction
+            for prediction in predictions
+            if prediction.run.measured.memory == kind and prediction.memory_error is not None
+        ]
         for kind in MEMORY_KINDS
     }
     found = {kind: _score(rows) for kind, rows in groups.items() if rows}
-    everything = [one for rows in groups.values() for one in rows]
+    everything = [row for rows in groups.values() for row in rows]
     return found | ({"all": _score(everything)} if everything else {})
 
 
 def _score(rows: Sequence[Prediction]) -> MemoryScore:
     by_source: dict[str, list[float]] = {}
-    for one in rows:
-        if one.memory_error is not None:
-            by_source.setdefault(one.run.source_id, []).append(one.memory_error)
+    for row in rows:
+        if row.memory_error is not None:
+            by_source.setdefault(row.run.source_id, []).append(row.memory_error)
     figures = [
         (np.median(np.abs(errors)), np.percentile(np.abs(errors), 90), np.median(errors))
         for errors in by_source.values()
@@ -52,8 +56,8 @@ def table_rows(scores: dict[str, dict[str, float]]) -> list[tuple[str, ...]]:
     return [
         (
             kind,
-            f"{one['n']:.0f}",
-            *(f"{100 * one[name]:.1f}" for name in ("median_ape", "p90_ape", "worst_ape", "bias")),
+            f"{score['n']:.0f}",
+            *(f"{100 * score[name]:.1f}" for name in ("median_ape", "p90_ape", "worst_ape", "bias")),
         )
-        for kind, one in scores.items()
+        for kind, score in scores.items()
     ]

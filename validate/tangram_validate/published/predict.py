@@ -111,8 +111,8 @@ class Predictor:
     def predicted_s(self, run: Run) -> float | Problem:
         """Seconds of the step that `predict` tells of, without the rest, for fits of many looks."""
 
-        def seconds(one: Run) -> float:
-            found = self._variants(one, self._lowering(one))
+        def seconds(run: Run) -> float:
+            found = self._variants(run, self._lowering(run))
             return float(np.exp(_middle(found)[0]))
 
         return self._unless_broken(run, seconds)
@@ -130,17 +130,28 @@ class Predictor:
     def beside_each_other(self, found: Sequence[Prediction | Problem]) -> list[Prediction | Problem]:
         """The results, silent runs predicted again by what runs of their sweep may have recomputed."""
         sweeps: dict[tuple[str, ...], list[Prediction]] = {}
-        for one in found:
-            if isinstance(one, Prediction) and not one.run.recompute:
-                run = one.run
+        for item in found:
+            if isinstance(item, Prediction) and not item.run.recompute:
+                run = item.run
                 key = (run.source_id, run.table, run.gpu, run.model_name, run.software.name)
-                sweeps.setdefault(key, []).append(one)
+                sweeps.setdefault(key, []).append(item)
         again: dict[int, Prediction | Problem] = {}
         for sweep in sweeps.values():
-            if len({tuple((run.recompute, run.full_layers) for run, _ in one.variants) for one in sweep}) > 1:
-                alike = habits([one.variants for one in sweep])
-                again |= {id(one): self.predict(replace(one.run, habits=alike)) for one in sweep}
-        return [again.get(id(one), one) for one in found]
+            if (
+                len(
+                    {
+                        tuple((run.recompute, run.full_layers) for run, _ in prediction.variants)
+                        for prediction in sweep
+                    }
+                )
+                > 1
+            ):
+                alike = habits([prediction.variants for prediction in sweep])
+                again |= {
+                    id(prediction): self.predict(replace(prediction.run, habits=alike))
+                    for prediction in sweep
+                }
+        return [again.get(id(item), item) for item in found]
 
     def step_s(self, run: Run) -> float:
         """Seconds of the step of a run that states its recomputation and nothing else, for fits."""
@@ -164,7 +175,7 @@ class Predictor:
             device_bytes=step.peak_bytes(fullest),
             capacity_bytes=step.capacity_bytes(fullest),
             cached_bytes=max(CACHED - step.prices[fullest][0].workspace_bytes, 0.0),
-            fits=any(one.step.fits() for one in found) or self._fits_recomputed(run, lowering),
+            fits=any(variant.step.fits() for variant in found) or self._fits_recomputed(run, lowering),
             recompute=likeliest.name,
             measured=doubt.residual.gpu_measured,
             parts=parts_of(step, lowering, float(np.exp(logs[0]))),
@@ -175,7 +186,7 @@ class Predictor:
             stack_known=doubt.residual.stack_known,
             peak_factor_high=doubt.peak_high(1.0),
             spread=spread,
-            variants=tuple((one.run, one.weight) for one in found),
+            variants=tuple((variant.run, variant.weight) for variant in found),
         )
 
     def _fits_recomputed(self, run: Run, lowering: Lowering) -> bool:
@@ -197,7 +208,7 @@ class Predictor:
         gpu = run.cluster.groups[0].node.gpu
         fused = self.hwdb.efficiency(gpu, run.job.precision.compute).fused_attention.value > 0.5
         unfused = not (run.job.flash_attention and fused)
-        return variants(run, lambda one: self._stated(one, lowering), unfused)
+        return variants(run, lambda item: self._stated(item, lowering), unfused)
 
     def _stated(self, run: Run, lowering: Lowering) -> LoweredStep:
         """The lowered step of a run that states its recomputation."""
@@ -217,8 +228,8 @@ class Predictor:
 
 def _middle(found: Sequence[Variant]) -> tuple[float, float, FloatArray]:
     """(mean, standard deviation) of log seconds over what a run may have done, and those of each, [N]."""
-    logs = np.log([_played_s(one.step) for one in found])
-    weights = np.array([one.weight for one in found])
+    logs = np.log([_played_s(variant.step) for variant in found])
+    weights = np.array([variant.weight for variant in found])
     middle = float(weights @ logs)
     return middle, float(np.sqrt(weights @ (logs - middle) ** 2)), logs
 

@@ -30,21 +30,21 @@ COLUMNS = (
 
 def document(results: Sequence[Prediction | Problem]) -> dict[str, Any]:
     """All scores; `overall` gives every source the same weight, `pooled` every row."""
-    predicted = [one for one in results if isinstance(one, Prediction)]
-    problems = [one for one in results if isinstance(one, Problem)]
-    by_source = by(predicted, lambda one: one.run.source_id)
+    predicted = [result for result in results if isinstance(result, Prediction)]
+    problems = [result for result in results if isinstance(result, Problem)]
+    by_source = by(predicted, lambda prediction: prediction.run.source_id)
     return {
         "overall": asdict(_overall(predicted, list(by_source.values()))),
-        "by_gpu": _figures(by(predicted, lambda one: one.run.gpu)),
+        "by_gpu": _figures(by(predicted, lambda prediction: prediction.run.gpu)),
         "by_source": _figures(by_source),
-        "by_tier": _figures(by(predicted, lambda one: one.run.tier or "none")),
+        "by_tier": _figures(by(predicted, lambda prediction: prediction.run.tier or "none")),
         "pooled": asdict(score(predicted)),
-        "memory": {kind: asdict(one) for kind, one in memory_scores(predicted).items()},
+        "memory": {kind: asdict(memory_score) for kind, memory_score in memory_scores(predicted).items()},
         "rows": len(results),
         "predicted": len(predicted),
-        "without_measured_step": sum(one.error is None for one in predicted),
-        "unpredicted": [{"id": one.id, "reason": one.reason} for one in problems],
-        "notes": software_notes(one.run.software for one in predicted),
+        "without_measured_step": sum(prediction.error is None for prediction in predicted),
+        "unpredicted": [{"id": problem.id, "reason": problem.reason} for problem in problems],
+        "notes": software_notes(prediction.run.software for prediction in predicted),
     }
 
 
@@ -90,7 +90,7 @@ def predictions_csv(results: Sequence[Prediction | Problem]) -> str:
     """One line per predicted row: seconds, errors, memory, what was assumed, and where the seconds go."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    predicted = [one for one in results if isinstance(one, Prediction)]
+    predicted = [result for result in results if isinstance(result, Prediction)]
     parts = list(asdict(predicted[0].parts)) if predicted else []
     writer.writerow(
         (
@@ -101,22 +101,25 @@ def predictions_csv(results: Sequence[Prediction | Problem]) -> str:
             *("stack", "stack_known", "sigma", "factors_sigma", "peak_factor_high", "mixture"),
         )
     )
-    for one in predicted:
-        run, measured = one.run, one.run.measured
+    for prediction in predicted:
+        run, measured = prediction.run, prediction.run.measured
         writer.writerow(
             (
-                *(run.id, run.source_id, run.gpu, _number(one.step_s), _number(measured.step_s)),
-                "" if one.error is None else f"{one.error:.6f}",
-                *(_number(size / GIGA) for size in (one.allocated_bytes, one.reserved_bytes)),
+                *(run.id, run.source_id, run.gpu, _number(prediction.step_s), _number(measured.step_s)),
+                "" if prediction.error is None else f"{prediction.error:.6f}",
+                *(_number(size / GIGA) for size in (prediction.allocated_bytes, prediction.reserved_bytes)),
                 _number(measured.peak_bytes / GIGA),
-                *("yes" if one.fits else "no", one.recompute),
-                *(_number(one.step_s_low), _number(one.step_s_high)),
-                *("yes" if one.measured else "no", "; ".join(run.assumed)),
-                *(f"{value:.6g}" for value in asdict(one.parts).values()),
-                *(_number(one.device_bytes / GIGA), measured.memory if measured.peak_bytes else ""),
-                "" if one.memory_error is None else f"{one.memory_error:.6f}",
-                *(run.job.stack, "yes" if one.stack_known else "no"),
-                *(f"{value:.6g}" for value in (one.sigma, one.factors_sigma, one.peak_factor_high)),
+                *("yes" if prediction.fits else "no", prediction.recompute),
+                *(_number(prediction.step_s_low), _number(prediction.step_s_high)),
+                *("yes" if prediction.measured else "no", "; ".join(run.assumed)),
+                *(f"{value:.6g}" for value in asdict(prediction.parts).values()),
+                *(_number(prediction.device_bytes / GIGA), measured.memory if measured.peak_bytes else ""),
+                "" if prediction.memory_error is None else f"{prediction.memory_error:.6f}",
+                *(run.job.stack, "yes" if prediction.stack_known else "no"),
+                *(
+                    f"{value:.6g}"
+                    for value in (prediction.sigma, prediction.factors_sigma, prediction.peak_factor_high)
+                ),
                 "yes" if has_experts(run.model) else "no",
             )
         )

@@ -36,12 +36,12 @@ COUNTS = ("n", "memory_n")
 
 def score(predictions: Sequence[Prediction]) -> Score:
     """The figures of some predictions, every row the same weight."""
-    errors = np.array([one.error for one in predictions if one.error is not None])
-    memory = [abs(error) for one in predictions if (error := one.memory_error) is not None]
+    errors = np.array([prediction.error for prediction in predictions if prediction.error is not None])
+    memory = [abs(error) for prediction in predictions if (error := prediction.memory_error) is not None]
     inside = [
-        one.step_s_low <= one.run.measured.step_s <= one.step_s_high
-        for one in predictions
-        if one.step_s_high > 0 and one.error is not None
+        prediction.step_s_low <= prediction.run.measured.step_s <= prediction.step_s_high
+        for prediction in predictions
+        if prediction.step_s_high > 0 and prediction.error is not None
     ]
     apes = np.abs(errors)
     return Score(
@@ -68,15 +68,15 @@ def _figure(
 def rank_correlations(predictions: Sequence[Prediction]) -> list[float]:
     """Spearman's correlation of every sweep: rows of one source, table, GPU, GPU count and model."""
     sweeps: dict[tuple[str, ...], list[Prediction]] = {}
-    for one in predictions:
-        if one.error is not None:
-            run = one.run
+    for prediction in predictions:
+        if prediction.error is not None:
+            run = prediction.run
             key = (run.source_id, run.table, run.gpu, str(run.cluster.gpus), run.model_name)
-            sweeps.setdefault(key, []).append(one)
+            sweeps.setdefault(key, []).append(prediction)
     found = []
     for rows in sweeps.values():
         if len(rows) >= SMALLEST_SWEEP:
-            given = spearman([one.step_s for one in rows], [one.run.measured.step_s for one in rows])
+            given = spearman([row.step_s for row in rows], [row.run.measured.step_s for row in rows])
             found += [] if given is None else [given]
     return found
 
@@ -101,16 +101,16 @@ def macro(scores: Sequence[Score]) -> Score:
     """Every source the same weight: means of the sources' figures, counts added, the worst of all."""
 
     def mean(name: str) -> float | None:
-        return _figure(np.mean, [value for one in scores if (value := getattr(one, name)) is not None])
+        return _figure(np.mean, [value for item in scores if (value := getattr(item, name)) is not None])
 
     figures = {field.name: mean(field.name) for field in fields(Score) if field.name not in COUNTS}
-    figures["worst_ape"] = _figure(np.max, [one.worst_ape for one in scores if one.worst_ape is not None])
-    return Score(n=sum(one.n for one in scores), memory_n=sum(one.memory_n for one in scores), **figures)
+    figures["worst_ape"] = _figure(np.max, [item.worst_ape for item in scores if item.worst_ape is not None])
+    return Score(n=sum(item.n for item in scores), memory_n=sum(item.memory_n for item in scores), **figures)
 
 
 def by(predictions: Sequence[Prediction], key: Callable[[Prediction], str]) -> dict[str, Score]:
     """A score per value of `key`, in alphabetical order."""
     groups: dict[str, list[Prediction]] = {}
-    for one in predictions:
-        groups.setdefault(key(one), []).append(one)
+    for prediction in predictions:
+        groups.setdefault(key(prediction), []).append(prediction)
     return {name: score(groups[name]) for name in sorted(groups)}

@@ -41,7 +41,7 @@ def habits(runs: Sequence[Sequence[tuple[Run, float]]]) -> tuple[Habit, ...]:
     """What the runs of a sweep may have recomputed, from each one's variants with their weights."""
     weights: dict[tuple[str, str], float] = {}
     shares: dict[tuple[str, str], float] = {}
-    for run, weight in (one for variants in runs for one in variants):
+    for run, weight in (variant for variants in runs for variant in variants):
         kind = run.recompute, run.rest if run.full_layers else "none"
         layers = min(run.full_layers / _per_stage(run), 1.0) if run.full_layers else 1.0
         weights[kind] = weights.get(kind, 0.0) + weight
@@ -64,7 +64,7 @@ def variants(run: Run, lower: Callable[[Run], LoweredStep], unfused: bool) -> li
     """
     run = _with_enough_zero(run, lower)
     if run.habits:
-        found = [replace(_habitual(run, lower, one), weight=one.weight) for one in run.habits]
+        found = [replace(_habitual(run, lower, habit), weight=habit.weight) for habit in run.habits]
         return _merged(found)
     plain = _stated(run, lower, "none")
     fits = _normal(-over(plain.step) / SIGMA)
@@ -74,12 +74,12 @@ def variants(run: Run, lower: Callable[[Run], LoweredStep], unfused: bool) -> li
     found = [replace(plain, weight=kept)]
     if kept < 1 - SURE:
         found += [
-            replace(one, weight=(1 - kept) / len(TAIL))
-            for one in _ladder(run, lower, unfused, -over(plain.step))
+            replace(variant, weight=(1 - kept) / len(TAIL))
+            for variant in _ladder(run, lower, unfused, -over(plain.step))
         ]
     if run.habit_full:
         full = _stated(run, lower, "full")
-        found = [replace(one, weight=one.weight * (1 - run.habit_full)) for one in found]
+        found = [replace(variant, weight=variant.weight * (1 - run.habit_full)) for variant in found]
         found.append(replace(full, weight=run.habit_full))
     return _merged(found)
 
@@ -149,10 +149,12 @@ def _beyond(least: float, share: float) -> float:
 def _merged(found: Sequence[Variant]) -> list[Variant]:
     """Equal variants once, unlikely ones left out, weights that add up to 1, the likeliest first."""
     by_name: dict[str, Variant] = {}
-    for one in found:
-        known = by_name.get(one.name)
-        by_name[one.name] = one if known is None else replace(known, weight=known.weight + one.weight)
-    likely = [one for one in by_name.values() if one.weight >= SURE]
-    total = sum(one.weight for one in likely)
-    likely = [replace(one, weight=one.weight / total) for one in likely]
-    return sorted(likely, key=lambda one: -one.weight)
+    for variant in found:
+        known = by_name.get(variant.name)
+        by_name[variant.name] = (
+            variant if known is None else replace(known, weight=known.weight + variant.weight)
+        )
+    likely = [variant for variant in by_name.values() if variant.weight >= SURE]
+    total = sum(variant.weight for variant in likely)
+    likely = [replace(variant, weight=variant.weight / total) for variant in likely]
+    return sorted(likely, key=lambda variant: -variant.weight)

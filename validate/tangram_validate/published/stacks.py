@@ -53,7 +53,7 @@ def lineage(stack: str) -> str:
 
 def software_notes(all_of: Iterable[Software]) -> list[dict[str, Any]]:
     """`rows` and `note` for every framework that is not known, or not stated: its rows run as `generic`."""
-    counts = Counter(one.name for one in all_of if one.family == UNKNOWN and not one.fork)
+    counts = Counter(software.name for software in all_of if software.family == UNKNOWN and not software.fork)
     return [
         {
             "rows": rows,

@@ -84,27 +84,34 @@ def novel_errors(found: Mapping[str, Sequence[PredictedRun]]) -> NovelErrors:
     """The errors of folds' predictions, each fold predicted from the others."""
     widths = defaultdict[tuple[str, str], dict[str, list[float]]](dict)
     for fold, predicted in found.items():
-        for one in predicted:
-            if one.run.load in (BURST, APART) or one.run.doubt or one.metric not in NOVEL:
+        for predicted_run in predicted:
+            if (
+                predicted_run.run.load in (BURST, APART)
+                or predicted_run.run.doubt
+                or predicted_run.metric not in NOVEL
+            ):
                 continue
-            error = float(abs(np.log(one.predicted / one.measured)) / np.log(one.high / one.predicted))
-            for engine in ("*", one.run.engine):
-                widths[engine, one.metric].setdefault(fold, []).append(error)
+            error = float(
+                abs(np.log(predicted_run.predicted / predicted_run.measured))
+                / np.log(predicted_run.high / predicted_run.predicted)
+            )
+            for engine in ("*", predicted_run.run.engine):
+                widths[engine, predicted_run.metric].setdefault(fold, []).append(error)
     return NovelErrors(widths)
 
 
-def widened(one: PredictedRun, errors: NovelErrors, fold: str) -> PredictedRun:
+def widened(predicted_run: PredictedRun, errors: NovelErrors, fold: str) -> PredictedRun:
     """A prediction of a fold with the interval that the other folds' errors ask for.
 
     Bursts, and prompts and outputs apart, are no part of those errors and keep their intervals.
     """
-    if one.run.load in (BURST, APART):
-        return one
-    factor = errors.factor(one.run.engine, one.metric.removesuffix("_p99"), fold)
+    if predicted_run.run.load in (BURST, APART):
+        return predicted_run
+    factor = errors.factor(predicted_run.run.engine, predicted_run.metric.removesuffix("_p99"), fold)
     if factor is None:
-        return one
-    reach = (one.high / one.predicted) ** factor
-    return replace(one, low=one.predicted / reach, high=one.predicted * reach)
+        return predicted_run
+    reach = (predicted_run.high / predicted_run.predicted) ** factor
+    return replace(predicted_run, low=predicted_run.predicted / reach, high=predicted_run.predicted * reach)
 
 
 def novel(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> list[FittedRow]:
@@ -127,7 +134,7 @@ def novel_rows(found: Mapping[str, Sequence[PredictedRun]], leave_out: str) -> l
     for (engine, metric), folds in sorted(errors.widths.items()):
         factor = errors.factor(engine, metric)
         count = sum(map(len, folds.values()))
-        telling = [one for one in errors.widths["*", metric].values() if len(one) >= LEAST_OF_FOLD]
+        telling = [width for width in errors.widths["*", metric].values() if len(width) >= LEAST_OF_FOLD]
         if factor is not None and count >= LEAST_RUNS and len(telling) > 1:
             name = f"{NOVELTIES[leave_out]}_{metric}"
             rows.append(FittedRow(engine, "*", name, factor, 0.0, count))

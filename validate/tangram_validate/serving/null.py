@@ -24,41 +24,41 @@ def with_null(train: Sequence[PredictedRun], test: Sequence[PredictedRun], hwdb:
     by load.
     """
     found = list(test)
-    train = [one for one in train if one.run.placed is None]
-    for key in {_kind(one) for one in test if one.run.placed is None}:
-        seen = [one for one in train if _kind(one) == key]
-        wanted = [place for place, one in enumerate(test) if _kind(one) == key]
+    train = [predicted_run for predicted_run in train if predicted_run.run.placed is None]
+    for key in {_kind(predicted_run) for predicted_run in test if predicted_run.run.placed is None}:
+        seen = [predicted_run for predicted_run in train if _kind(predicted_run) == key]
+        wanted = [place for place, predicted_run in enumerate(test) if _kind(predicted_run) == key]
         if len(seen) < LEAST_ROWS:
             continue
-        known = np.stack([_facts(one.run, hwdb) for one in seen])
+        known = np.stack([_facts(predicted_run.run, hwdb) for predicted_run in seen])
         middle = known.mean(axis=0) * (np.arange(known.shape[1]) > 0)
-        target = np.log([one.measured for one in seen])
+        target = np.log([predicted_run.measured for predicted_run in seen])
         centred = known - middle
         normal = centred.T @ centred + RIDGE * np.eye(known.shape[1])
         slopes = np.linalg.solve(normal, centred.T @ target)
         for place in wanted:
             value = float(np.exp((_facts(test[place].run, hwdb) - middle) @ slopes))
             found[place] = replace(test[place], null=value)
-    return [_by_bandwidth(one, test, hwdb) for one in found]
+    return [_by_bandwidth(predicted_run, test, hwdb) for predicted_run in found]
 
 
-def _kind(one: PredictedRun) -> tuple[str, str, str]:
-    return one.run.engine, one.run.load, one.metric
+def _kind(predicted_run: PredictedRun) -> tuple[str, str, str]:
+    return predicted_run.run.engine, predicted_run.run.load, predicted_run.metric
 
 
-def _by_bandwidth(one: PredictedRun, all_runs: Sequence[PredictedRun], hwdb: Hwdb) -> PredictedRun:
+def _by_bandwidth(predicted_run: PredictedRun, all_runs: Sequence[PredictedRun], hwdb: Hwdb) -> PredictedRun:
     """A run of placed layers with the null model's tokens a second; other runs as they are."""
-    if one.run.placed is None or one.metric != "output_tok_s":
-        return one
+    if predicted_run.run.placed is None or predicted_run.metric != "output_tok_s":
+        return predicted_run
     alike = [
         (other.measured, _bandwidth(other.run.placed, hwdb))
         for other in all_runs
-        if other.metric == one.metric
+        if other.metric == predicted_run.metric
         and other.run.placed is not None
-        and other.run.placed.load == one.run.placed.load
+        and other.run.placed.load == predicted_run.run.placed.load
     ]
     rate = float(np.median([measured / bandwidth for measured, bandwidth in alike]))
-    return replace(one, null=rate * _bandwidth(one.run.placed, hwdb))
+    return replace(predicted_run, null=rate * _bandwidth(predicted_run.run.placed, hwdb))
 
 
 def _bandwidth(placed: PlacedRun, hwdb: Hwdb) -> float:

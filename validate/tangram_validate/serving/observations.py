@@ -48,9 +48,9 @@ def observe(runs: Iterable[ServedRun], hwdb: Hwdb) -> Observations:
         if isinstance(replica, DeploymentRuns):
             found.append(_observe(replica, hwdb))
     return Observations(
-        tuple(run for one in found for run in one.runs),
+        tuple(run for observations in found for run in observations.runs),
         *(
-            np.concatenate([getattr(one, name) for one in found])
+            np.concatenate([getattr(observations, name) for observations in found])
             for name in ("decode", "prompt", "requests", "share", "tpot_s")
         ),
     )

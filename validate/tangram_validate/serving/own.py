@@ -37,24 +37,34 @@ def calibrate_to(runs: Sequence[ServedRun], hwdb: Hwdb, progress: Progress | Non
     """What `runs` change of the shipped rows: iterations first, then first tokens, then spreads."""
     before, refused = predict(runs, hwdb, CalibrationTable.load(hwdb), progress)
     # A burst's error is its seats' and queue's, one of parts apart its link's: neither tells of iterations.
-    telling = [one for one in before if one.run.load not in (BURST, APART)]
+    telling = [predicted_run for predicted_run in before if predicted_run.run.load not in (BURST, APART)]
     kinds = Counter(name for run in runs for name in (f"gpu:{run.gpu}", f"model:{run.model.name}"))
     rows = [FittedRow("*", name, SEEN, float(n), 0.0, n) for name, n in sorted(kinds.items())]
     for engine in sorted({run.engine for run in runs}):
         known = CalibrationTable.load(hwdb).fit(engine)
         rows += _shift(telling, engine, "tpot", "time_scale", known["time_scale"])
         middle, _ = predict(runs, hwdb, _with(hwdb, rows), progress)
-        closed = [one for one in middle if one.run.load == CLOSED]
+        closed = [predicted_run for predicted_run in middle if predicted_run.run.load == CLOSED]
         rows += _shift(closed, engine, "ttft", "ttft_scale", known["ttft_scale"])
-        opened = [one for one in middle if one.run.load == OPEN and one.metric == "ttft"]
+        opened = [
+            predicted_run
+            for predicted_run in middle
+            if predicted_run.run.load == OPEN and predicted_run.metric == "ttft"
+        ]
         rows += _server(opened, engine, _with(hwdb, rows))
     shifted, _ = predict(runs, hwdb, _with(hwdb, rows), progress)
     for engine in sorted({run.engine for run in runs}):
-        for name in sorted({residual_name(one.run.load, one.metric) for one in shifted}):
+        for name in sorted(
+            {residual_name(predicted_run.run.load, predicted_run.metric) for predicted_run in shifted}
+        ):
             rows += _spread(shifted, engine, name)
     after, _ = predict(runs, hwdb, _with(hwdb, rows), progress)
     return OwnCalibration(
-        tuple(rows), _scores(before), _scores(after), tuple(refused), len({one.run.line for one in after})
+        tuple(rows),
+        _scores(before),
+        _scores(after),
+        tuple(refused),
+        len({predicted_run.run.line for predicted_run in after}),
     )
 
 
@@ -67,11 +77,15 @@ def _with(hwdb: Hwdb, rows: Sequence[FittedRow]) -> CalibrationTable:
 
 
 def _own(found: Sequence[PredictedRun], engine: str, metric: str) -> list[PredictedRun]:
-    return [one for one in found if one.run.engine == engine and one.metric == metric]
+    return [
+        predicted_run
+        for predicted_run in found
+        if predicted_run.run.engine == engine and predicted_run.metric == metric
+    ]
 
 
-def _spread_of(one: PredictedRun) -> float:
-    return float(np.log(one.high / one.predicted)) / 1.645
+def _spread_of(predicted_run: PredictedRun) -> float:
+    return float(np.log(predicted_run.high / predicted_run.predicted)) / 1.645
 
 
 def _shift(
@@ -81,7 +95,7 @@ def _shift(
     own = _own(found, engine, metric)
     if not own:
         return []
-    errors = np.log([one.measured / one.predicted for one in own])
+    errors = np.log([predicted_run.measured / predicted_run.predicted for predicted_run in own])
     expected = _spread_of(own[0])
     # Of few runs the scatter is not known either: it is taken for half of the shipped spread.
     held = (len(own) * float(np.var(errors)) + EXPECTED * (expected / 2) ** 2) / (len(own) + EXPECTED)
@@ -95,22 +109,25 @@ def _shift(
 
 def _server(found: Sequence[PredictedRun], engine: str, table: CalibrationTable) -> list[FittedRow]:
     """`server_s`, seconds outside iterations in open loops: the value so far plus the median shortfall."""
-    own = [one for one in found if one.run.engine == engine]
+    own = [predicted_run for predicted_run in found if predicted_run.run.engine == engine]
     if not own:
         return []
     known = table.fit(engine)["server_s"]
-    missing = float(np.median([one.measured - one.predicted for one in own]))
+    missing = float(np.median([predicted_run.measured - predicted_run.predicted for predicted_run in own]))
     return [FittedRow(engine, "*", "server_s", max(known + missing, 1e-4), 0.1, len(own))]
 
 
 def _spread(found: Sequence[PredictedRun], engine: str, name: str) -> list[FittedRow]:
     """The row of one residual, of loads and metrics that share it."""
     own = [
-        one for one in found if one.run.engine == engine and residual_name(one.run.load, one.metric) == name
+        predicted_run
+        for predicted_run in found
+        if predicted_run.run.engine == engine
+        and residual_name(predicted_run.run.load, predicted_run.metric) == name
     ]
     if name not in RESIDUALS or not own:
         return []
-    errors = np.log([one.measured / one.predicted for one in own])
+    errors = np.log([predicted_run.measured / predicted_run.predicted for predicted_run in own])
     expected = _spread_of(own[0])
     count = len(own)
     left = (count * float(np.mean(errors**2)) + EXPECTED * expected**2) / (count + EXPECTED)
@@ -119,11 +136,18 @@ def _spread(found: Sequence[PredictedRun], engine: str, name: str) -> list[Fitte
 
 
 def _scores(found: Sequence[PredictedRun]) -> dict[str, Any]:
-    metrics = sorted({one.metric for one in found})
+    metrics = sorted({predicted_run.metric for predicted_run in found})
     return {
-        metric: score([one for one in found if one.metric == metric])
+        metric: score([predicted_run for predicted_run in found if predicted_run.metric == metric])
         | {
-            "interval": float(np.exp(1.645 * _spread_of(next(one for one in found if one.metric == metric))))
+            "interval": float(
+                np.exp(
+                    1.645
+                    * _spread_of(
+                        next(predicted_run for predicted_run in found if predicted_run.metric == metric)
+                    )
+                )
+            )
             - 1.0
         }
         for metric in metrics

@@ -92,17 +92,17 @@ class PlacedTables:
         """The run of a row. Raises BadInputError where the tables do not say enough."""
         name, method, load, part = row["model"], row["method"], row["load"], row["part"]
         held = [
-            one
-            for one in self._placements
-            if (one["model"], one["method"], one["part"]) == (name, method, part)
+            placement
+            for placement in self._placements
+            if (placement["model"], placement["method"], placement["part"]) == (name, method, part)
         ]
         if not held:
             raise BadInputError("the tables do not say which layers its nodes held")
         nodes = tuple(
             LayerNode(
-                one["node"], int(one["first_layer"]), int(one["end_layer"]), self._times(name, one["gpu"])
+                item["node"], int(item["first_layer"]), int(item["end_layer"]), self._times(name, item["gpu"])
             )
-            for one in held
+            for item in held
         )
         log = self._logs.get((name, method, load, part), [])
         if load == "online" and not log:
@@ -112,7 +112,7 @@ class PlacedTables:
             method=method,
             load=load,
             nodes=nodes,
-            gpus=tuple(one["gpu"] for one in held),
+            gpus=tuple(item["gpu"] for item in held),
             requests=_requests(log if load == "online" else self._whole(name)),
             clients=self._in_flight(row, log) if load == "offline" else 0,
             warm_s=float(row["warmup_s"] or 60.0),
@@ -120,9 +120,11 @@ class PlacedTables:
 
     def _times(self, model: str, gpu: str) -> NodeLayerTimes:
         of: dict[str, list[tuple[float, float]]] = {"prompt": [], "decode": []}
-        for one in self._profiles:
-            if one["model"] == PROFILED.get(model, model) and one["machine"] == gpu.lower():
-                of[one["phase"]].append((float(one["tokens_in_batch"]), float(one["ms_per_layer"]) / 1e3))
+        for profile in self._profiles:
+            if profile["model"] == PROFILED.get(model, model) and profile["machine"] == gpu.lower():
+                of[profile["phase"]].append(
+                    (float(profile["tokens_in_batch"]), float(profile["ms_per_layer"]) / 1e3)
+                )
         if not all(of.values()):
             raise BadInputError(f"no profile of a layer of {model} on {gpu}")
         (prompt, decode) = (np.array(sorted(pairs)).T for pairs in of.values())
@@ -133,12 +135,12 @@ class PlacedTables:
         logs = [log for key, log in self._logs.items() if key[0] == model]
         if not logs:
             raise BadInputError(f"no log of requests of {model}")
-        return max(logs, key=lambda log: float(np.mean([float(one["output_tokens_seen"]) for one in log])))
+        return max(logs, key=lambda log: float(np.mean([float(item["output_tokens_seen"]) for item in log])))
 
     def _in_flight(self, row: Row, log: list[Row]) -> int:
         """Requests in flight after the warm-up: the log's median, or where there is none by Little's law."""
         if log:
-            spans = np.array([(float(one["sent_s"]), float(one["last_token_s"])) for one in log])
+            spans = np.array([(float(item["sent_s"]), float(item["last_token_s"])) for item in log])
             moments = np.arange(float(row["warmup_s"] or 60.0), OFFLINE_END_S - 10.0, 10.0)
             counts = [int(((spans[:, 0] < at) & (spans[:, 1] > at)).sum()) for at in moments]
             found = int(np.median(counts))
@@ -184,8 +186,8 @@ def _served(line: int, row: Row, run: PlacedRun, measured: dict[str, float]) -> 
         load=PLACED,
         clients=float(run.clients),
         rate=0.0,
-        isl=float(np.mean([one.prompt for one in run.requests])),
-        osl=float(np.mean([one.output for one in run.requests])),
+        isl=float(np.mean([request.prompt for request in run.requests])),
+        osl=float(np.mean([request.output for request in run.requests])),
         cached=0.0,
         source=row.get("source", "")[:60],
         measured=tuple((name, value) for name, value in measured.items() if value > 0),
@@ -195,6 +197,8 @@ def _served(line: int, row: Row, run: PlacedRun, measured: dict[str, float]) -> 
 
 def _requests(log: list[Row]) -> tuple[PlacedRequest, ...]:
     return tuple(
-        PlacedRequest(float(one["sent_s"]), int(one["prompt_tokens"]), max(1, int(one["output_tokens_seen"])))
-        for one in sorted(log, key=lambda one: float(one["sent_s"]))
+        PlacedRequest(
+            float(item["sent_s"]), int(item["prompt_tokens"]), max(1, int(item["output_tokens_seen"]))
+        )
+        for item in sorted(log, key=lambda item: float(item["sent_s"]))
     )

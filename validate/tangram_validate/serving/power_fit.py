@@ -69,9 +69,9 @@ def observed(runs: Sequence[ServedRun], hwdb: Hwdb) -> dict[str, PowerRuns]:
             found.setdefault(gpu.architecture, []).append(_observed(replica))
     return {
         name: PowerRuns(
-            tuple(run for one in parts for run in one.runs),
+            tuple(run for part in parts for run in part.runs),
             *(
-                np.concatenate([getattr(one, column) for one in parts])
+                np.concatenate([getattr(part, column) for part in parts])
                 for column in ("share", "work", "rest")
             ),
         )
@@ -124,17 +124,20 @@ def rows(found: dict[str, PowerRuns], source: str) -> list[Row]:
             }
         )
 
-    fitted = {name: fit(one) for name, one in found.items()}
-    for name, one in found.items():
-        logs = np.log(one.predicted(fitted[name]) / one.share)
-        _, jacobian = one.predicted(fitted[name]), one.work / one.predicted(fitted[name])[:, None]
+    fitted = {name: fit(power_runs) for name, power_runs in found.items()}
+    for name, power_runs in found.items():
+        logs = np.log(power_runs.predicted(fitted[name]) / power_runs.share)
+        _, jacobian = (
+            power_runs.predicted(fitted[name]),
+            power_runs.work / power_runs.predicted(fitted[name])[:, None],
+        )
         normal = jacobian.T @ jacobian / max(float(np.var(logs)), 1e-6) + np.diag(SPREADS**-2)
         sigma = np.sqrt(np.diag(np.linalg.inv(normal)))
         for place, parameter in enumerate(FITTED):
-            add(f"arch:{name}", parameter, fitted[name][place], sigma[place], len(one.runs), source)
-        predicted, measured = left_out(one)
+            add(f"arch:{name}", parameter, fitted[name][place], sigma[place], len(power_runs.runs), source)
+        predicted, measured = left_out(power_runs)
         width = float(np.quantile(np.abs(np.log(predicted / measured)), 0.9)) / INTERVAL
-        add(f"arch:{name}", "residual", width, 0.0, len(one.runs), f"{source}; each model left out")
+        add(f"arch:{name}", "residual", width, 0.0, len(power_runs.runs), f"{source}; each model left out")
     middle = np.mean(list(fitted.values()), axis=0)
     apart = np.ptp(list(fitted.values()), axis=0)
     elsewhere = f"inherited: mean of {' and '.join(sorted(found))}"
@@ -142,8 +145,8 @@ def rows(found: dict[str, PowerRuns], source: str) -> list[Row]:
         add("*", parameter, middle[place], apart[place], 0, elsewhere)
     logs = np.concatenate(
         [
-            np.abs(np.log(one.predicted(other) / one.share))
-            for name, one in found.items()
+            np.abs(np.log(power_runs.predicted(other) / power_runs.share))
+            for name, power_runs in found.items()
             for whose, other in fitted.items()
             if whose != name
         ]
@@ -156,7 +159,7 @@ def rows(found: dict[str, PowerRuns], source: str) -> list[Row]:
         len(logs),
         "each architecture from the other",
     )
-    return [Row("efficiency", "/".join(one.values()), one) for one in cells]
+    return [Row("efficiency", "/".join(cell.values()), cell) for cell in cells]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -175,18 +178,20 @@ def main(arguments: Sequence[str]) -> int:
 
 def _fit_and_print(table: Path, source: str) -> None:
     hwdb = Hwdb.load()
-    found = observed([one for one in read_runs(table, hwdb) if isinstance(one, ServedRun)], hwdb)
+    found = observed(
+        [read_run for read_run in read_runs(table, hwdb) if isinstance(read_run, ServedRun)], hwdb
+    )
     if len(found) < 2:
         raise BadInputError(
             f"{table}: {len(found)} architectures with watts and output_tok_s; two or more are wanted, since "
             "others are predicted from them"
         )
     for row in rows(found, source):
-        sys.stdout.write(",".join(f'"{one}"' if "," in one else one for one in row.cells.values()) + "\n")
-    for name, one in found.items():
+        sys.stdout.write(",".join(f'"{cell}"' if "," in cell else cell for cell in row.cells.values()) + "\n")
+    for name, power_runs in found.items():
         for words, (predicted, measured) in (
-            ("in sample", (one.predicted(fit(one)), one.share)),
-            ("model left out", left_out(one)),
+            ("in sample", (power_runs.predicted(fit(power_runs)), power_runs.share)),
+            ("model left out", left_out(power_runs)),
         ):
             error = np.abs(predicted / measured - 1.0)
             told = f"{np.median(error):.1%}, 90 % of runs within {np.quantile(error, 0.9):.1%}"

@@ -99,8 +99,14 @@ def predict(
                 refused += [RefusedRun(run.line, str(error), run.table) for run in same.runs]
                 continue
             found += _rows(same, values)
-    found.sort(key=lambda one: (one.run.table, one.run.line, METRICS.index(one.metric)))
-    return found, sorted(refused, key=lambda one: (one.table, one.line))
+    found.sort(
+        key=lambda predicted_run: (
+            predicted_run.run.table,
+            predicted_run.run.line,
+            METRICS.index(predicted_run.metric),
+        )
+    )
+    return found, sorted(refused, key=lambda refused_run: (refused_run.table, refused_run.line))
 
 
 def _placed(run: ServedRun, placed: PlacedRun, table: CalibrationTable) -> list[PredictedRun]:

@@ -292,14 +292,14 @@ class _Reader:
         if engine not in self.engines:
             raise RowError(f"no row of defaults for the engine {engine[:40]!r}")
         requests = tuple(
-            LoggedRequest(number(one, "arrival_s"), *(int(number(one, name)) for name in NEEDED[1:]))
-            for _, one in group
+            LoggedRequest(number(item, "arrival_s"), *(int(number(item, name)) for name in NEEDED[1:]))
+            for _, item in group
         )
-        if any(one.input_tokens < 1 or one.output_tokens < 1 for one in requests):
+        if any(request.input_tokens < 1 or request.output_tokens < 1 for request in requests):
             raise RowError("a request of the log has no tokens in or out")
         measured: dict[str, float] = {}
         for column, metric in TIMES.items():
-            seconds = [number(one, column) / 1e3 for _, one in group if one.get(column)]
+            seconds = [number(item, column) / 1e3 for _, item in group if item.get(column)]
             measured |= summary([value for value in seconds if value > 0], metric)
         return ServedRun(
             line=line,
@@ -315,8 +315,8 @@ class _Reader:
             load=LOG,
             clients=0.0,
             rate=0.0,
-            isl=sum(one.input_tokens for one in requests) / len(requests),
-            osl=sum(one.output_tokens for one in requests) / len(requests),
+            isl=sum(request.input_tokens for request in requests) / len(requests),
+            osl=sum(request.output_tokens for request in requests) / len(requests),
             cached=0.0,
             source=row.get("source", "")[:60],
             measured=tuple(measured.items()),

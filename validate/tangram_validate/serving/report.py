@@ -32,7 +32,7 @@ def predictions(
     How much wider intervals are on a kind of GPU, or of a model, that was left out is told by the errors on
     the other kinds or models, each left out in turn. Raises what `left_out` raises.
     """
-    runs = [one for one in read if isinstance(one, ServedRun)]
+    runs = [item for item in read if isinstance(item, ServedRun)]
     if not leave_out:
         found, refused = predict(runs, hwdb, CalibrationTable.load(hwdb), progress)
         return with_null(found, found, hwdb), refused
@@ -46,9 +46,14 @@ def predictions(
         all_refused += refused
     if leave_out in NOVELTIES:
         errors = novel_errors(folds)
-        folds = {fold: [widened(one, errors, fold) for one in found] for fold, found in folds.items()}
-    all_found = [one for found in folds.values() for one in found]
-    return sorted(all_found, key=lambda one: (one.run.table, one.run.line)), all_refused
+        folds = {
+            fold: [widened(predicted_run, errors, fold) for predicted_run in found]
+            for fold, found in folds.items()
+        }
+    all_found = [predicted_run for found in folds.values() for predicted_run in found]
+    return sorted(
+        all_found, key=lambda predicted_run: (predicted_run.run.table, predicted_run.run.line)
+    ), all_refused
 
 
 def document(
@@ -58,14 +63,17 @@ def document(
     leave_out: str = "",
 ) -> dict[str, Any]:
     """The JSON answer."""
-    clear = [one for one in found if not one.run.doubt]
-    doubtful = [one for one in found if one.run.doubt]
-    unread = [one for one in read if isinstance(one, RefusedRun)]
-    reasons = Counter(one.reason for one in (*unread, *refused))
+    clear = [predicted_run for predicted_run in found if not predicted_run.run.doubt]
+    doubtful = [predicted_run for predicted_run in found if predicted_run.run.doubt]
+    unread = [item for item in read if isinstance(item, RefusedRun)]
+    reasons = Counter(refused_run.reason for refused_run in (*unread, *refused))
     return {
         "schema_version": SCHEMA_VERSION,
-        "rows": sum(weight(one) if isinstance(one, ServedRun) else 1 for one in read),
-        "rows_used": sum(weight(one) for one in {_key(one.run): one.run for one in found}.values()),
+        "rows": sum(weight(item) if isinstance(item, ServedRun) else 1 for item in read),
+        "rows_used": sum(
+            weight(served_run)
+            for served_run in {_key(predicted_run.run): predicted_run.run for predicted_run in found}.values()
+        ),
         "left_out": leave_out or None,
         "refused": [{"reason": reason, "count": count} for reason, count in reasons.most_common()],
         "metrics": metrics(clear),
@@ -74,13 +82,14 @@ def document(
         "doubts": [
             {"reason": reason, "count": count}
             for reason, count in Counter(
-                run.doubt for run in {_key(one.run): one.run for one in doubtful}.values()
+                run.doubt
+                for run in {_key(predicted_run.run): predicted_run.run for predicted_run in doubtful}.values()
             ).most_common()
         ],
         "dropped": [
             {"reason": reason, "count": count}
             for reason, count in Counter(
-                reason for one in read if isinstance(one, ServedRun) for reason in one.dropped
+                reason for item in read if isinstance(item, ServedRun) for reason in item.dropped
             ).most_common()
         ],
         "worst": worst(clear),
@@ -137,10 +146,18 @@ def predictions_csv(found: Sequence[PredictedRun]) -> str:
     )
     scored = ("isl", "osl", "metric", "measured", "predicted", "low", "high", "null", "table")
     writer.writerow([*columns, *scored])
-    for one in found:
-        run = one.run
+    for predicted_run in found:
+        run = predicted_run.run
         names = (run.line, run.gpu, run.engine, run.version, run.model.name, run.precision.name)
         degrees = (run.tp, run.pp, run.attention_dp, run.ep, run.load, f"{run.isl:g}", f"{run.osl:g}")
-        values = (one.measured, one.predicted, one.low, one.high, one.null)
-        writer.writerow([*names, *degrees, one.metric, *(f"{value:.6g}" for value in values), run.table])
+        values = (
+            predicted_run.measured,
+            predicted_run.predicted,
+            predicted_run.low,
+            predicted_run.high,
+            predicted_run.null,
+        )
+        writer.writerow(
+            [*names, *degrees, predicted_run.metric, *(f"{value:.6g}" for value in values), run.table]
+        )
     return stream.getvalue()

@@ -80,8 +80,8 @@ def bursts(replica: DeploymentRuns, hwdb: Hwdb) -> dict[str, Floats]:
 
 
 def _columns(told: Sequence[dict[str, float]]) -> dict[str, Floats]:
-    names = dict.fromkeys(name for one in told for name in one)
-    return {name: np.array([one.get(name, np.nan) for one in told]) for name in names}
+    names = dict.fromkeys(name for item in told for name in item)
+    return {name: np.array([item.get(name, np.nan) for item in told]) for name in names}
 
 
 def _table(replica: DeploymentRuns, requests: int, hwdb: Hwdb) -> StepTable:
@@ -94,15 +94,15 @@ def _played(
     replica: DeploymentRuns, requests: Sequence[LoggedRequest], table: StepTable, hwdb: Hwdb
 ) -> dict[str, float]:
     rules = batching_rules(replica.deployment.engine, replica.capacity(hwdb))
-    ordered = sorted(requests, key=lambda one: one.arrival_s)
+    ordered = sorted(requests, key=lambda request: request.arrival_s)
     work = plain(
-        np.array([one.arrival_s for one in ordered]),
-        np.array([one.input_tokens for one in ordered]),
-        np.array([one.output_tokens for one in ordered]),
+        np.array([logged_request.arrival_s for logged_request in ordered]),
+        np.array([logged_request.input_tokens for logged_request in ordered]),
+        np.array([logged_request.output_tokens for logged_request in ordered]),
     )
-    one = FleetReplica("log", rules, table)
-    outcome = ServiceOutcome(play([one], work, RoundRobin()))
-    tokens = sum(one.output_tokens for one in requests)
+    fleet_replica = FleetReplica("log", rules, table)
+    outcome = ServiceOutcome(play([fleet_replica], work, RoundRobin()))
+    tokens = sum(request.output_tokens for request in requests)
     return {
         "output_tok_s": outcome.rate(tokens),
         **summary(outcome.ttft_s.tolist(), "ttft"),

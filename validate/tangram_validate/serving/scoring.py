@@ -11,17 +11,17 @@ from tangram_validate.serving.runs import METRICS
 
 WORST = 20
 _GROUPS: dict[str, Callable[[PredictedRun], str]] = {
-    "by_gpu": lambda one: one.run.gpu,
-    "by_engine": lambda one: one.run.engine,
-    "by_model": lambda one: one.run.model.name,
-    "by_load": lambda one: one.run.load,
+    "by_gpu": lambda predicted_run: predicted_run.run.gpu,
+    "by_engine": lambda predicted_run: predicted_run.run.engine,
+    "by_model": lambda predicted_run: predicted_run.run.model.name,
+    "by_load": lambda predicted_run: predicted_run.run.load,
 }
 
 
 def score(rows: Sequence[PredictedRun], null: bool = False) -> dict[str, float]:
     """Errors as fractions of what was measured; bias is the median signed error."""
-    predicted = np.array([one.null if null else one.predicted for one in rows])
-    measured = np.array([one.measured for one in rows])
+    predicted = np.array([row.null if null else row.predicted for row in rows])
+    measured = np.array([row.measured for row in rows])
     error = predicted / measured - 1.0
     found = {
         "rows": float(len(rows)),
@@ -30,7 +30,7 @@ def score(rows: Sequence[PredictedRun], null: bool = False) -> dict[str, float]:
         "bias": float(np.median(error)),
     }
     if not null:
-        inside = [one.low <= one.measured <= one.high for one in rows]
+        inside = [row.low <= row.measured <= row.high for row in rows]
         found["interval_coverage"] = float(np.mean(inside))
     return found
 
@@ -39,14 +39,15 @@ def metrics(rows: Sequence[PredictedRun], null: bool = False) -> dict[str, Any]:
     """Scores of every metric that was measured, whole and by group."""
     found: dict[str, Any] = {}
     for metric in METRICS:
-        of = [one for one in rows if one.metric == metric and (not null or one.null > 0)]
+        of = [row for row in rows if row.metric == metric and (not null or row.null > 0)]
         if not of:
             continue
         found[metric] = score(of, null)
         for name, key in _GROUPS.items():
-            groups = sorted({key(one) for one in of})
+            groups = sorted({key(predicted_run) for predicted_run in of})
             found[metric][name] = {
-                group: score([one for one in of if key(one) == group], null) for group in groups
+                group: score([predicted_run for predicted_run in of if key(predicted_run) == group], null)
+                for group in groups
             }
     return found
 
@@ -54,17 +55,17 @@ def metrics(rows: Sequence[PredictedRun], null: bool = False) -> dict[str, Any]:
 def orders(rows: Sequence[PredictedRun]) -> list[dict[str, Any]]:
     """By model and load, what each way of placing layers gave in all parts, and whether the order holds."""
     totals: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for one in rows:
-        placed = one.run.placed
-        if placed is not None and one.metric == "output_tok_s":
+    for row in rows:
+        placed = row.run.placed
+        if placed is not None and row.metric == "output_tok_s":
             ways = totals.setdefault((placed.model.name, placed.load), {})
             sums = ways.setdefault(placed.method, [0.0, 0.0])
-            sums[0] += one.measured
-            sums[1] += one.predicted
+            sums[0] += row.measured
+            sums[1] += row.predicted
     found = []
     for (model, load), ways in totals.items():
         pairs = list(combinations(ways.values(), 2))
-        agree = [np.sign(one[0] - other[0]) * np.sign(one[1] - other[1]) for one, other in pairs]
+        agree = [np.sign(item[0] - other[0]) * np.sign(item[1] - other[1]) for item, other in pairs]
         found.append(
             {
                 "model": model,
@@ -80,21 +81,21 @@ def orders(rows: Sequence[PredictedRun]) -> list[dict[str, Any]]:
 
 def worst(rows: Sequence[PredictedRun]) -> list[dict[str, Any]]:
     """The rows farthest off, by the ratio of predicted to measured."""
-    ordered = sorted(rows, key=lambda one: -abs(float(np.log(one.predicted / one.measured))))
+    ordered = sorted(rows, key=lambda row: -abs(float(np.log(row.predicted / row.measured))))
     return [
         {
-            "table": one.run.table,
-            "line": one.run.line,
-            "metric": one.metric,
-            "gpu": one.run.gpu,
-            "engine": one.run.engine,
-            "version": one.run.version,
-            "model": one.run.model.name,
-            "precision": one.run.precision.name,
-            "tp": one.run.tp,
-            "load": one.run.load,
-            "measured": one.measured,
-            "predicted": one.predicted,
+            "table": predicted_run.run.table,
+            "line": predicted_run.run.line,
+            "metric": predicted_run.metric,
+            "gpu": predicted_run.run.gpu,
+            "engine": predicted_run.run.engine,
+            "version": predicted_run.run.version,
+            "model": predicted_run.run.model.name,
+            "precision": predicted_run.run.precision.name,
+            "tp": predicted_run.run.tp,
+            "load": predicted_run.run.load,
+            "measured": predicted_run.measured,
+            "predicted": predicted_run.predicted,
         }
-        for one in ordered[:WORST]
+        for predicted_run in ordered[:WORST]
     ]

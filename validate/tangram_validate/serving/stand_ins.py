@@ -106,10 +106,10 @@ def shipped_model(name: str) -> Model:
     if tail.lower().startswith("gptj"):  # MLPerf's name
         tail = "gpt-j-6b"
     tries: Iterable[str] = (name, base, tail, *(family + tail for family in _FAMILIES))
-    tries = (*tries, *(one.replace("Meta-", "") for one in tries))
-    for one in tries:
+    tries = (*tries, *(item.replace("Meta-", "") for item in tries))
+    for item in tries:
         try:
-            return load_model(one)
+            return load_model(item)
         except TangramError:
             continue
     return known_variant(base) or load_model(name)

@@ -111,8 +111,8 @@ def first_tokens(runs: Sequence[ServedRun], hwdb: Hwdb, rows: Sequence[FittedRow
         for load, names in ((OPEN, (SERVER,)), (CLOSED, (CLIENT, FIRST_TOKEN, WAVE))):
             own = [
                 place
-                for place, one in enumerate(apart)
-                if engine in ("*", one.run.engine) and one.run.load == load
+                for place, predicted_run in enumerate(apart)
+                if engine in ("*", predicted_run.run.engine) and predicted_run.run.load == load
             ]
             if len(own) < LEAST_RUNS:
                 continue
@@ -120,7 +120,7 @@ def first_tokens(runs: Sequence[ServedRun], hwdb: Hwdb, rows: Sequence[FittedRow
             others = np.maximum([together[place].predicted for place in own] - alone, 0.0)
             target = np.log([apart[place].measured for place in own])
             grid = np.meshgrid(*(GRIDS[name] for name in names), indexing="ij")
-            values = dict(zip(names, (one[..., None] for one in grid), strict=True))
+            values = dict(zip(names, (item[..., None] for item in grid), strict=True))
             seconds = values.get(CLIENT, values.get(SERVER, 0.0)) + values.get(FIRST_TOKEN, 1.0) * alone
             logs = np.log(seconds + values.get(WAVE, 0.0) * others)
             error = np.median(np.abs(logs - target), axis=-1)
@@ -165,14 +165,24 @@ def waves_apart(runs: Sequence[ServedRun], hwdb: Hwdb, rows: Sequence[FittedRow]
     ends = []
     for wave in (WAVES_APART[0], WAVES_APART[-1]):
         table = table_of([*rows, FittedRow("*", "*", WAVE_APART, float(wave), 0.0, 0)])
-        ends.append([one for one in predict(timed, hwdb, table)[0] if one.metric == "ttft"])
+        ends.append(
+            [
+                predicted_run
+                for predicted_run in predict(timed, hwdb, table)[0]
+                if predicted_run.metric == "ttft"
+            ]
+        )
     told = ends[0]
-    short, long = (np.array([one.predicted for one in end]) for end in ends)
+    short, long = (np.array([predicted_run.predicted for predicted_run in end]) for end in ends)
     share = (WAVES_APART / WAVES_APART[-1])[:, None]
-    grid = np.abs(np.log((short + share * (long - short)) / np.array([one.measured for one in told])))
+    grid = np.abs(
+        np.log(
+            (short + share * (long - short)) / np.array([predicted_run.measured for predicted_run in told])
+        )
+    )
     found = []
     for engine in ("*", *sorted({run.engine for run in timed})):
-        own = [place for place, one in enumerate(told) if engine in ("*", one.run.engine)]
+        own = [place for place, predicted_run in enumerate(told) if engine in ("*", predicted_run.run.engine)]
         if len(own) >= LEAST_RUNS:
             error = np.median(grid[:, own], axis=1)
             best = int(np.argmin(error))
@@ -187,20 +197,24 @@ def _first_tokens(
     """Predicted times to first token without server and client time; `wave`: share that starts together."""
     fixed = ((SERVER, 0.0), (CLIENT, 0.0), (FIRST_TOKEN, 1.0), (WAVE, wave))
     table = table_of([*rows, *(FittedRow("*", "*", name, value, 0.0, 0) for name, value in fixed)])
-    return [one for one in predict(runs, hwdb, table)[0] if one.metric == "ttft"]
+    return [
+        predicted_run for predicted_run in predict(runs, hwdb, table)[0] if predicted_run.metric == "ttft"
+    ]
 
 
 def residuals(runs: Sequence[ServedRun], hwdb: Hwdb, rows: Sequence[FittedRow]) -> list[FittedRow]:
     """Standard deviations at which nine of ten measured values lie in their 90 % interval, by engine."""
     predicted, _ = predict(runs, hwdb, table_of(rows))
-    names = [residual_name(one.run.load, one.metric) for one in predicted]
+    names = [residual_name(predicted_run.run.load, predicted_run.metric) for predicted_run in predicted]
     found = []
-    for engine in ("*", *sorted({one.run.engine for one in predicted})):
+    for engine in ("*", *sorted({predicted_run.run.engine for predicted_run in predicted})):
         for name in RESIDUALS:
             own = [
-                one
-                for one, given in zip(predicted, names, strict=True)
-                if given == name and engine in ("*", one.run.engine) and not one.metric.endswith("_p99")
+                predicted_run
+                for predicted_run, given in zip(predicted, names, strict=True)
+                if given == name
+                and engine in ("*", predicted_run.run.engine)
+                and not predicted_run.metric.endswith("_p99")
             ]
             if len(own) >= LEAST_RUNS:
                 found.append(FittedRow(engine, "*", name, _spread(own), 0.0, len(own)))
@@ -208,5 +222,5 @@ def residuals(runs: Sequence[ServedRun], hwdb: Hwdb, rows: Sequence[FittedRow]) 
 
 
 def _spread(rows: Sequence[PredictedRun]) -> float:
-    errors = np.abs(np.log([one.predicted / one.measured for one in rows]))
+    errors = np.abs(np.log([row.predicted / row.measured for row in rows]))
     return float(np.quantile(errors, 0.9)) / INTERVAL

@@ -62,7 +62,7 @@ def transfers(before: Side, after: Side, microbatch: int, seq: int) -> tuple[Tra
             start, stop = max(a[0], b[0]), min(a[1], b[1])
             if start < stop:
                 found.append(Transfer(source, target, start, stop))
-    return tuple(sorted(found, key=lambda one: (one.start, one.source, one.target)))
+    return tuple(sorted(found, key=lambda transfer: (transfer.start, transfer.source, transfer.target)))
 
 
 def require_rows(side: Side, microbatch: int, stage: int) -> None:

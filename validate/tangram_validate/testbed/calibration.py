@@ -154,15 +154,15 @@ def calibrate(ranks: Ranks, scenario: Scenario) -> Calibration:
         blocks = dict(zip(scenario.kinds, passes, strict=True))
     islands = scenario.facts.islands
     links: dict[float, Line] = {}
-    firsts = [sum(one.ranks for one in islands[:index]) for index in range(len(islands))]
+    firsts = [sum(item.ranks for item in islands[:index]) for index in range(len(islands))]
     for first, island in zip(firsts, islands, strict=True):
         if island.ranks > 1 and island.link_mbps not in links:
             points = next(x for x in ranks.run(bench_round_trip, first, first + 1) if x is not None)
             links[island.link_mbps] = fit_line(points)
     uplinks = []
-    for (a, one), (b, two) in pairwise(zip(firsts, islands, strict=True)):
+    for (a, item), (b, two) in pairwise(zip(firsts, islands, strict=True)):
         points = next(x for x in ranks.run(bench_round_trip, a, b) if x is not None)
-        slowest = min(one.uplink_mbps, two.uplink_mbps, one.link_mbps, two.link_mbps)
+        slowest = min(item.uplink_mbps, two.uplink_mbps, item.link_mbps, two.link_mbps)
         uplinks.append((slowest, fit_line(points)))
     # Groups that reduce: every island, and everybody; what their slowest link allows.
     groups = [

@@ -91,7 +91,7 @@ def configurations(device: str) -> Iterator[Configuration]:
                 yield Configuration(name, dtype, "none", rows, seq)
 
 
-def predicted(one: Configuration, model: Model, hwdb: Hwdb) -> tuple[float, float]:
+def predicted(configuration: Configuration, model: Model, hwdb: Hwdb) -> tuple[float, float]:
     """(seconds, peak bytes) of one step on one device."""
     cluster = cluster_from_dict(
         {
@@ -101,24 +101,24 @@ def predicted(one: Configuration, model: Model, hwdb: Hwdb) -> tuple[float, floa
         hwdb,
         "device",
     )
-    job = replace(Job(one.rows, one.seq, one.dtype), gradient_bytes=4.0)
-    layout = Uniform(micro_batch=one.rows, recompute=one.recompute)
+    job = replace(Job(configuration.rows, configuration.seq, configuration.dtype), gradient_bytes=4.0)
+    layout = Uniform(micro_batch=configuration.rows, recompute=configuration.recompute)
     document = api.estimate(model, cluster, job, layout, hwdb=hwdb).document
     return document.step_s, document.peak_memory_bytes
 
 
-def run(one: Configuration, model: Model, device: str) -> tuple[tuple[float, ...], float]:
+def run(configuration: Configuration, model: Model, device: str) -> tuple[tuple[float, ...], float]:
     """(seconds of every run, peak bytes) of training steps."""
-    dtype = kernels.TORCH_DTYPES[one.dtype]
+    dtype = kernels.TORCH_DTYPES[configuration.dtype]
     with torch.device(device):  # drawing a billion weights on the host would take longer than the suite
         atoms = [build_atom(model, atom, 1) for atom in range(model.layers + 2)]
     for atom in atoms:
         if isinstance(atom, TransformerBlock):
-            atom.recompute = one.recompute == "full"
-            atom.attention.recompute_core = one.recompute == "selective"
+            atom.recompute = configuration.recompute == "full"
+            atom.attention.recompute_core = configuration.recompute == "selective"
     whole = torch.nn.Sequential(*atoms)
     optimizer = torch.optim.AdamW(whole.parameters(), lr=1e-4, fused=True)  # as training stacks have it
-    tokens = torch.randint(model.vocab, (one.rows, one.seq + 1), device=device)
+    tokens = torch.randint(model.vocab, (configuration.rows, configuration.seq + 1), device=device)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=False)
@@ -177,15 +177,17 @@ def _run_all(
         for dtype in DTYPES
     }
     if trace is not None:
-        write_whole(trace, kernels.trace_text([one for some in timings.values() for one in some], device))
+        write_whole(
+            trace, kernels.trace_text([timing for some in timings.values() for timing in some], device)
+        )
     hwdb = overlay(device, known["dense"], timings, folder, gpu)
-    forecasts = [predicted(one, known[one.model], hwdb) for one in every]
+    forecasts = [predicted(configuration, known[configuration.model], hwdb) for configuration in every]
     found = []
-    for one, (seconds, size) in zip(every, forecasts, strict=True):
-        taken, peak = run(one, known[one.model], device)
-        found.append(Measured(one, seconds, taken, size, peak, os.getloadavg()[0]))
+    for configuration, (seconds, size) in zip(every, forecasts, strict=True):
+        taken, peak = run(configuration, known[configuration.model], device)
+        found.append(Measured(configuration, seconds, taken, size, peak, os.getloadavg()[0]))
         say(
-            f"  {one}: predicted {seconds * 1e3:.1f} ms, measured {found[-1].step_s * 1e3:.1f} ms; "
+            f"  {configuration}: predicted {seconds * 1e3:.1f} ms, measured {found[-1].step_s * 1e3:.1f} ms; "
             f"{size / 1e6:.1f} and {peak / 1e6:.1f} MB"
         )
     return found

@@ -251,11 +251,11 @@ def stream_rate(timings: Sequence[Timing]) -> tuple[float, float, int]:
 
 def best_rates(timings: Sequence[Timing]) -> tuple[float, float]:
     """(flop/s, bytes/s) of the fastest kernels seen."""
-    products = [one for one in timings if one.kernel in ("gemm", "attention")]
-    streams = [one for one in timings if one.kernel in ("elementwise", "copy", "optimizer")]
+    products = [timing for timing in timings if timing.kernel in ("gemm", "attention")]
+    streams = [timing for timing in timings if timing.kernel in ("elementwise", "copy", "optimizer")]
     return (
-        max(one.flop / one.median_s for one in products),
-        max(one.moved_bytes / one.median_s for one in streams),
+        max(product.flop / product.median_s for product in products),
+        max(stream.moved_bytes / stream.median_s for stream in streams),
     )
 
 

@@ -95,17 +95,20 @@ def plan_row(outcome: Outcome) -> dict[str, Any]:
         "null_step_s": f"{outcome.point.null_s:.6f}",
         "predicted_compute_s": joined(
             [
-                (one.forward_s + one.backward_s) * document.microbatches + one.optimizer_s
-                for one in document.stages
+                (stage_forecast.forward_s + stage_forecast.backward_s) * document.microbatches
+                + stage_forecast.optimizer_s
+                for stage_forecast in document.stages
             ]
         ),
         "measured_compute_s": joined([report.of_stage(stage, "compute_s") for stage in stages]),
         "predicted_idle_share": f"{document.bubble_fraction:.4f}",
         "measured_waiting_share": f"{outcome.waiting:.4f}",
         "measured_transfer_wait_s": joined([report.of_stage(stage, "transfer_wait_s") for stage in stages]),
-        "predicted_sync_s": joined([one.gradient_sync_s for one in document.stages]),
+        "predicted_sync_s": joined([stage_forecast.gradient_sync_s for stage_forecast in document.stages]),
         "measured_sync_s": joined([report.of_stage(stage, "sync_s") for stage in stages]),
-        "predicted_peak_mb": joined([one.peak_memory_bytes / 1e6 for one in document.stages]),
+        "predicted_peak_mb": joined(
+            [stage_forecast.peak_memory_bytes / 1e6 for stage_forecast in document.stages]
+        ),
         # Waits allocate nothing like activations: memory of emulated runs would mean nothing.
         "measured_peak_mb": "" if outcome.emulated else joined([peak / 1e6 for peak in peaks]),
         "load": f"{outcome.load:.1f}",
@@ -114,7 +117,10 @@ def plan_row(outcome: Outcome) -> dict[str, Any]:
 
 def forecasts_text(candidates: Sequence[Candidate]) -> str:
     """What was predicted, before anything ran."""
-    rows = [{"group": one.group, "plan": one.name, "predicted_step_s": one.predicted_s} for one in candidates]
+    rows = [
+        {"group": candidate.group, "plan": candidate.name, "predicted_step_s": candidate.predicted_s}
+        for candidate in candidates
+    ]
     return json.dumps(rows, indent=1) + "\n"
 
 

@@ -92,12 +92,14 @@ class Scenario:
     @property
     def network(self) -> tuple[IslandNet, ...]:
         """The network to build."""
-        return tuple(IslandNet(one.ranks, one.link_mbps, one.uplink_mbps) for one in self.facts.islands)
+        return tuple(
+            IslandNet(island.ranks, island.link_mbps, island.uplink_mbps) for island in self.facts.islands
+        )
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kind of every rank."""
-        return tuple(one.kind for one in self.facts.islands for _ in range(one.ranks))
+        return tuple(island.kind for island in self.facts.islands for _ in range(island.ranks))
 
     @property
     def speeds(self) -> tuple[Speed, ...]:
@@ -106,7 +108,8 @@ class Scenario:
             return ()
         facts = (self.facts.kinds[kind] for kind in self.kinds)
         return tuple(
-            Speed(one.gflop_per_s * 1e9, one.memory_gb_per_s * 1e9, one.overhead_us * 1e-6) for one in facts
+            Speed(fact.gflop_per_s * 1e9, fact.memory_gb_per_s * 1e9, fact.overhead_us * 1e-6)
+            for fact in facts
         )
 
     @property
@@ -139,8 +142,8 @@ class Scenario:
             for island in self.facts.islands
         ]
         between = [
-            {"groups": [a, b], "gbps": min(one.uplink_mbps, two.uplink_mbps) / 1000}
-            for (a, one), (b, two) in combinations(enumerate(self.facts.islands), 2)
+            {"groups": [a, b], "gbps": min(item.uplink_mbps, two.uplink_mbps) / 1000}
+            for (a, item), (b, two) in combinations(enumerate(self.facts.islands), 2)
         ]
         return {"name": self.name, "nodes": nodes, "network": {"between": between}}
 

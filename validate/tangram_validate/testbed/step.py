@@ -72,7 +72,11 @@ class Executor:
         data, _ = self.here.side.place(self.here.rank)
         self.rows = self.here.side.rows(self.pipeline.microbatch, data)
         self.final = {
-            chunk: max(i for i, one in enumerate(self.passes) if one.kind == "B" and one.chunk == chunk)
+            chunk: max(
+                i
+                for i, stage_pass in enumerate(self.passes)
+                if stage_pass.kind == "B" and stage_pass.chunk == chunk
+            )
             for chunk in range(self.chunk_count)
         }
 
@@ -86,11 +90,11 @@ class Executor:
         self._kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self._post_receives()
         self.here.optimizer.zero_grad()
-        for index, one in enumerate(self.passes):
-            if one.kind == "F":
-                self._forward(one, tokens)
+        for index, stage_pass in enumerate(self.passes):
+            if stage_pass.kind == "F":
+                self._forward(stage_pass, tokens)
             else:
-                self._backward(one, index == self.final[one.chunk])
+                self._backward(stage_pass, index == self.final[stage_pass.chunk])
         begun = time.monotonic()
         self._synchronise()
         if emulated is not None:
@@ -111,14 +115,14 @@ class Executor:
 
     # passes
 
-    def _forward(self, one: Pass, tokens: Tensor) -> None:
-        chunk = self.here.chunks[one.chunk]
-        low = one.microbatch * self.pipeline.microbatch + self.rows[0]
+    def _forward(self, stage_pass: Pass, tokens: Tensor) -> None:
+        chunk = self.here.chunks[stage_pass.chunk]
+        low = stage_pass.microbatch * self.pipeline.microbatch + self.rows[0]
         own = tokens[low : low + self.rows[1] - self.rows[0]]
         if chunk.first:
             given = own[:, :-1]
         else:
-            given = self._receive(FORWARD, one)
+            given = self._receive(FORWARD, stage_pass)
             given.requires_grad_(True)
         quiet = chunk.module.no_sync() if isinstance(chunk.module, DistributedDataParallel) else nullcontext()
         dtype = DTYPES[self.job.dtype]
@@ -130,9 +134,9 @@ class Executor:
         if chunk.last:
             made = self._loss(made, own[:, 1:])
             self._losses.append(made.detach())
-        self._kept[one.microbatch, one.chunk] = (given, made)
+        self._kept[stage_pass.microbatch, stage_pass.chunk] = (given, made)
         if not chunk.last:
-            self._send(FORWARD, one, made.detach())
+            self._send(FORWARD, stage_pass, made.detach())
 
     def _loss(self, made: Tensor, targets: Tensor) -> Tensor:
         """This rank's share of the mean over all tokens of the step."""
@@ -141,15 +145,15 @@ class Executor:
         whole = F.cross_entropy(made.float().flatten(0, 1), targets.flatten(), reduction="sum")
         return whole / (self.job.global_batch * self.job.seq)
 
-    def _backward(self, one: Pass, last: bool) -> None:
-        chunk = self.here.chunks[one.chunk]
-        given, made = self._kept.pop((one.microbatch, one.chunk))
-        gradient = None if chunk.last else self._receive(BACKWARD, one)
+    def _backward(self, stage_pass: Pass, last: bool) -> None:
+        chunk = self.here.chunks[stage_pass.chunk]
+        given, made = self._kept.pop((stage_pass.microbatch, stage_pass.chunk))
+        gradient = None if chunk.last else self._receive(BACKWARD, stage_pass)
         if not chunk.first:
             # On its way as soon as it is known: behind the call, it would wait for the reduction of weight
             # gradients that ends the last backward.
             given.register_post_accumulate_grad_hook(
-                lambda leaf: self._send(BACKWARD, one, cast(Tensor, leaf.grad))
+                lambda leaf: self._send(BACKWARD, stage_pass, cast(Tensor, leaf.grad))
             )
         self._run_backward(chunk, made, gradient, last)
 
@@ -206,14 +210,14 @@ class Executor:
         return (place + microbatch) * most + index
 
     def _post_receives(self) -> None:
-        for one in self.passes:
-            chunk = self.here.chunks[one.chunk]
-            if one.kind == "F" and not chunk.first:
-                self._post(FORWARD, one)
-            elif one.kind == "B" and not chunk.last:
-                self._post(BACKWARD, one)
+        for stage_pass in self.passes:
+            chunk = self.here.chunks[stage_pass.chunk]
+            if stage_pass.kind == "F" and not chunk.first:
+                self._post(FORWARD, stage_pass)
+            elif stage_pass.kind == "B" and not chunk.last:
+                self._post(BACKWARD, stage_pass)
 
-    def _post(self, direction: int, one: Pass) -> None:
+    def _post(self, direction: int, stage_pass: Pass) -> None:
         boundary, messages, reverse = self._incoming(direction)
         side, rank = self.here.side, self.here.rank
         data, _ = side.place(rank)
@@ -223,23 +227,25 @@ class Executor:
         buffer = torch.zeros(share, hidden, device=self.here.device, dtype=DTYPES[self.job.dtype])
         works = []
         # A chunk's input comes from the same chunk of the stage before, behind a wrap from the chunk before.
-        sender = self._sender_chunk(direction, one.chunk)
+        sender = self._sender_chunk(direction, stage_pass.chunk)
         for index, message in enumerate(messages):
             peer, mine = (message.target, message.source) if reverse else (message.source, message.target)
             if mine == rank:
                 part = buffer[message.start - begin : message.stop - begin]
-                tag = self._tag(direction, sender, one.microbatch, index, boundary)
+                tag = self._tag(direction, sender, stage_pass.microbatch, index, boundary)
                 works.append(dist.irecv(part, peer, tag=tag, group=self.pairs.get((peer, rank, direction))))
         rows = self.rows[1] - self.rows[0]
-        self._posted[direction, one.chunk, one.microbatch] = Incoming(works, buffer, rows, share)
+        self._posted[direction, stage_pass.chunk, stage_pass.microbatch] = Incoming(
+            works, buffer, rows, share
+        )
 
     def _sender_chunk(self, direction: int, chunk: int) -> int:
         if direction == FORWARD:
             return chunk - (self.here.number == 0)
         return chunk + (self.here.number == self.depth - 1)
 
-    def _receive(self, direction: int, one: Pass) -> Tensor:
-        incoming = self._posted.pop((direction, one.chunk, one.microbatch))
+    def _receive(self, direction: int, stage_pass: Pass) -> Tensor:
+        incoming = self._posted.pop((direction, stage_pass.chunk, stage_pass.microbatch))
         begun = time.monotonic()
         for work in incoming.works:
             work.wait()
@@ -254,7 +260,7 @@ class Executor:
         tokens = incoming.rows * self.job.seq
         return whole[:tokens].view(incoming.rows, self.job.seq, -1).clone()
 
-    def _send(self, direction: int, one: Pass, made: Tensor) -> None:
+    def _send(self, direction: int, stage_pass: Pass, made: Tensor) -> None:
         reverse = direction == BACKWARD
         boundary = (self.here.number - 1) % self.depth if reverse else self.here.number
         base = self.rows[0] * self.job.seq
@@ -263,7 +269,7 @@ class Executor:
             peer, mine = (message.source, message.target) if reverse else (message.target, message.source)
             if mine == self.here.rank:
                 part = flat[message.start - base : message.stop - base].contiguous()
-                tag = self._tag(direction, one.chunk, one.microbatch, index, boundary)
+                tag = self._tag(direction, stage_pass.chunk, stage_pass.microbatch, index, boundary)
                 group = self.pairs.get((self.here.rank, peer, direction))
                 self._sent.append((dist.isend(part, peer, tag=tag, group=group), part))
 

@@ -103,11 +103,11 @@ def order_is_right(held: Sequence[Held], within: float = 0.03) -> bool:
 
     Measured times that differ by no more than the share `within` count as ties.
     """
-    for one in held:
+    for held_row in held:
         for other in held:
-            same = (one.case.group, one.case.factor) == (other.case.group, other.case.factor)
-            told = one.measured_s < other.measured_s * (1 - within)
-            if same and told and one.case.predicted_s > other.case.predicted_s:
+            same = (held_row.case.group, held_row.case.factor) == (other.case.group, other.case.factor)
+            told = held_row.measured_s < other.measured_s * (1 - within)
+            if same and told and held_row.case.predicted_s > other.case.predicted_s:
                 return False
     return True
 
@@ -179,14 +179,14 @@ def _replicas(scenario: Scenario, model: Model, cluster: Cluster, job: Job, hwdb
     """
     ranks = tuple(range(cluster.gpus))
     even = (job.global_batch // len(ranks),) * len(ranks)
-    one = np.ones((len(ranks), 1))
+    item = np.ones((len(ranks), 1))
 
     @cache
     def healthy(replicas: int) -> MeasuredPipeline:
         """The healthy pipeline of that many replicas with even shares: seconds of passes and of the step."""
         some = replace(job, global_batch=even[0] * replicas)
         priced = api.estimate(model, cluster, some, Uniform(dp=replicas), hwdb=hwdb).document
-        passes = priced.stages[0].forward_s * one, priced.stages[0].backward_s * one
+        passes = priced.stages[0].forward_s * item, priced.stages[0].backward_s * item
         return MeasuredPipeline(*passes, 0.0, 0.0, even[0], priced.step_s)
 
     def case(name: str, factor: float, used: Sequence[int], counts: Sequence[int]) -> Case:

@@ -214,10 +214,10 @@ def predict(scenario: Scenario, found: Calibration, overlay: Path, notes: list[s
 def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Every plan once: where a planner's is one of the written ones, both names stand for one run."""
     found: dict[tuple[str, Any], Candidate] = {}
-    for one in candidates:
-        key = (one.group, one.result.forecast.plan)
+    for candidate in candidates:
+        key = (candidate.group, candidate.result.forecast.plan)
         known = found.get(key)
-        found[key] = one if known is None else replace(known, name=f"{known.name} = {one.name}")
+        found[key] = candidate if known is None else replace(known, name=f"{known.name} = {candidate.name}")
     return list(found.values())
 
 

@@ -112,7 +112,7 @@ def plan_of(ensemble: Ensemble, model: Model, cluster: Cluster, job: Job, profil
     seated: dict[int, list[tuple[int, ...]]] = {}
     # Wide groups first, so that they start where their links do.
     widest = [max(tp for _, tp in pipe.structure[0]) for pipe in ensemble.pipes]
-    for number in sorted(range(len(widest)), key=lambda one: (-widest[one], one)):
+    for number in sorted(range(len(widest)), key=lambda index: (-widest[index], index)):
         seated[number] = []
         for fragment, team in ensemble.pipes[number].stages:
             node = free[ensemble.seats[number][fragment]]

@@ -32,7 +32,7 @@ class DeviceGraph:
     def vertices(self) -> list[int]:
         """The class of every vertex, heaviest vertices first."""
         order = np.argsort(-self.weights, kind="stable")
-        return [int(one) for one in np.repeat(order, self.counts[order])]
+        return [int(item) for item in np.repeat(order, self.counts[order])]
 
 
 def cut(graph: DeviceGraph, parts: Counts) -> float:
@@ -76,12 +76,12 @@ def deal(graph: DeviceGraph, k: int, vertices: Sequence[int]) -> Counts:
     parts = np.zeros((k, len(graph.counts)), dtype=np.int64)
     loads, ties = np.zeros(k), np.zeros((k, len(graph.counts)))
     slack = 1e-9 * float(graph.weights.max())
-    for one in vertices:
+    for vertex in vertices:
         lightest = np.flatnonzero(loads <= loads.min() + slack)
-        part = int(lightest[np.argmax(ties[lightest, one])])
-        parts[part, one] += 1
-        loads[part] += graph.weights[one]
-        ties[part] += graph.edges[one]
+        part = int(lightest[np.argmax(ties[lightest, vertex])])
+        parts[part, vertex] += 1
+        loads[part] += graph.weights[vertex]
+        ties[part] += graph.edges[vertex]
     return parts
 
 
@@ -90,13 +90,13 @@ def packed(graph: DeviceGraph, k: int) -> Counts:
     order = sorted(graph.vertices)
     parts = np.zeros((k, len(graph.counts)), dtype=np.int64)
     mean, part, load = float(graph.counts @ graph.weights) / k, 0, 0.0
-    for number, one in enumerate(order):
-        filled = load > 0 and load + graph.weights[one] / 2 > mean
+    for number, item in enumerate(order):
+        filled = load > 0 and load + graph.weights[item] / 2 > mean
         left = len(order) - number  # no later part may stay empty
         if part < k - 1 and load > 0 and (filled or left <= k - 1 - part):
             part, load = part + 1, 0.0
-        parts[part, one] += 1
-        load += float(graph.weights[one])
+        parts[part, item] += 1
+        load += float(graph.weights[item])
     return parts
 
 
@@ -104,10 +104,10 @@ def _by_turns(vertices: Sequence[int]) -> list[int]:
     """Vertices of the classes in turn, while there are some: 0 0 1 1 2 -> 0 1 2 0 1."""
     seen: dict[int, int] = {}
     keys = []
-    for one in vertices:
-        seen[one] = seen.get(one, 0) + 1
-        keys.append((seen[one], one))
-    return [one for _, one in sorted(keys)]
+    for vertex in vertices:
+        seen[vertex] = seen.get(vertex, 0) + 1
+        keys.append((seen[vertex], vertex))
+    return [item for _, item in sorted(keys)]
 
 
 def refined(graph: DeviceGraph, start: Counts, limit: float) -> Counts:
@@ -124,13 +124,13 @@ def refined(graph: DeviceGraph, start: Counts, limit: float) -> Counts:
                     step = _best_step(graph, parts, loads, ties, own, (a, b), limit, eps)
                     if step is None:
                         break
-                    for source, target, one in step:
-                        parts[source, one] -= 1
-                        parts[target, one] += 1
-                        loads[source] -= graph.weights[one]
-                        loads[target] += graph.weights[one]
-                        ties[source] -= graph.edges[one]
-                        ties[target] += graph.edges[one]
+                    for source, target, item in step:
+                        parts[source, item] -= 1
+                        parts[target, item] += 1
+                        loads[source] -= graph.weights[item]
+                        loads[target] += graph.weights[item]
+                        ties[source] -= graph.edges[item]
+                        ties[target] += graph.edges[item]
                     improved = True
         if not improved:
             break
@@ -172,7 +172,7 @@ def _best_step(
     for source, target, gains in ((a, b, leave), (b, a, enter)):
         if parts[source].sum() > 1:
             gains = np.where(loads[target] + weights <= most, gains, -np.inf)
-            one = int(np.argmax(gains))
-            options.append((float(gains[one]), [(source, target, one)]))
+            item = int(np.argmax(gains))
+            options.append((float(gains[item]), [(source, target, item)]))
     gain, step = max(options, key=lambda option: option[0], default=(0.0, []))
     return step if gain > eps else None

@@ -83,7 +83,7 @@ class Pipes:
         than there are atoms.
         """
         classes = sorted(set(part))
-        counts = [part.count(one) for one in classes]
+        counts = [part.count(class_) for class_ in classes]
         choices = [[tp for tp in self.profile.tps(kind) if gpus % tp == 0] for kind, gpus in classes]
         for chosen in product(*choices):
             stages = [
@@ -143,21 +143,21 @@ def orders(part: Sequence[Fragment], profile: Profile) -> list[tuple[Fragment, .
     for k in range(2, min(GROUPS, len(part)) + 1):
         members = _groups(part, k, profile)
         for order in permutations(members):
-            found.append(tuple(one for group in order for one in _best_path(group, profile)))
+            found.append(tuple(item for group in order for item in _best_path(group, profile)))
     return list(dict.fromkeys(found))
 
 
 def _groups(part: Sequence[Fragment], k: int, profile: Profile) -> list[tuple[Fragment, ...]]:
     """k stage-groups of whole fragments, about equally fast."""
     classes = sorted(set(part))
-    counts = np.array([part.count(one) for one in classes])
+    counts = np.array([part.count(class_) for class_ in classes])
     weights = np.array([gpus * speed_of(profile, kind) for kind, gpus in classes])
     edges = np.array(
         [[ga * gb * profile.rate(a, b, profile.boundary_bytes, 1) for b, gb in classes] for a, ga in classes]
     )
     split = partition(DeviceGraph(counts, weights, (edges + edges.T) / 2), k)
     return [
-        tuple(one for one, count in zip(classes, row, strict=True) for _ in range(int(count)))
+        tuple(class_ for class_, count in zip(classes, row, strict=True) for _ in range(int(count)))
         for row in split
     ]
 
@@ -180,10 +180,10 @@ def _best_path(part: Sequence[Fragment], profile: Profile) -> tuple[Fragment, ..
         return sum(size / profile.rate(a, b, size, 1) for a, b in pairwise(path))
 
     if len(kinds) <= PATHS:
-        path = min(permutations(kinds), key=lambda one: (travel_s(one), one))
+        path = min(permutations(kinds), key=lambda permutation: (travel_s(permutation), permutation))
     else:  # the nearest kind next
         path, left = (kinds[0],), kinds[1:]
         while left:
-            following = min(left, key=lambda one: (travel_s((path[-1], one)), one))
-            path, left = (*path, following), [one for one in left if one != following]
-    return tuple(one for kind in path for one in sorted(part) if one[0] == kind)
+            following = min(left, key=lambda item: (travel_s((path[-1], item)), item))
+            path, left = (*path, following), [item for item in left if item != following]
+    return tuple(item for kind in path for item in sorted(part) if item[0] == kind)

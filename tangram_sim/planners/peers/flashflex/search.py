@@ -44,7 +44,7 @@ class PartitionSearch:
     _pipes: dict[tuple[int, int, int], Pipes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.machines = [kind for kind, one in enumerate(self.profile.kinds) for _ in range(one.nodes)]
+        self.machines = [kind for kind, item in enumerate(self.profile.kinds) for _ in range(item.nodes)]
         self.gpus = sum(kind.gpus for kind in self.profile.kinds)
         few = 2 * len(degrees(self.profile, self.global_batch)) + FEW
         self.iterations = self.iterations or (few if self.gpus > LARGE else ITERATIONS)
@@ -55,7 +55,9 @@ class PartitionSearch:
     def ranked(self) -> list[tuple[float, Ensemble]]:
         """Every ensemble found, fastest by closed form first."""
         self._run()
-        return [self.found[words] for words in sorted(self.found, key=lambda one: (self.found[one][0], one))]
+        return [
+            self.found[words] for words in sorted(self.found, key=lambda item: (self.found[item][0], item))
+        ]
 
     def _run(self) -> None:
         best_s, best = float("inf"), None
@@ -88,13 +90,13 @@ class PartitionSearch:
         vertices = np.array(self.graph.vertices)
         while True:
             k = int(self._random.choice(choices))
-            yield deal(self.graph, k, [int(one) for one in self._random.permutation(vertices)])
+            yield deal(self.graph, k, [int(item) for item in self._random.permutation(vertices)])
 
     def _exchanged(self, parts: Counts) -> Counts:
         """A partition with some GPUs of two parts exchanged, or one moved."""
         changed = parts.copy()
         for _ in range(int(self._random.integers(1, 4))):
-            a, b = (int(one) for one in self._random.choice(len(parts), 2, replace=False))
+            a, b = (int(item) for item in self._random.choice(len(parts), 2, replace=False))
             i = int(self._random.choice(np.flatnonzero(changed[a])))
             j = int(self._random.choice(np.flatnonzero(changed[b])))
             changed[a, i] -= 1
@@ -108,9 +110,9 @@ class PartitionSearch:
         """Keep what a partition makes, under every microbatch and saving; its least closed form."""
         given, seats = [], []
         for row in parts.tolist():
-            held = sorted((self.machines[one], count, one) for one, count in enumerate(row) if count)
+            held = sorted((self.machines[item], count, item) for item, count in enumerate(row) if count)
             given.append(tuple((kind, count) for kind, count, _ in held))
-            seats.append([one for _, _, one in held])
+            seats.append([item for _, _, item in held])
         counted = tuple(sorted((part, given.count(part)) for part in set(given)))
         if counted in seen:
             return float("inf")
@@ -141,7 +143,7 @@ def degrees(profile: Profile, global_batch: int) -> list[int]:
     """Numbers of pipelines worth a try: all small ones, and those that divide GPUs of some kinds evenly."""
     counts = [kind.gpus for kind in profile.kinds]
     most = min(sum(counts), global_batch)
-    even = {one for count in (*counts, sum(counts)) for one in divisors(count)}
+    even = {divisor for count in (*counts, sum(counts)) for divisor in divisors(count)}
     even |= {1 << power for power in range(most.bit_length())}
     every = EVERY if sum(counts) <= LARGE else 0
     return [k for k in range(1, most + 1) if k <= every or k in even]
@@ -158,8 +160,8 @@ def _graph(profile: Profile, machines: Sequence[int]) -> DeviceGraph:
     # A machine of one GPU has no link inside, and no edge either.
     alone = np.array(
         [
-            0.0 if one.gpus_per_node == 1 else 1.0 / profile.inside_rate(kind, size)
-            for kind, one in enumerate(profile.kinds)
+            0.0 if item.gpus_per_node == 1 else 1.0 / profile.inside_rate(kind, size)
+            for kind, item in enumerate(profile.kinds)
         ]
     )
     speeds = np.array([speed_of(profile, kind) for kind in kinds])

@@ -71,8 +71,8 @@ def candidates(
         machine = machine_of(ops, model, job, profile, microbatches)
         if machine is None:
             continue
-        for one in _of_data(ops, machine):
-            rounded = _in_whole(one, machine, microbatch)
+        for item in _of_data(ops, machine):
+            rounded = _in_whole(item, machine, microbatch)
             if rounded is not None:
                 yield rounded
         if wide:
@@ -116,10 +116,10 @@ def _speeds(
     """FLOP/s by (kind of atom, kind of GPU), as the profile has it for a part of the microbatch."""
     kinds, work = atom_kinds(model), dict(by_class(ops))
     found = []
-    for one in range(max(kinds) + 1):
-        atoms = [atom for atom, kind in enumerate(kinds) if kind == one]
+    for index in range(max(kinds) + 1):
+        atoms = [atom for atom, kind in enumerate(kinds) if kind == index]
         spent = [sum(table.forward_s[atom] + table.backward_s[atom] for atom in atoms) for table in rows]
-        found.append(tuple(part * max(work.get(one, 0.0), 1.0) / seconds for seconds in spent))
+        found.append(tuple(part * max(work.get(index, 0.0), 1.0) / seconds for seconds in spent))
     return tuple(found)
 
 
@@ -145,7 +145,7 @@ def _of_data(ops: Sequence[Operation], machine: Machine) -> list[Balanced]:
     whole = in_turn(ops, machine, _space(DATA))
     gathered = in_turn(ops, machine, _space(GATHERED))
     if whole is not None or gathered is None:
-        return [one for one in (whole, gathered) if one is not None]
+        return [item for item in (whole, gathered) if item is not None]
     kept = Synthesizer(ops, machine, gathered.shares, _space(DATA)).best()
     few, many, best = 0, 1 + max(op.block for op in ops), gathered  # blocks gathered: too few, enough
     while kept is not None and many - few > 1:
@@ -223,22 +223,22 @@ def whole_sequences(
     return tuple(taken)
 
 
-def pipeline_of(one: ProgramCandidate, profile: Profile) -> Pipeline:
+def pipeline_of(candidate: ProgramCandidate, profile: Profile) -> Pipeline:
     """The candidate as a pipeline of one stage; devices without a sequence stay idle."""
     parts = []
-    if one.sequences:
-        for kind, count in zip(profile.kinds, one.sequences, strict=True):
+    if candidate.sequences:
+        for kind, count in zip(profile.kinds, candidate.sequences, strict=True):
             replicas = min(kind.gpus, count)
             if replicas:
-                parts.append(Share(kind.name, kind.ranks[:replicas], count, _runs(one, replicas)))
+                parts.append(Share(kind.name, kind.ranks[:replicas], count, _runs(candidate, replicas)))
     else:
         ranks = tuple(rank for kind in profile.kinds for rank in kind.ranks)
         name = "+".join(kind.name for kind in profile.kinds)
-        parts.append(Share(name, ranks, one.microbatch, _runs(one, len(ranks))))
-    return pipeline_of_shares(one.microbatches, (0, len(one.families)), [parts])
+        parts.append(Share(name, ranks, candidate.microbatch, _runs(candidate, len(ranks))))
+    return pipeline_of_shares(candidate.microbatches, (0, len(candidate.families)), [parts])
 
 
-def _runs(one: ProgramCandidate, ranks: int) -> tuple[tuple[int, Layout], ...]:
+def _runs(candidate: ProgramCandidate, ranks: int) -> tuple[tuple[int, Layout], ...]:
     """(stop, layout) of runs of blocks of one family."""
     layouts = {
         DATA: Layout(dp=ranks),
@@ -246,7 +246,7 @@ def _runs(one: ProgramCandidate, ranks: int) -> tuple[tuple[int, Layout], ...]:
         FEATURE: Layout(tp=ranks),
     }
     stop, found = 0, []
-    for family, run in groupby(one.families):
+    for family, run in groupby(candidate.families):
         stop += len(list(run))
         found.append((stop, layouts[family]))
     return tuple(found)

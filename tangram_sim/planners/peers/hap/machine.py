@@ -53,8 +53,8 @@ class Machine:
             1.0 / sum(flop / row[kind] for flop, row in zip(work, self.speeds, strict=True))
             for kind in range(len(self.counts))
         ]
-        total = sum(count * one for count, one in zip(self.counts, pace, strict=True))
-        return tuple(one / total for one in pace)
+        total = sum(count * item for count, item in zip(self.counts, pace, strict=True))
+        return tuple(item / total for item in pace)
 
 
 @dataclass
@@ -75,10 +75,10 @@ class DeviceLoad:
 
     def add(self, other: "DeviceLoad") -> None:
         """Count what `other` asks, too."""
-        for one, flop in enumerate(other.shared_flop):
-            self.shared_flop[one] += flop
-        for one, flop in enumerate(other.whole_flop):
-            self.whole_flop[one] += flop
+        for item, flop in enumerate(other.shared_flop):
+            self.shared_flop[item] += flop
+        for item, flop in enumerate(other.whole_flop):
+            self.whole_flop[item] += flop
         for mine, others in (
             (self.padded_bytes, other.padded_bytes),
             (self.moved_bytes, other.moved_bytes),
@@ -162,7 +162,7 @@ def bill_of_rule(
         bill.shared_state += state
     else:
         bill.fixed_state += state
-    kept = sum(one.output_bytes for one in inputs)
+    kept = sum(operation.output_bytes for operation in inputs)
     if inputs and rule.needs[0] in CUTS:
         bill.shared_stored += kept
     else:

@@ -25,10 +25,10 @@ class Hap(WholeClusterPlanner):
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """The cheapest program by HAP's own cost that fits memory when simulated."""
         found = sorted(candidates(model, job, price.profile, price.deadline), key=ProgramCandidate.rank)
-        for looked, one in enumerate(found[:TRIED]):
+        for looked, candidate in enumerate(found[:TRIED]):
             if looked and price.deadline.over():
                 break
-            plan = Plan(model, cluster, job, (pipeline_of(one, price.profile),))
+            plan = Plan(model, cluster, job, (pipeline_of(candidate, price.profile),))
             try:
                 if price.lowered(plan).fits():
                     return plan

@@ -29,8 +29,8 @@ def best_shares(bill: DeviceLoad, machine: Machine) -> tuple[float, ...] | None:
     rows, limits = list[list[float]](), list[float]()
     padded = bill.padded_s(machine)
     for kind in range(kinds):
-        for one, (flop, row) in enumerate(zip(bill.shared_flop, machine.speeds, strict=True)):
-            rows.append(_row(width, {kind: flop / row[kind], kinds + one: -1.0}))
+        for item, (flop, row) in enumerate(zip(bill.shared_flop, machine.speeds, strict=True)):
+            rows.append(_row(width, {kind: flop / row[kind], kinds + item: -1.0}))
             limits.append(0.0)
         rows.append(_row(width, {kind: padded, width - 1: -1.0}))
         limits.append(0.0)
@@ -46,7 +46,7 @@ def best_shares(bill: DeviceLoad, machine: Machine) -> tuple[float, ...] | None:
     found = linprog(costs, np.array(rows), limits, total, [1.0], bounds=(0.0, None), method="highs")
     if not found.success:
         return None
-    shares = [max(float(one), 0.0) for one in found.x[:kinds]]
+    shares = [max(float(item), 0.0) for item in found.x[:kinds]]
     total_share = sum(count * share for count, share in zip(machine.counts, shares, strict=True))
     return tuple(share / total_share for share in shares)
 
@@ -74,7 +74,7 @@ def in_turn(ops: Sequence[Operation], machine: Machine, space: ProgramSpace) -> 
     None where the first program fits memory under no shares.
     """
     work = dict(by_class(ops))
-    shares = machine.proportional([work.get(one, 0.0) for one in range(len(machine.speeds))])
+    shares = machine.proportional([work.get(index, 0.0) for index in range(len(machine.speeds))])
     best: Balanced | None = None
     for _ in range(_ROUNDS):
         program = Synthesizer(ops, machine, shares, space).best()

@@ -65,7 +65,10 @@ def rules_of(kind: str, inputs: int, space: ProgramSpace) -> tuple[Rule, ...]:
         found.append(Rule((FAN,) * inputs, FEATURES, shared=True, weights="cut", family=FEATURE))
         if kind == "linear":
             needs_rows = [(cut,) * inputs for cut in rows]
-            found += [Rule(one, one[0], shared=True, weights="whole", family=FACTORS) for one in needs_rows]
+            found += [
+                Rule(needs_row, needs_row[0], shared=True, weights="whole", family=FACTORS)
+                for needs_row in needs_rows
+            ]
         if space.contracting:  # an embedding cut by vocabulary, a linear cut by its inputs
             needs = (FEATURES,) * inputs
             found.append(Rule(needs, PARTIAL, shared=True, weights="cut", family=FEATURE))

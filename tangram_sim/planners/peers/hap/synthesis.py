@@ -53,7 +53,7 @@ class SynthesizedProgram:
         total = DeviceLoad([0.0] * classes, [0.0] * classes)
         for op, choice in zip(self.ops, self.choices, strict=True):
             total.add(
-                bill_of_rule(op, choice.rule, [self.ops[one] for one in op.inputs], machine, self.largest)
+                bill_of_rule(op, choice.rule, [self.ops[item] for item in op.inputs], machine, self.largest)
             )
             for tensor, route in choice.routes:
                 total.add(bill_of_conversion(self.ops[tensor], _collectives(route), machine, self.largest))
@@ -196,7 +196,7 @@ class Synthesizer:
 
         What lies on the way stays live; for a tensor that is not read `again` only the cheapest way counts.
         """
-        there = sorted(relation for one, relation in live if one == tensor)
+        there = sorted(relation for item, relation in live if item == tensor)
         if need in there:
             return [(need,)]
         ways: list[Route] = [(source, need) for source in there if conversion(source, need) is not None]
@@ -212,8 +212,8 @@ class Synthesizer:
 
     def _rule_cost(self, place: int, rule: Rule) -> float:
         op = self.ops[place]
-        inputs = [self.ops[one] for one in op.inputs]
-        sizes = tuple(one.output_bytes for one in inputs)
+        inputs = [self.ops[item] for item in op.inputs]
+        sizes = tuple(operation.output_bytes for operation in inputs)
         key = (rule, op.flop, op.output_bytes, op.weight_bytes, op.gradient_bytes, op.speed, sizes)
         if key not in self._costs:
             bill = bill_of_rule(op, rule, inputs, self.machine, max(self.shares))

@@ -39,15 +39,15 @@ class _Known:
     bound_s: float = 0.0
 
     def add(self, proof: Proof) -> None:
-        for one in proof.pipelines:
-            self.pipelines.setdefault(one.places, one)
+        for pipeline in proof.pipelines:
+            self.pipelines.setdefault(pipeline.places, pipeline)
         self.bound_s = max(self.bound_s, proof.bound_s)
 
     def best_s(self) -> float:
-        return min((one.objective_s for one in self.pipelines.values()), default=float("inf"))
+        return min((pipeline.objective_s for pipeline in self.pipelines.values()), default=float("inf"))
 
     def proof(self, exact: bool) -> Proof:
-        ordered = sorted(self.pipelines.values(), key=lambda one: one.objective_s)
+        ordered = sorted(self.pipelines.values(), key=lambda pipeline: pipeline.objective_s)
         return Proof(ordered, self.bound_s, exact)
 
 
@@ -239,11 +239,11 @@ def fastest(
         if labels is None:
             break
         better = _judged(problem, labels, limit_s, budget, deadline)
-        if all(one.objective_s >= limit_s for one in better.pipelines):
+        if all(pipeline.objective_s >= limit_s for pipeline in better.pipelines):
             break
         known.add(better)
         limit_s = min(limit_s, known.best_s() * (1 + budget.slack))
-    return [one for one in known.proof(False).pipelines if one.objective_s < limit_s]
+    return [pipeline for pipeline in known.proof(False).pipelines if pipeline.objective_s < limit_s]
 
 
 def _beam(
@@ -312,9 +312,9 @@ def _judged(
     best = np.argsort(values, kind="stable")[: budget.kept]
     return Proof(
         [
-            problem.composed(float(values[one]), found.facts, int(complete[one]))
-            for one in best.tolist()
-            if values[one] < np.inf
+            problem.composed(float(values[item]), found.facts, int(complete[item]))
+            for item in best.tolist()
+            if values[item] < np.inf
         ],
         least_s if problem.lost else 0.0,
     )

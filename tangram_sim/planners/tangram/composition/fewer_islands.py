@@ -23,7 +23,7 @@ def look_again(search: Search, islands: Sequence[Island], progress: Progress | N
     """Sweep again over those of the `islands` that the best pipeline stands on, while these become fewer."""
     while search.played and not search.deadline.over():
         used = search.best_islands()
-        kept = [one for one in islands if one.name in used]
+        kept = [island for island in islands if island.name in used]
         near = search.least_s() >= search.best_s * search.budget.fewer_near
         if near or not 0 < len(kept) < len(islands):
             return

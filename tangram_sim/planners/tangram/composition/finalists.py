@@ -42,7 +42,10 @@ class StageAssignment:
     def between(self, start: int, stop: int) -> "StageAssignment":
         """This stage with other atoms."""
         return replace(
-            self, start=start, stop=stop, beside=tuple(one.between(start, stop) for one in self.beside)
+            self,
+            start=start,
+            stop=stop,
+            beside=tuple(stage_assignment.between(start, stop) for stage_assignment in self.beside),
         )
 
     def layouts(self, layers: int) -> tuple[LayerLayout, ...]:
@@ -140,8 +143,13 @@ def pipeline_of(
     for seat in seats:
         blocks = _blocks(seat.start, seat.stop, layers)
         parts = tuple(
-            Part(one.island, one.ranks, one.sequences or microbatch, one.layouts(layers))
-            for one in (seat, *seat.beside)
+            Part(
+                stage_assignment.island,
+                stage_assignment.ranks,
+                stage_assignment.sequences or microbatch,
+                stage_assignment.layouts(layers),
+            )
+            for stage_assignment in (seat, *seat.beside)
         )
         chunks = (blocks,) if blocks[1] > blocks[0] else ()
         stages.append(Stage(chunks, seat.start == 0, seat.stop == layers + 2, parts))
@@ -217,12 +225,12 @@ class PlanEvaluator:
     def in_time(self, contenders: Sequence[Finalist]) -> list[Finalist]:
         """Contenders by their step with links shared: as many as there is time to play so, one at least."""
         told: list[Finalist] = []
-        for one in contenders:
+        for contender in contenders:
             if told and self.deadline.over():
                 break
-            self.shared(*one)
-            told.append(one)
-        return sorted(told, key=lambda one: self.shared(*one))
+            self.shared(*contender)
+            told.append(contender)
+        return sorted(told, key=lambda item: self.shared(*item))
 
     def scored(self, seats: tuple[StageAssignment, ...], microbatch: int) -> Scored:
         """The plan with its simulated step, links shared. Raises TangramError when it does not fit."""

@@ -146,7 +146,15 @@ class PipelineTable:
         )
         stages = [stage for partial in table.partials for stage in partial.stages]
         self.times = np.array(
-            [(one.forward_s, one.backward_s, one.gradient_sync_s, one.optimizer_s) for one in stages]
+            [
+                (
+                    stage_price.forward_s,
+                    stage_price.backward_s,
+                    stage_price.gradient_sync_s,
+                    stage_price.optimizer_s,
+                )
+                for stage_price in stages
+            ]
         ).reshape(-1, 4)
         self.stage_ptr = np.concatenate([[0], np.cumsum(depth)])
         self.lost = {"1f1b": 1, "gpipe": 2}.get(job.schedule, 0)

@@ -24,15 +24,15 @@ def rank(
     for _, seats, microbatch in sorted(played, key=lambda entry: (entry[0], len(entry[1]))):
         kinds.setdefault(_kind(seats, microbatch), (seats, microbatch))
     contenders = list(kinds.values())[: max(budget.shared, top)]
-    ops = sum(referee.ops(*one) for one in contenders)
+    ops = sum(referee.ops(*contender) for contender in contenders)
     while ops > budget.ops and len(contenders) > max(2, top):  # long steps: fewer contenders
         ops -= referee.ops(*contenders.pop())
     contenders = referee.in_time(contenders)
     most = budget.rough_refined if puts_off_weights(referee.job.schedule) else budget.refined
-    refined = [(referee.refine(*one), one[1]) for one in contenders[:most]]
+    refined = [(referee.refine(*contender), contender[1]) for contender in contenders[:most]]
     contenders = referee.in_time([*dict.fromkeys([*refined, *contenders])])
     chosen: dict[object, Scored] = {}
-    for scored in sorted((referee.scored(*one) for one in contenders), key=_step_s):
+    for scored in sorted((referee.scored(*contender) for contender in contenders), key=_step_s):
         pipeline = scored.plan.pipelines[0]
         shape = tuple(
             (stage.parts[0].island, len(stage.ranks), *(run.layout for run in stage.parts[0].layouts))
@@ -45,9 +45,15 @@ def rank(
 def _kind(seats: tuple[StageAssignment, ...], microbatch: int) -> object:
     """What makes two plans different to people: islands, GPUs, layouts and microbatch, not single layers."""
     return microbatch, tuple(
-        (one.island, len(one.ranks), one.layout, tuple(run.layout for run in one.runs), one.sequences)
+        (
+            stage_assignment.island,
+            len(stage_assignment.ranks),
+            stage_assignment.layout,
+            tuple(run.layout for run in stage_assignment.runs),
+            stage_assignment.sequences,
+        )
         for seat in seats
-        for one in (seat, *seat.beside)
+        for stage_assignment in (seat, *seat.beside)
     )
 
 

@@ -135,7 +135,7 @@ class Search:
 
     def best_islands(self) -> frozenset[str]:
         """Names of the islands that the fastest pipeline played stands on."""
-        seats, _ = min(self.played, key=lambda one: self.played[one])
+        seats, _ = min(self.played, key=lambda item: self.played[item])
         return frozenset(seat.island for seat in seats)
 
     def within(self, enumeration: Enumeration, units: Sequence[int], progress: Progress | None) -> None:
@@ -143,7 +143,7 @@ class Search:
 
         Microbatch sizes of which all pipelines are known to take longer are left out.
         """
-        names = {one.name for one in enumeration.islands}
+        names = {island.name for island in enumeration.islands}
         order = [name for name in self.order if name in names]
         bound_s = enumeration.bound.step_s()
         given = self.referee, bound_s, units, self.work, order, self.budget, self.deadline
@@ -155,7 +155,7 @@ class Search:
             self.best_of,
         )
         islands = zip(enumeration.islands, units, strict=True)
-        every = tuple(in_units(one.nodes, unit) for one, unit in islands)
+        every = tuple(in_units(island.nodes, unit) for island, unit in islands)
         sizes = [
             size
             for size in self._likeliest(microbatch_sizes(enumeration.job))
@@ -169,8 +169,8 @@ class Search:
     ) -> list[tuple[float, tuple[StageAssignment, ...], int]]:
         """Everything that was played and fits; of whole islands and `halves` alone, where that is asked."""
         islands = list(zip(self.enumeration.islands, self.units, strict=True))
-        every = tuple(in_units(one.nodes, unit) for one, unit in islands)
-        half = tuple(coarse(one.nodes, unit) for one, unit in islands)
+        every = tuple(in_units(island.nodes, unit) for island, unit in islands)
+        half = tuple(coarse(island.nodes, unit) for island, unit in islands)
         sizes = microbatch_sizes(self.enumeration.job)
         sizes.sort(key=lambda size: self.best_of.get(size, float("inf")))
         whole = tuple(parts[-1:] for parts in every)
@@ -199,11 +199,11 @@ class Search:
         best, and so on.
         """
         told = sorted(
-            (size for size in sizes if size in self.best_of), key=lambda one: (self.best_of[one], one)
+            (size for size in sizes if size in self.best_of), key=lambda item: (self.best_of[item], item)
         )
         small = sorted(set(sizes) - set(told))
         near = sorted(small, key=lambda size: (abs(np.log2(size / told[0])), size)) if told else small
-        turns = (one for turn, size in enumerate(near) for one in (*small[2 * turn : 2 * turn + 2], size))
+        turns = (item for turn, size in enumerate(near) for item in (*small[2 * turn : 2 * turn + 2], size))
         return list(dict.fromkeys([*told, *turns]))
 
     def _sweep(
@@ -389,6 +389,6 @@ def _distinct(
 ) -> list[tuple[tuple[StageAssignment, ...], float]]:
     """The best different pipelines, `most` at most, each with its value under the composition's objective."""
     seen: dict[tuple[StageAssignment, ...], float] = {}
-    for one in composed[: 4 * most]:
-        seen.setdefault(seats_of(one, islands, placement), one.objective_s)
+    for item in composed[: 4 * most]:
+        seen.setdefault(seats_of(item, islands, placement), item.objective_s)
     return list(seen.items())[:most]

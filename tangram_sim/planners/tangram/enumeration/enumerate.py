@@ -114,7 +114,9 @@ class Enumeration:
                 key = (number, group, microbatch)
                 if key not in self._pruned and key in self._answers:
                     partials = self._answers[key][1].partials
-                    options[group] += [(kind, one) for one in partials if one.slowest_s <= pace_s]
+                    options[group] += [
+                        (kind, partial_plan) for partial_plan in partials if partial_plan.slowest_s <= pace_s
+                    ]
         if beside is None:
             return self._tabulate(microbatch, options, units)
         for group, joint, partial in beside.partials:
@@ -199,14 +201,14 @@ class Enumeration:
             key = self._parts.get(one.part, -1), classes[one.start][one.stop], one.microbatch
             return key in self._answers and self._answers[key][0] >= one.pace_s
 
-        wanted = dict.fromkeys(one for one in questions if not known(one))
+        wanted = dict.fromkeys(question for question in questions if not known(question))
         if self.asking is not None:
             self.asking.ahead(list(wanted))
             return
         together: dict[tuple[Island, int], list[SliceQuestion]] = {}
-        for one in wanted:
-            if one not in self._ready:
-                together.setdefault((one.part, one.microbatch), []).append(one)
+        for item in wanted:
+            if item not in self._ready:
+                together.setdefault((item.part, item.microbatch), []).append(item)
         sizes = self._new_sizes([*wanted, *later])
         for (part, _), alike in together.items():
             for first in range(0, len(alike), TOGETHER):
@@ -220,10 +222,10 @@ class Enumeration:
         """Microbatches of questions by the part they are about, without those that it was asked about."""
         asked = {(number, microbatch) for number, _, microbatch in self._answers}
         found: dict[Island, set[int]] = {}
-        for one in questions:
-            sizes = found.setdefault(one.part, set())
-            if (self._parts.get(one.part, -1), one.microbatch) not in asked:
-                sizes.add(one.microbatch)
+        for question in questions:
+            sizes = found.setdefault(question.part, set())
+            if (self._parts.get(question.part, -1), question.microbatch) not in asked:
+                sizes.add(question.microbatch)
         return {part: tuple(sorted(sizes)) for part, sizes in found.items()}
 
     def _asked_pace_s(self, microbatch: int, limit_s: float) -> float:
@@ -348,12 +350,12 @@ class Enumeration:
     ) -> list[Answer]:
         """Answers about slices on one part with one microbatch."""
         ready = self._ready if self.asking is None else self.asking.ready
-        known = {one: ready.pop(one) for one in questions if one in ready}
-        left = [one for one in questions if one not in known]
+        known = {question: ready.pop(question) for question in questions if question in ready}
+        left = [question for question in questions if question not in known]
         if left:
             new = answered_together(self.parallelizer, self._subject, left, sizes)
             known |= zip(left, new, strict=True)
-        answers = [known[one] for one in questions]
+        answers = [known[question] for question in questions]
         self.counts.asked += len(answers)
         for answer in answers:
             self.priced += answer.considered

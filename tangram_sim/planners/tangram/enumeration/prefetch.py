@@ -126,7 +126,7 @@ class PrefetchQueue:
     def ahead(self, questions: Sequence[SliceQuestion]) -> None:
         """Answers to all questions, kept until they are taken; neighbours go to one process."""
         self._sealed = self._sealed or pickle.dumps((self.name, self.subject))
-        open_ones = [one for one in dict.fromkeys(questions) if one not in self.ready]
+        open_ones = [fromkey for fromkey in dict.fromkeys(questions) if fromkey not in self.ready]
         chunks = pieces_of(open_ones, PIECES_EACH * self.pieces.processes)
         found = self.pieces.run(answer_piece, [(self._sealed, chunk, self.deadline) for chunk in chunks])
         for chunk, answers in zip(chunks, found, strict=True):

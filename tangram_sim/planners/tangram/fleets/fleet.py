@@ -51,7 +51,11 @@ def master(patterns: Sequence[PipelinePattern], nodes: Sequence[int], batch: int
     low, high = 0.0, max(pattern.first_s + pattern.pace_s * batch for pattern in patterns)
     best = _most(program, patterns, high)
     for number in range(_STEPS):
-        middle = 0.5 * (low + high) if number else min(high, 4 * min(one.first_s for one in patterns))
+        middle = (
+            0.5 * (low + high)
+            if number
+            else min(high, 4 * min(pipeline_pattern.first_s for pipeline_pattern in patterns))
+        )
         found = _most(program, patterns, middle)
         if found.worth >= batch:
             high, best = middle, found
@@ -91,8 +95,11 @@ def whole(
         if copies * sum(pattern.nodes) > least_share * sum(nodes):
             take(pattern, min(round(float(copies)), room))
     if not chosen:  # small clusters of many patterns
-        take(max(patterns, key=lambda one: one.done(answer.step_s)), 1)
-    worth = sorted(patterns, key=lambda one: -one.done(answer.step_s) / sum(one.nodes))
+        take(max(patterns, key=lambda pipeline_pattern: pipeline_pattern.done(answer.step_s)), 1)
+    worth = sorted(
+        patterns,
+        key=lambda pipeline_pattern: -pipeline_pattern.done(answer.step_s) / sum(pipeline_pattern.nodes),
+    )
     for pattern in [*chosen, *worth]:  # those in use first: fewer different pipelines
         if pattern.done(answer.step_s) >= pattern.sequences:
             room = int(min(left[kind] // width for kind, width in enumerate(pattern.nodes) if width))
@@ -112,8 +119,14 @@ def apportion(chosen: dict[PipelinePattern, int], batch: int) -> list[PipelineCo
         low, high = (low, middle) if _capacity(chosen, middle) >= batch else (middle, high)
     turns = {pattern: _microbatches(pattern, high) for pattern in chosen}
     turns = {pattern: count for pattern, count in turns.items() if count}
-    excess = sum(chosen[one] * one.sequences * count for one, count in turns.items()) - batch
-    fewer = _hand_back({one: chosen[one] for one in turns}, turns, excess)
+    excess = (
+        sum(
+            chosen[pipeline_pattern] * pipeline_pattern.sequences * count
+            for pipeline_pattern, count in turns.items()
+        )
+        - batch
+    )
+    fewer = _hand_back({turn: chosen[turn] for turn in turns}, turns, excess)
     if fewer is None:
         return None
     groups = []
@@ -135,7 +148,10 @@ def _microbatches(pattern: PipelinePattern, step_s: float) -> int:
 
 
 def _capacity(chosen: dict[PipelinePattern, int], step_s: float) -> int:
-    return sum(copies * one.sequences * _microbatches(one, step_s) for one, copies in chosen.items())
+    return sum(
+        copies * pipeline_pattern.sequences * _microbatches(pipeline_pattern, step_s)
+        for pipeline_pattern, copies in chosen.items()
+    )
 
 
 def _hand_back(
@@ -145,15 +161,27 @@ def _hand_back(
 
     The slowest patterns give back first; what whole granules leave over is found by counting coins.
     """
-    coins = {one: one.granule * one.sequences for one in chosen}
-    most = {one: turns[one] * (chosen[one] // one.granule) for one in chosen}
+    coins = {
+        pipeline_pattern: pipeline_pattern.granule * pipeline_pattern.sequences for pipeline_pattern in chosen
+    }
+    most = {
+        pipeline_pattern: turns[pipeline_pattern] * (chosen[pipeline_pattern] // pipeline_pattern.granule)
+        for pipeline_pattern in chosen
+    }
     fewer = dict.fromkeys(chosen, 0)
-    last = {one: one.first_s + (turns[one] - 1) * one.pace_s for one in chosen}
+    last = {
+        pipeline_pattern: pipeline_pattern.first_s + (turns[pipeline_pattern] - 1) * pipeline_pattern.pace_s
+        for pipeline_pattern in chosen
+    }
     reserve = 2 * max(coins.values())
-    for one in sorted(chosen, key=lambda one: -last[one]):
+    for pipeline_pattern in sorted(chosen, key=lambda pipeline_pattern: -last[pipeline_pattern]):
         if excess > reserve:
-            fewer[one] = min(most[one], (excess - reserve) // coins[one], chosen[one] // one.granule)
-            excess -= fewer[one] * coins[one]
+            fewer[pipeline_pattern] = min(
+                most[pipeline_pattern],
+                (excess - reserve) // coins[pipeline_pattern],
+                chosen[pipeline_pattern] // pipeline_pattern.granule,
+            )
+            excess -= fewer[pipeline_pattern] * coins[pipeline_pattern]
     if excess > _MOST_EXCESS:
         return None
     # by[rest]: the coin that reaches it, and from where
@@ -162,10 +190,10 @@ def _hand_back(
     while frontier and excess not in by:
         following = []
         for reached in frontier:
-            for one, coin in coins.items():
+            for pipeline_pattern, coin in coins.items():
                 target = reached + coin
                 if target <= excess and target not in by:
-                    by[target] = (one, reached)
+                    by[target] = (pipeline_pattern, reached)
                     following.append(target)
         frontier = following
     if excess not in by:

@@ -61,7 +61,7 @@ class LoneStages:
                     found.append((step_s, kind, part, microbatch, partial))
                     limit_s = min(limit_s, step_s)
         best: Scored | None = None
-        found.sort(key=lambda one: one[:2])
+        found.sort(key=lambda item: item[:2])
         for step_s, kind, part, microbatch, partial in found[: self.ground.budget.fleets.lone_played]:
             if best is not None and (step_s >= best.step_s or self.deadline.over()):
                 break
@@ -139,7 +139,7 @@ class LoneStages:
             )
             self.counts.asked += 1
             answer = self.asked.parallelize(request)
-            steps = [(_step_s(one, passes), place) for place, one in enumerate(answer.partials)]
+            steps = [(_step_s(partial, passes), place) for place, partial in enumerate(answer.partials)]
             step_s, place = min(steps, default=(float("inf"), 0))
             if steps:
                 yield step_s, microbatch, answer.partials[place]
@@ -169,7 +169,7 @@ def lone_stage(
     shares_only: bool = False,
 ) -> tuple[list[Scored], list[Finding]]:
     """The fastest plan of one stage where it is faster than all that are `known`, and what it gains."""
-    limit_s = min((one.step_s for one in known), default=float("inf"))
+    limit_s = min((scored_plan.step_s for scored_plan in known), default=float("inf"))
     tools = bound, lowering, counts, deadline
     hopeless = deadline.over() or (shares_only and not known)
     found = None if hopeless else LoneStages(ground, *tools, shares_only=shares_only).best(limit_s)

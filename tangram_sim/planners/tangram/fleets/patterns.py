@@ -131,11 +131,13 @@ def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[PatternLimits]:
 
     def room(nodes: tuple[int, ...]) -> float:
         pairs = zip(nodes, ground.islands, strict=True)
-        return sum(count * one.gpus_per_node * one.gpu.memory_bytes for count, one in pairs) / needed
+        return sum(count * island.gpus_per_node * island.gpu.memory_bytes for count, island in pairs) / needed
 
     def taken(nodes: tuple[int, ...]) -> float:
         pairs = zip(nodes, ground.islands, strict=True)
-        return found[nodes] * sum(count * one.gpus_per_node * one.gpu.memory_bytes for count, one in pairs)
+        return found[nodes] * sum(
+            count * island.gpus_per_node * island.gpu.memory_bytes for count, island in pairs
+        )
 
     most = max(map(taken, found), default=0.0)
     found = {nodes: copies for nodes, copies in found.items() if taken(nodes) >= (1 - budget.idle) * most}
@@ -255,8 +257,8 @@ def _search(
     enumeration.count_pruned()
     counts.composed += len(found)
     return [
-        (one.objective_s / scale, _pattern(one, ground, kinds, shape, sequences, microbatches))
-        for one in found
+        (composed.objective_s / scale, _pattern(composed, ground, kinds, shape, sequences, microbatches))
+        for composed in found
     ]
 
 

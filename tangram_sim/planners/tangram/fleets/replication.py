@@ -85,16 +85,18 @@ class Replication:
             for side_by_side in self._combinations(microbatch, used):
                 if not 2 <= len(side_by_side) <= min(passes, self.budget.beside_most):
                     continue
-                built = [one for _, one in side_by_side]
+                built = [built_fleet for _, built_fleet in side_by_side]
                 shares = share_passes(built, passes)
-                step_s = max(one.step_s(share) for one, share in zip(built, shares, strict=True))
+                step_s = max(
+                    built_fleet.step_s(share) for built_fleet, share in zip(built, shares, strict=True)
+                )
                 found.append(SideBySide(step_s, side_by_side, shares, (microbatch,) * len(built)))
-        found.sort(key=lambda one: one.step_s)
+        found.sort(key=lambda item: item.step_s)
         winner: Scored | None = None
-        for one in [*found[: budget.beside_played], *self._over_subsets(best)]:
+        for item in [*found[: budget.beside_played], *self._over_subsets(best)]:
             limit_s = winner.step_s if winner else best.step_s
-            if one.step_s < limit_s * budget.beside_near and not self.enumeration.deadline.over():
-                scored = self._played(best.plan, one)
+            if item.step_s < limit_s * budget.beside_near and not self.enumeration.deadline.over():
+                scored = self._played(best.plan, item)
                 if scored is not None and scored.step_s < limit_s:
                     winner = scored
         return winner
@@ -117,14 +119,14 @@ class Replication:
                 stages = tuple((kind, enumeration.islands[kind].nodes) for kind in order)
                 built = self._built(stages, size)
                 if built is not None:
-                    one = Paced(kinds, size, built.fill_s, built.pace_s, self._sync_s(built))
-                    pool.setdefault(kinds, []).append(one)
-                    pipelines[one] = built
+                    subset = Paced(kinds, size, built.fill_s, built.pace_s, self._sync_s(built))
+                    pool.setdefault(kinds, []).append(subset)
+                    pipelines[subset] = built
 
         for number in range(1, 2**islands - 1):
             add(frozenset(kind for kind in range(islands) if number >> kind & 1), usual)
         first = likeliest(pool, islands, batch, best.step_s * budget.beside_near, budget.beside_played)
-        sets = dict.fromkeys(one.islands for _, chosen, _ in first for one in chosen)
+        sets = dict.fromkeys(subset.islands for _, chosen, _ in first for subset in chosen)
         for kinds in sets:
             for size in self._sizes(usual)[: budget.beside_sizes]:
                 if size != usual:
@@ -133,7 +135,10 @@ class Replication:
         whole = tuple(enumeration.islands)
         return [
             SideBySide(
-                step_s, [(whole, pipelines[one]) for one in some], shares, tuple(one.size for one in some)
+                step_s,
+                [(whole, pipelines[subset]) for subset in some],
+                shares,
+                tuple(subset.size for subset in some),
             )
             for step_s, some, shares in chosen
             if step_s < best.step_s  # plays come out longer
@@ -175,12 +180,14 @@ class Replication:
                 nodes = islands[kind].nodes // copies
                 share = self._share(kind, kinds, microbatch, copies)
                 built = [
-                    one
+                    item
                     for depth in divisors(nodes)
-                    if (one := self._built(((kind, nodes // depth),) * depth, microbatch)) is not None
+                    if (item := self._built(((kind, nodes // depth),) * depth, microbatch)) is not None
                 ]
                 if built:
-                    options.append((kind, min(built, key=lambda one: one.step_s(share)), copies))
+                    options.append(
+                        (kind, min(built, key=lambda built_fleet: built_fleet.step_s(share)), copies)
+                    )
             alone.append(options)
         if all(alone):
             for pick in (min, max):  # fewest and most copies
@@ -190,7 +197,7 @@ class Replication:
                 [
                     min(
                         options,
-                        key=lambda one: one[1].step_s(self._share(one[0], kinds, microbatch, one[2])),
+                        key=lambda item: item[1].step_s(self._share(item[0], kinds, microbatch, item[2])),
                     )
                     for options in alone
                 ]
@@ -207,7 +214,7 @@ class Replication:
     def _side_by_side(self, chosen: Sequence[tuple[int, Built, int]]) -> list[tuple[Islands, Built]]:
         """(island, pipeline, copies) of every island: all copies."""
         islands = self.enumeration.islands
-        return [one for kind, built, copies in chosen for one in _copies((islands[kind],), built, copies)]
+        return [copy for kind, built, copies in chosen for copy in _copies((islands[kind],), built, copies)]
 
     def _share(self, kind: int, kinds: tuple[int, ...], microbatch: int, copies: int) -> int:
         """Passes of one of `copies` pipelines of a kind if these kinds ran as they ideally do."""

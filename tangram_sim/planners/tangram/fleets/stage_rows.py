@@ -46,7 +46,7 @@ class StageRows:
 
     def __getitem__(self, kept: NDArray[np.bool_]) -> "StageRows":
         pointers = np.concatenate([[0], np.cumsum(kept)])[self.pointers]
-        columns = {one.name: getattr(self, one.name)[kept] for one in fields(self)[2:]}
+        columns = {field.name: getattr(self, field.name)[kept] for field in fields(self)[2:]}
         return StageRows(pointers, self.ahead_s, **columns)
 
 
@@ -71,7 +71,9 @@ def questions(model: Model, cluster: Cluster) -> int:
 
 def _expert_degrees(model: Model) -> list[int]:
     experts = expert_counts(model)
-    return [one for one in divisors(gcd(*experts)) if one & (one - 1) == 0] if experts else [1]
+    return (
+        [divisor for divisor in divisors(gcd(*experts)) if divisor & (divisor - 1) == 0] if experts else [1]
+    )
 
 
 def replica_sizes(node: Node) -> tuple[int, ...]:
@@ -123,7 +125,8 @@ def _joined(parts: list[StageRows], classes: int) -> StageRows:
             counts[group + 1] += len(order[-1])
     chosen = np.concatenate(order).astype(np.int64)
     columns = (
-        np.concatenate([getattr(part, one.name) for part in parts])[chosen] for one in fields(StageRows)[2:]
+        np.concatenate([getattr(part, field.name) for part in parts])[chosen]
+        for field in fields(StageRows)[2:]
     )
     ahead: Floats = np.min([part.ahead_s for part in parts], axis=0)
     return StageRows(np.cumsum(counts), ahead, *columns)
@@ -170,11 +173,11 @@ class _Kind:
                 for ep in shared:
                     for recompute in RECOMPUTE:
                         for sharded in (False, True)[: 1 + (tp > 1)]:
-                            one = Layout(tp, 1, gpus // tp, ep, 1, 1, recompute, sharded)
-                            if first_broken(model, job.seq, one, 1, fused):
+                            layout = Layout(tp, 1, gpus // tp, ep, 1, 1, recompute, sharded)
+                            if first_broken(model, job.seq, layout, 1, fused):
                                 continue
                             yield from (
-                                (one, some, gpus)
+                                (layout, some, gpus)
                                 for some in sequences_of(self.node, gpus)
                                 if some <= job.global_batch
                             )
@@ -203,14 +206,14 @@ class _Kind:
     ) -> Iterator[tuple[Floats, ...]]:
         """Per way to keep state: seconds, backward, forward, closing, most behind, GPUs, sequences."""
         sequences, gpus = (np.array(column, np.int64) for column in list(zip(*replicas, strict=True))[1:])
-        singles = [one for one, _, _ in replicas]
+        singles = [layout for layout, _, _ in replicas]
         island = self._island(1 if inside else max(NODES))
 
         def spread(copies: NDArray[np.int64], zero: int, on: Island = island) -> Setting:
             """Every replica so often side by side."""
             layouts = tuple(
-                replace(one, dp=many, zero_stage=zero)
-                for one, many in zip(singles, copies.tolist(), strict=True)
+                replace(single, dp=many, zero_stage=zero)
+                for single, many in zip(singles, copies.tolist(), strict=True)
             )
             return self._setting(tuple((copies * sequences).tolist()), layouts, on)
 
@@ -271,13 +274,13 @@ class _Kind:
             domains = 2 * int(max(-(-gpus[chosen] // size)))
             island = self._island(domains, size)
             layouts = tuple(
-                replace(one, dp=2 * many, ep=1 if one.ep == 1 else 2 * many * one.cp)
-                for one, many in zip((singles[at] for at in chosen), copies.tolist(), strict=True)
+                replace(single, dp=2 * many, ep=1 if single.ep == 1 else 2 * many * single.cp)
+                for single, many in zip((singles[at] for at in chosen), copies.tolist(), strict=True)
             )
             whole, cut = (
                 self._setting(
-                    tuple(one.dp for one in layouts),
-                    tuple(replace(one, zero_stage=zero) for one in layouts),
+                    tuple(layout.dp for layout in layouts),
+                    tuple(replace(layout, zero_stage=zero) for layout in layouts),
                     island,
                 )
                 for zero in (0, 1)

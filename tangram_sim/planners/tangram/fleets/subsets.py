@@ -39,22 +39,25 @@ class Paced:
 def sync_s(chosen: Sequence[Paced]) -> float:
     """Seconds of adding up gradients over pipelines: the ring goes at the pace of its slowest NIC."""
     count = len(chosen)
-    return max(one.sync_s for one in chosen) * 2 * (count - 1) / count
+    return max(subset.sync_s for subset in chosen) * 2 * (count - 1) / count
 
 
 def whole_passes(chosen: Sequence[Paced], batch: int) -> tuple[float, tuple[int, ...]] | None:
     """The least seconds in which these pipelines, one pass each at least, do exactly `batch` sequences, and
     the passes of each. None where sizes do not add up to it.
     """
-    if sum(one.size for one in chosen) > batch:
+    if sum(subset.size for subset in chosen) > batch:
         return None
-    most = [batch // one.size for one in chosen]
+    most = [batch // subset.size for subset in chosen]
 
     def passes(seconds: float) -> tuple[int, ...] | None:
-        able = [min(one.passes(seconds), top) for one, top in zip(chosen, most, strict=True)]
-        return _adding_up([one.size for one in chosen], able, batch) if all(able) else None
+        able = [min(subset.passes(seconds), top) for subset, top in zip(chosen, most, strict=True)]
+        return _adding_up([subset.size for subset in chosen], able, batch) if all(able) else None
 
-    low, high = 0.0, max(one.fill_s + top * one.pace_s for one, top in zip(chosen, most, strict=True))
+    low, high = (
+        0.0,
+        max(subset.fill_s + top * subset.pace_s for subset, top in zip(chosen, most, strict=True)),
+    )
     if passes(high) is None:
         return None
     for _ in range(_BISECTIONS):
@@ -63,7 +66,7 @@ def whole_passes(chosen: Sequence[Paced], batch: int) -> tuple[float, tuple[int,
     shares = passes(high)
     if shares is None:
         return None
-    ends = [one.fill_s + (share - 1) * one.pace_s for one, share in zip(chosen, shares, strict=True)]
+    ends = [subset.fill_s + (share - 1) * subset.pace_s for subset, share in zip(chosen, shares, strict=True)]
     return max(ends) + sync_s(chosen), shares
 
 
@@ -104,9 +107,9 @@ def partitions(pool: Mapping[Islands, Sequence[Paced]], islands: int) -> Iterato
         yield from beyond(island + 1, used, taken)
         if island in used:
             return
-        for one in pool:
-            if min(one) == island and not one & used:
-                yield from beyond(island + 1, used | one, [*taken, one])
+        for item in pool:
+            if min(item) == island and not item & used:
+                yield from beyond(island + 1, used | item, [*taken, item])
 
     return beyond(0, frozenset(), [])
 
@@ -120,12 +123,12 @@ def likeliest(
     """
     found = list[tuple[float, list[Paced]]]()
     for sets in partitions(pool, islands):
-        slowest = sync_s([min(pool[one], key=lambda each: each.sync_s) for one in sets])
-        chosen = [max(pool[one], key=lambda each: each.sequences(limit_s - slowest)) for one in sets]
-        done = [one.sequences(limit_s - sync_s(chosen)) for one in chosen]
+        slowest = sync_s([min(pool[item], key=lambda each: each.sync_s) for item in sets])
+        chosen = [max(pool[item], key=lambda each: each.sequences(limit_s - slowest)) for item in sets]
+        done = [subset.sequences(limit_s - sync_s(chosen)) for subset in chosen]
         if all(done):
             found.append((-sum(done), chosen))
-    found.sort(key=lambda one: (one[0], [sorted(each.islands) for each in one[1]]))
+    found.sort(key=lambda item: (item[0], [sorted(each.islands) for each in item[1]]))
     shared = [(chosen, whole_passes(chosen, batch)) for _, chosen in found[: 2 * most]]
     ended = [(answer[0], chosen, answer[1]) for chosen, answer in shared if answer and answer[0] < inf]
-    return sorted(ended, key=lambda one: one[0])[:most]
+    return sorted(ended, key=lambda item: item[0])[:most]

@@ -55,22 +55,25 @@ class MixedPrices:
         yield from self._merged(nodes, start, stop, microbatch, pace_s)
         known: list[PartialPlan] = []
         for sequences in self._shares(nodes, start, stop, microbatch):
-            for one in self._uneven(nodes, start, stop, microbatch, sequences, pace_s, known):
-                known.append(one)
-                yield one
+            for partial_plan in self._uneven(nodes, start, stop, microbatch, sequences, pace_s, known):
+                known.append(partial_plan)
+                yield partial_plan
 
     def fastest_s(self, nodes: Nodes, start: int, stop: int, microbatch: int) -> float:
         """Seconds of a microbatch, forward and backward, on these nodes: as one, or shared just as evenly as
         the parts are fast with their shares in the first way. Infinite where neither fits.
         """
         merged = self.enumeration.ask_on(self.island(nodes), start, stop, microbatch, float("inf"))
-        ends = [one.slowest_s for one in merged if len(one.stages) == 1]
+        ends = [partial_plan.slowest_s for partial_plan in merged if len(partial_plan.stages) == 1]
         for sequences in islice(self._shares(nodes, start, stop, microbatch), 1):
             answers = [
                 self.enumeration.ask(kind, count, start, stop, share)
                 for (kind, count), share in zip(self._members(nodes), sequences, strict=True)
             ]
-            alone = [[one.slowest_s for one in answer if len(one.stages) == 1] for answer in answers]
+            alone = [
+                [partial_plan.slowest_s for partial_plan in answer if len(partial_plan.stages) == 1]
+                for answer in answers
+            ]
             if all(alone):
                 rates = [share / min(some) for share, some in zip(sequences, alone, strict=True)]
                 ends.append(microbatch / sum(rates))
@@ -130,9 +133,9 @@ class MixedPrices:
         members = self._members(nodes)
         answers = [
             [
-                one
-                for one in self.enumeration.ask(kind, count, start, stop, share)
-                if len(one.stages) == 1 and one.slowest_s < pace_s
+                partial_plan
+                for partial_plan in self.enumeration.ask(kind, count, start, stop, share)
+                if len(partial_plan.stages) == 1 and partial_plan.slowest_s < pace_s
             ]
             for (kind, count), share in zip(members, sequences, strict=True)
         ]
@@ -144,13 +147,13 @@ class MixedPrices:
         if stop - start == atoms and passes < self.budget.fleets.many:
             zeros = (3,)  # gradients go while passes compute, which parts alone may not gain by
         for chosen in _choices(answers, passes, most):
-            if any(_surpasses(one, chosen) for one in known):
+            if any(_surpasses(partial_plan, chosen) for partial_plan in known):
                 continue
-            alone = [one.layout.zero_stage for one in chosen]
+            alone = [partial_plan.layout.zero_stage for partial_plan in chosen]
             for zero in dict.fromkeys((max(alone), min(alone), *zeros)):
                 portions = tuple(
-                    _portion(self.enumeration.islands[kind].name, count, share, one, zero)
-                    for (kind, count), share, one in zip(members, sequences, chosen, strict=True)
+                    _portion(self.enumeration.islands[kind].name, count, share, partial_plan, zero)
+                    for (kind, count), share, partial_plan in zip(members, sequences, chosen, strict=True)
                 )
                 if portions in seen or not all(self._allowed(portion) for portion in portions):
                     continue
@@ -162,7 +165,7 @@ class MixedPrices:
     def _allowed(self, portion: Portion) -> bool:
         """Whether what the user fixed holds for a part, sharded as the others are."""
         layouts = [portion.layout, *(run.layout for run in portion.runs)]
-        return all(self.enumeration.constraints.allows(one, portion.sequences) for one in layouts)
+        return all(self.enumeration.constraints.allows(layout, portion.sequences) for layout in layouts)
 
     def _priced(
         self, like: PartialPlan, portions: tuple[Portion, ...], microbatch: int
@@ -208,21 +211,31 @@ def _choices(
     """
 
     def fastest(some: Sequence[PartialPlan]) -> PartialPlan:
-        return min(some, key=lambda one: passes * one.slowest_s + one.tail_s)
+        return min(some, key=lambda partial_plan: passes * partial_plan.slowest_s + partial_plan.tail_s)
 
-    fitting = {one.stages_behind for answer in answers for one in answer}
+    fitting = {partial_plan.stages_behind for answer in answers for partial_plan in answer}
     for level in sorted({_step_down(behind, most) for behind in fitting}):
-        able = [[one for one in answer if one.stages_behind >= level] for answer in answers]
+        able = [
+            [partial_plan for partial_plan in answer if partial_plan.stages_behind >= level]
+            for answer in answers
+        ]
         if not all(able):
             return
         yield tuple(fastest(some) for some in able)
-        for tp in sorted(set.intersection(*({one.layout.tp for one in some} for some in able))):
-            alike = [[one for one in some if one.layout.tp == tp] for some in able]
-            stages = set.intersection(*({one.layout.zero_stage for one in some} for some in alike))
+        for tp in sorted(
+            set.intersection(*({partial_plan.layout.tp for partial_plan in some} for some in able))
+        ):
+            alike = [[partial_plan for partial_plan in some if partial_plan.layout.tp == tp] for some in able]
+            stages = set.intersection(
+                *({partial_plan.layout.zero_stage for partial_plan in some} for some in alike)
+            )
             if not stages:
                 yield tuple(fastest(some) for some in alike)
             for zero in sorted(stages):
-                yield tuple(fastest([one for one in some if one.layout.zero_stage == zero]) for some in alike)
+                yield tuple(
+                    fastest([partial_plan for partial_plan in some if partial_plan.layout.zero_stage == zero])
+                    for some in alike
+                )
 
 
 def _step_down(behind: int, most: int) -> int:
@@ -232,8 +245,14 @@ def _step_down(behind: int, most: int) -> int:
 
 def _surpasses(known: PartialPlan, chosen: Sequence[PartialPlan]) -> bool:
     """Whether a plan is as fast as the slowest of `chosen`, fits where they do, and cuts as evenly."""
-    even = len({one.layout.tp for one in chosen}) > 1 or len({one.layout.tp for one in known.portions}) == 1
-    slowest_s, behind = max(one.slowest_s for one in chosen), min(one.stages_behind for one in chosen)
+    even = (
+        len({partial_plan.layout.tp for partial_plan in chosen}) > 1
+        or len({portion.layout.tp for portion in known.portions}) == 1
+    )
+    slowest_s, behind = (
+        max(partial_plan.slowest_s for partial_plan in chosen),
+        min(partial_plan.stages_behind for partial_plan in chosen),
+    )
     return even and known.slowest_s <= slowest_s and known.stages_behind >= behind
 
 
