@@ -54,6 +54,12 @@ class _Ground:
             return stages_held(self.groups[0], Layout(tp, width // tp))
         return sum(group.count * group.node.gpus for group in self.groups) // width
 
+    def stage_groups(self, width: int, slots: int) -> list[list[NodeGroup]]:
+        """The groups that each of its stages stands on, where stages take GPUs in the order of the groups."""
+        owners = [group for group in self.groups for _ in range(group.count * group.node.gpus)]
+        stages = [owners[slot * width : (slot + 1) * width] for slot in range(slots)]
+        return [[group for group in self.groups if group in stage] for stage in stages]
+
 
 @dataclass(frozen=True, slots=True)
 class _Arrangement:
@@ -275,7 +281,11 @@ class Chains:
                 for arrangement in self._arrangements(vendor, tp, width):
                     rates = np.zeros(len(rows))
                     for ground, slots in zip(arrangement.grounds, arrangement.slots, strict=True):
-                        rates += slots / np.max([whole_s[group.name] for group in ground.groups], axis=0)
+                        if len(ground.groups) == 1:
+                            rates += slots / whole_s[ground.name]
+                            continue
+                        for groups_held in ground.stage_groups(width, slots):
+                            rates += 1 / np.max([whole_s[group.name] for group in groups_held], axis=0)
                     for degrees, bound_s in zip(rows, (passes / rates).tolist(), strict=True):
                         yield bound_s, degrees, arrangement
 

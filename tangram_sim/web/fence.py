@@ -7,6 +7,7 @@ checks each file before the interpreter opens it, so that a request can use only
 import os
 import sys
 import sysconfig
+import zoneinfo
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ def _interpreter() -> list[Path]:
     code += [Path(path) for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     own = [Path(tangram_sim.__file__).parent, shipped("hwdb"), shipped("traces")]
     memory = [Path("/proc/meminfo"), Path("/sys/fs/cgroup")]  # how much of it is free
-    return [*code, *own, *_compiled_code(), *memory, Path("/dev"), Path("/proc/self")]
+    zones = [Path(place) for place in zoneinfo.TZPATH]  # pandas asks for UTC
+    return [*code, *own, *_compiled_code(), *memory, *zones, Path("/dev"), Path("/proc/self")]
 
 
 def _compiled_code() -> list[Path]:

@@ -89,6 +89,8 @@ def plan_of(cell: Cell, hwdb: Hwdb) -> Plan:
     half = model.layers // 2
     if "uneven" in cell.layout:
         wanted = replace(wanted, layers=(half - 1, model.layers - half + 1))
+    if True not in cell.framework.sequence_parallel:
+        wanted = replace(wanted, sequence_parallel=False)
     job, wanted = settle_chunks(JOB, wanted)
     cluster = load_cluster(CLUSTERS[cell.cluster], hwdb)
     if cell.cluster == "mixed":  # half of each stage's GPUs would be idle in file order: one stage per kind
