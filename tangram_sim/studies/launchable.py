@@ -163,27 +163,21 @@ def _estimated(
         nonlocal left, best_s
         for first in range(0, len(waiting), spend.wave):
             some = [
-                launch_candidate
-                for launch_candidate in waiting[first : first + spend.wave]
-                if launch_candidate.least_s < best_s
+                candidate for candidate in waiting[first : first + spend.wave] if candidate.least_s < best_s
             ]
             if not some or left <= 0 or (found and deadline.over()):
                 return
             left -= len(some)
             steps = estimator.steps(
-                [launch_candidate.job for launch_candidate in some],
-                [launch_candidate.layout for launch_candidate in some],
+                [candidate.job for candidate in some],
+                [candidate.layout for candidate in some],
             )
             pairs = list(zip(steps, some, strict=True))
-            found.extend((step_s, launch_candidate) for step_s, launch_candidate in pairs if step_s < inf)
+            found.extend((step_s, candidate) for step_s, candidate in pairs if step_s < inf)
             best_s = min(
                 [
                     best_s,
-                    *(
-                        step_s
-                        for step_s, launch_candidate in pairs
-                        if not (plain and launch_candidate.layout.vpp > 1)
-                    ),
+                    *(step_s for step_s, candidate in pairs if not (plain and candidate.layout.vpp > 1)),
                 ]
             )
 
@@ -223,22 +217,22 @@ def _finalists(found: Iterable[tuple[float, LaunchCandidate]], spend: LaunchBudg
     """
     ordered = sorted(found, key=lambda pair: pair[0])
     best_s: dict[str, float] = {}
-    for step_s, launch_candidate in ordered:
-        best_s.setdefault(launch_candidate.job.schedule, step_s)
+    for step_s, candidate in ordered:
+        best_s.setdefault(candidate.job.schedule, step_s)
     seen, alike, of_groups = set[object](), Counter[object](), Counter[object]()
     best: list[LaunchCandidate] = []
-    for step_s, launch_candidate in ordered:
-        if step_s > spend.near * best_s[launch_candidate.job.schedule]:
+    for step_s, candidate in ordered:
+        if step_s > spend.near * best_s[candidate.job.schedule]:
             continue
-        layout = launch_candidate.layout
+        layout = candidate.layout
         degrees = layout.tp, layout.cp, layout.dp, layout.ep
-        groups = launch_candidate.job.schedule, frozenset(layout.stage_groups)
+        groups = candidate.job.schedule, frozenset(layout.stage_groups)
         wanted = of_groups[groups] < spend.refined
-        if wanted and (launch_candidate.batch, degrees) not in seen and alike[degrees, groups] < spend.alike:
-            seen.add((launch_candidate.batch, degrees))
+        if wanted and (candidate.batch, degrees) not in seen and alike[degrees, groups] < spend.alike:
+            seen.add((candidate.batch, degrees))
             alike[degrees, groups] += 1
             of_groups[groups] += 1
-            best.append(launch_candidate)
+            best.append(candidate)
     return best
 
 
@@ -249,19 +243,19 @@ def _names(plan: Plan, frameworks: Collection[str]) -> tuple[str, ...]:
 def _refined(
     model: Model,
     cluster: Cluster,
-    launch_candidate: LaunchCandidate,
+    candidate: LaunchCandidate,
     hwdb: Hwdb,
     frameworks: Sequence[Framework],
     rounds: int,
     deadline: Deadline,
 ) -> Plan:
     """The plan of a candidate, single layers moved over its boundaries where that shortens the step."""
-    made = uniform_plan(model, cluster, launch_candidate.job, launch_candidate.layout)
+    made = uniform_plan(model, cluster, candidate.job, candidate.layout)
     even = not any(framework.uneven_stages for framework in frameworks)
-    if launch_candidate.layout.vpp > 1 or launch_candidate.layout.pp == 1 or even or deadline.over():
+    if candidate.layout.vpp > 1 or candidate.layout.pp == 1 or even or deadline.over():
         return made
     lowering = Lowering.of(made, hwdb)
-    evaluator = PlanEvaluator(model, cluster, launch_candidate.job, lowering, Counts())
+    evaluator = PlanEvaluator(model, cluster, candidate.job, lowering, Counts())
     pipeline = made.pipelines[0]
     seats = []
     for stage in pipeline.stages:
