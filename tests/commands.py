@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from typer.testing import CliRunner
 
+from tangram_sim.cli import begun
 from tangram_sim.cli.main import app, main
 
 MODEL = """\
@@ -55,12 +56,16 @@ class Finished:
 
 
 def tangram(*arguments: object, columns: int = 0) -> Finished:
-    """Run the command as a shell would; `columns` is the width of the window, 0 a pipe."""
+    """Run the command as a shell would; `columns` is the width of the window, 0 a pipe.
+
+    A time limit counts from this call, not from the start of a test process that is as old as the suite.
+    """
     out, err, code = io.StringIO(), io.StringIO(), -1
     argv = ["tangram", *map(str, arguments)]
     environment = {"COLUMNS": str(columns) if columns else ""}
     with (
         patch.object(sys, "argv", argv),
+        patch.object(begun, "process_start_s", time.monotonic),
         patch.dict("os.environ", environment),
         redirect_stdout(out),
         redirect_stderr(err),
