@@ -10,7 +10,7 @@ from tangram_sim.purchasing.pricefile import load_prices
 from tangram_sim.purchasing.search import ModelToTrain
 from tangram_sim.purchasing.served_day import DayTerms
 from tangram_sim.purchasing.served_fleets import ServiceDemand
-from tangram_sim.purchasing.sharing import days_of
+from tangram_sim.purchasing.sharing import SharedWork, days_of
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.synthetic import LengthMix, synthetic
 from tangram_sim.studies.serving_question import ServiceGoal
@@ -23,18 +23,18 @@ demand = ServiceDemand(
     requests,
     ServiceGoal("goodput", slo=Slo(ttft_s=2.0, tpot_s=0.06)),
 )
-for day in days_of(
-    [("two nodes", Fleet.of(ts.load_cluster("p4d.24xlarge:2", hwdb)))],
-    ModelToTrain(ts.load_model("gpt3-1.3b"), ts.Job(global_batch=64)),
-    demand,
-    DayTerms(hours=14),
-    load_prices(None, hwdb),
-    Terms(),
+shared = SharedWork(
+    work=ModelToTrain(ts.load_model("gpt3-1.3b"), ts.Job(global_batch=64)),
+    demand=demand,
+    terms=DayTerms(hours=14),
+    prices=load_prices(None, hwdb),
+    paid=Terms(),
     wishes=SearchOptions(),
     hwdb=hwdb,
     sweep=Sweep(jobs=1),
     deadline=Deadline(),
-):
+)
+for day in days_of(shared, [("two nodes", Fleet.of(ts.load_cluster("p4d.24xlarge:2", hwdb)))]):
     serving = ", ".join(f"{count} node of {name}" for name, count in day.serving_nodes.items() if count)
     print(f"{day.name}: {serving} by day")
     print(f"  served {day.served_tokens / 1e6:,.0f} M good tokens a day")

@@ -71,11 +71,6 @@ def declare(code: str, severity: Severity, words: str) -> FindingKind:
     return KINDS[code]
 
 
-def gravest_first(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings by severity; those as severe as each other keep their order."""
-    return sorted(findings, key=lambda finding: [*Severity].index(finding.severity))
-
-
 def behind_stops(
     finding: Finding, findings: Sequence[Finding], stops: Sequence[Finding] = ()
 ) -> list[Finding]:

@@ -3,7 +3,6 @@
 import re
 
 from benchmarks.elastic.figures import Answer, Data, Figure, RefusedError
-from tangram_sim.reliability.periods import every_step_share
 
 _BLOCK = re.compile(r"blocks ([\d.]+) s")
 _STEP = re.compile(r"\bs = ([\d.]+)")
@@ -15,4 +14,4 @@ def compute(figure: Figure, data: Data) -> Answer:
     block, step = _BLOCK.search(figure.setting), _STEP.search(figure.inputs)
     if block is None or step is None:
         raise RefusedError("the row names no step or no seconds of blocking")
-    return Answer(every_step_share(float(step[1]), float(block[1])))
+    return Answer(float(step[1]) / (float(step[1]) + float(block[1])))

@@ -1,6 +1,7 @@
 """Figures of reliability studies from closed forms: MTTF, effective training time, interruptions."""
 
 import csv
+import math
 import re
 
 from benchmarks.elastic.figures import Answer, Data, Figure, RefusedError
@@ -19,6 +20,19 @@ _PER_NODE_S = 1e-3 / 86400.0  # one failure per 1,000 node-days
 _SECONDS = {"h": 3600.0, "d": 86400.0, "s": 1.0, "min": 60.0}
 
 
+def effective_training_ratio(failures_per_s: float, checkpoint_s: float, start_s: float) -> float:
+    """Expected effective training time ratio of a long job, queueing left out.
+
+    (1 - N r (u0 + dt/2)) / (1 + w/dt) with dt = sqrt(2 w/(N r)): Kokolis et al., arXiv:2410.21680 (form read
+    in two summaries). `failures_per_s` is N r of the whole job, `start_s` u0, `checkpoint_s` w.
+    """
+    if failures_per_s <= 0:
+        return 1.0
+    interval = math.sqrt(2 * checkpoint_s / failures_per_s)
+    lost = failures_per_s * (start_s + interval / 2)
+    return max(0.0, 1 - lost) / (1 + (checkpoint_s / interval if interval else 0.0))
+
+
 def compute(figure: Figure, data: Data) -> Answer:
     """The figure from the size and the rate that the row names; a rate it leaves out is that of RSC-1."""
     text = f"{figure.setting} {figure.metric}"
@@ -33,7 +47,7 @@ def compute(figure: Figure, data: Data) -> Answer:
         if write is None:
             raise RefusedError("the setting names no seconds of a checkpoint")
         write_s = 60.0 * float(write[1])
-        return Answer(periods.effective_training_ratio(nodes * per_node_s, write_s, write_s))
+        return Answer(effective_training_ratio(nodes * per_node_s, write_s, write_s))
     mtti = _MTTI.search(text)
     if mtti is not None:
         return _effective(figure, 60.0 * float(mtti[1]), nodes * _GPUS_PER_NODE, data)

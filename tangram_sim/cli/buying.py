@@ -1,14 +1,89 @@
-"""What `what-if` and `purchase` print alike: how far assumptions move an answer, prices to fill in."""
+"""What `what-if` and `purchase` print and write alike: sensitivity, prices to fill in, plans, reports."""
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tangram_sim.cli.console import print_line, print_notes, print_remark, print_table
+from tangram_sim.cli.outputs import Shown
+from tangram_sim.cli.served_fleets import FleetOutputs
+from tangram_sim.fields import OUTPUT, option
 from tangram_sim.units import percent
 
 if TYPE_CHECKING:
+    from tangram_sim.purchasing.rows import WhatIfRow
     from tangram_sim.purchasing.sensitivity import Sensitivity
     from tangram_sim.studies.sweep import Sweep
+
+
+@dataclass(frozen=True, slots=True)
+class BoughtOutputs(Shown):
+    """What candidates, or mixes to buy, are written to."""
+
+    output: Path | None = option(
+        None,
+        "A folder for the plans and the choice, or report.html: all of it to look at.",
+        spelled="-o,--output",
+        group=OUTPUT,
+    )
+
+    @property
+    def fleets(self) -> FleetOutputs:
+        """Where an answer on fleets that serve goes: a report or JSON, no folder."""
+        return FleetOutputs(self.as_json, self.output)
+
+    @property
+    def reports(self) -> bool:
+        """Whether an HTML report is asked for."""
+        from tangram_sim.cli.writing import is_report
+
+        return is_report(self.output)
+
+    def require(self, *, served: bool) -> None:
+        """Raise BadInputError, before any work is done, for an output that cannot be written."""
+        from tangram_sim.cli.writing import require_output
+
+        if served:
+            self.fleets.require_kind()
+        else:
+            require_output(self.output)
+
+    def finish(
+        self,
+        found: Any,
+        tables: Callable[[Any], None],
+        page: Callable[[], str],
+        files: Callable[[Path], dict[Path, str]],
+        what: str,
+    ) -> None:
+        """Print an answer, then write its report (`page`) or `files` of a folder, which `what` names.
+
+        Shown before anything is written: a full disk loses nothing that was simulated.
+        """
+        from tangram_sim.cli.writing import write_report
+        from tangram_sim.datafiles import write_all
+
+        self.show(found, tables)
+        if self.output is None:
+            return
+        if self.reports:
+            write_report(self.output, page())
+        else:
+            write_all(files(self.output))
+        if not self.as_json:
+            said = "report" if self.reports else what
+            more = "" if self.reports else " (`tangram simulate` replays a plan)"
+            print_line(f"{said} written to {self.output}{more}")
+
+
+def plan_files(folder: Path, rows: "Iterable[WhatIfRow]") -> dict[Path, str]:
+    """The plan files in a folder, text by path, of the rows that have a plan."""
+    from tangram_sim.cli.writing import plan_text
+    from tangram_sim.purchasing.whatif import plan_path
+
+    return {plan_path(folder, row.name): plan_text(row.document) for row in rows if row.document is not None}
 
 
 def print_sensitivity(found: "Sensitivity") -> None:

@@ -1,6 +1,5 @@
 """How an answer is shown and where it is written: options beside the question, which are no part of it."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,8 +73,7 @@ class AnswerOutputs(Shown):
         if report:
             writing.write_report(self.output, page())
         else:
-            told = document_of(found).model_dump(mode="json", exclude=set(unwritten))
-            write_whole(self.output, json.dumps(told, indent=1, allow_nan=False) + "\n")
+            write_whole(self.output, writing.answer_text(document_of(found), unwritten))
         if not self.as_json:
             print_line(f"{'report' if report else 'answer'} written to {self.output}")
 

@@ -1,16 +1,12 @@
 """`tangram purchase`: which numbers of which nodes in a catalogue to buy."""
 
-import json
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli import begun, buying
-from tangram_sim.cli.console import print_json, print_line, print_remark, print_table
+from tangram_sim.cli.console import print_line, print_remark, print_table
 from tangram_sim.cli.derived import derived
-from tangram_sim.cli.outputs import Shown
-from tangram_sim.cli.served_fleets import FleetOutputs
-from tangram_sim.fields import OUTPUT, option
 from tangram_sim.questions.purchase import PurchaseQuestion
 from tangram_sim.questions.purchase_answers import PurchaseAnswer, RecommendedAnswer
 from tangram_sim.questions.served_fleets import ServedAnswer
@@ -18,26 +14,13 @@ from tangram_sim.questions.shared_fields import job_words
 from tangram_sim.units import percent
 
 if TYPE_CHECKING:
-    from tangram_sim.purchasing.documents import PurchaseDocument
     from tangram_sim.purchasing.purchase import PurchaseStudy
 
 _FRONT = "front.json"  # in the folder of an answer: the best trade-offs
 
 
-@dataclass(frozen=True, slots=True)
-class FrontOutputs(Shown):
-    """What the front is written to."""
-
-    output: Path | None = option(
-        None,
-        "A folder for front.json and the plans, or report.html: all of it to look at.",
-        spelled="-o,--output",
-        group=OUTPUT,
-    )
-
-
 @derived
-def command(question: PurchaseQuestion, outputs: FrontOutputs) -> None:
+def command(question: PurchaseQuestion, outputs: buying.BoughtOutputs) -> None:
     """Print what to buy, and write the files asked for."""
     from tangram_sim.cli import recommended, writing
     from tangram_sim.cli.progress import SlowProgress
@@ -45,10 +28,7 @@ def command(question: PurchaseQuestion, outputs: FrontOutputs) -> None:
     from tangram_sim.purchasing.recommend import Recommendation
 
     served, output = question.served.given, outputs.output
-    if served:
-        FleetOutputs(outputs.as_json, output).require_kind()
-    else:
-        writing.require_output(output)
+    outputs.require(served=served)
     deadline = begun.deadline(question.look.limit_s)
     with SlowProgress("purchase") as progress, deadline.hearing_interrupts():
 
@@ -64,28 +44,28 @@ def command(question: PurchaseQuestion, outputs: FrontOutputs) -> None:
                 for point in study.points
             ]
             progress.say("; ".join(f"{name} {rate:,.0f} tokens/s" for name, _, rate in front), front)
-            if output is not None and not writing.is_report(output):
-                write_whole(output / _FRONT, _front_text(question.document_of(study)))
+            if output is not None and not outputs.reports:
+                write_whole(output / _FRONT, writing.answer_text(question.document_of(study)))
 
         found = question.answer(
             listener=progress,
             deadline=deadline,
-            sensitive=not served and writing.is_report(output),
+            sensitive=not served and outputs.reports,
             tell=tell,
         )
     if isinstance(found, ServedAnswer):
-        FleetOutputs(outputs.as_json, output).show_fleets(found, "What to buy", "buy")
+        outputs.fleets.show_fleets(found, "What to buy", "buy")
         return
     if isinstance(found, RecommendedAnswer):
-        recommended.finish(question, found, as_json=outputs.as_json, output=output)
+        recommended.finish(question, found, outputs)
         return
-    if outputs.as_json:  # shown before anything is written: a full disk loses nothing that was simulated
-        print_json(found.document.model_dump(mode="json"))
-    else:
-        _show(question, found)
-    written = _write(question, found, output)
-    if written and not outputs.as_json:
-        print_line(written)
+    outputs.finish(
+        found,
+        partial(_show, question),
+        partial(_page, question, found),
+        partial(_files, found),
+        "front and plans",
+    )
 
 
 def _show(question: PurchaseQuestion, found: PurchaseAnswer) -> None:
@@ -143,27 +123,19 @@ def _show(question: PurchaseQuestion, found: PurchaseAnswer) -> None:
     buying.print_search((*found.notes, *study.notes), found.sweep)
 
 
-def _write(question: PurchaseQuestion, found: PurchaseAnswer, output: Path | None) -> str:
-    """Write the report, or the best trade-offs and their plans. Returns a sentence on what was written."""
+def _page(question: PurchaseQuestion, found: PurchaseAnswer) -> str:
+    """The HTML report of a front."""
+    from tangram_sim.reports.purchases import purchase_report
+
+    axis = "USD per hour of what is bought" if question.cost == "hourly" else "USD of capital"
+    hwdb, tokens = question.hardware.load(), question.money.tokens
+    return purchase_report(found.study, tokens, found.sensitivity, hwdb, axis)
+
+
+def _files(found: PurchaseAnswer, folder: Path) -> dict[Path, str]:
+    """The files of a front, text by path: the best trade-offs, and their plans."""
     from tangram_sim.cli import writing
-    from tangram_sim.datafiles import write_all
 
-    if output is None:
-        return ""
-    if writing.is_report(output):
-        from tangram_sim.reports.purchases import purchase_report
-
-        axis = "USD per hour of what is bought" if question.cost == "hourly" else "USD of capital"
-        hwdb, tokens = question.hardware.load(), question.money.tokens
-        page = purchase_report(found.study, tokens, found.sensitivity, hwdb, axis)
-        writing.write_report(output, page)
-        return f"report written to {output}"
-    plans = [pair for point in found.study.points for pair in point.plan_files(output / "plans")]
+    plans = [pair for point in found.study.points for pair in point.plan_files(folder / "plans")]
     files = {path: writing.plan_text(planned) for path, planned in plans}
-    write_all(files | {output / _FRONT: _front_text(found.document)})
-    return f"front and plans written to {output} (`tangram simulate` replays a plan)"
-
-
-def _front_text(found: "PurchaseDocument") -> str:
-    """The text of the file of best trade-offs."""
-    return json.dumps(found.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+    return files | {folder / _FRONT: writing.answer_text(found.document)}

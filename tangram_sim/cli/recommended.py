@@ -1,11 +1,11 @@
 """`tangram purchase` with a goal: one recommendation, its runner-ups, why, and what would change it."""
 
-import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli import buying
-from tangram_sim.cli.console import print_json, print_line, print_remark, print_table
+from tangram_sim.cli.console import print_line, print_notes, print_remark, print_table
 from tangram_sim.questions.purchase import PurchaseQuestion
 from tangram_sim.questions.purchase_answers import RecommendedAnswer
 from tangram_sim.questions.shared_fields import job_words
@@ -103,44 +103,24 @@ def _show(question: PurchaseQuestion, answer: RecommendedAnswer) -> None:
     searched = study.searched
     unseen = f", {searched.waiting} not looked at" if searched.waiting else ""
     print_remark(f"searched: {searched.planned} mixes planned, {searched.left_out} left out{unseen}")
-    from tangram_sim.cli.console import print_notes
-
     print_notes((*answer.notes, *study.notes))
 
 
-def _write(question: PurchaseQuestion, answer: RecommendedAnswer, output: Path | None) -> str:
-    """Write the report, or the recommendation and the plan of every mix shown. Returns what was written."""
-    from tangram_sim.cli import writing
-    from tangram_sim.datafiles import write_all
-    from tangram_sim.purchasing.whatif import plan_path
+def finish(question: PurchaseQuestion, answer: RecommendedAnswer, outputs: buying.BoughtOutputs) -> None:
+    """Print and write a recommendation: as a table or as JSON, a report, or all plans shown."""
+    from tangram_sim.cli.writing import answer_text
+    from tangram_sim.reports.purchases import recommendation_report
 
-    if output is None:
-        return ""
     study = answer.study
-    if writing.is_report(output):
-        from tangram_sim.reports.purchases import recommendation_report
 
-        page = recommendation_report(study, answer.sensitivity, question.hardware.load())
-        writing.write_report(output, page)
-        return f"report written to {output}"
-    files = {
-        plan_path(output / "plans", row.name): writing.plan_text(row.document)
-        for row in (study.best, *study.runner_ups)
-        if row.document is not None
-    }
-    text = json.dumps(answer.document.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
-    write_all(files | {output / _FILE: text})
-    return f"recommendation and plans written to {output} (`tangram simulate` replays a plan)"
+    def files(folder: Path) -> dict[Path, str]:
+        plans = buying.plan_files(folder / "plans", (study.best, *study.runner_ups))
+        return plans | {folder / _FILE: answer_text(answer.document)}
 
-
-def finish(
-    question: PurchaseQuestion, answer: RecommendedAnswer, *, as_json: bool, output: Path | None
-) -> None:
-    """Print and write a recommendation, as a table or as JSON."""
-    if as_json:
-        print_json(answer.document.model_dump(mode="json"))
-    else:
-        _show(question, answer)
-    written = _write(question, answer, output)
-    if written and not as_json:
-        print_line(written)
+    outputs.finish(
+        answer,
+        partial(_show, question),
+        lambda: recommendation_report(study, answer.sensitivity, question.hardware.load()),
+        files,
+        "recommendation and plans",
+    )

@@ -1,58 +1,39 @@
 """`tangram what-if`: plans and simulates a cluster again with nodes added or removed."""
 
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 from tangram_sim.cli import begun, buying
-from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.console import print_line, print_table
 from tangram_sim.cli.derived import derived
-from tangram_sim.cli.outputs import Shown
-from tangram_sim.cli.served_fleets import FleetOutputs
-from tangram_sim.fields import OUTPUT, option
 from tangram_sim.questions.served_fleets import ServedAnswer
 from tangram_sim.questions.shared_fields import job_words
 from tangram_sim.questions.what_if import WhatIfAnswer, WhatIfQuestion
 from tangram_sim.units import percent
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateOutputs(Shown):
-    """What candidates are written to."""
-
-    output: Path | None = option(
-        None,
-        "A folder for the plan of every candidate, or report.html: all to look at.",
-        spelled="-o,--output",
-        group=OUTPUT,
-    )
-
-
 @derived
-def command(question: WhatIfQuestion, outputs: CandidateOutputs) -> None:
+def command(question: WhatIfQuestion, outputs: buying.BoughtOutputs) -> None:
     """Print every candidate, and write the files asked for."""
-    from tangram_sim.cli import writing
     from tangram_sim.cli.progress import SlowProgress
+    from tangram_sim.reports.purchases import what_if_report
 
-    served, output = question.served.given, outputs.output
-    if served:
-        FleetOutputs(outputs.as_json, output).require_kind()
-    else:
-        writing.require_output(output)
+    served = question.served.given
+    outputs.require(served=served)
     deadline = begun.deadline(question.look.limit_s)
     with SlowProgress("what-if") as progress, deadline.hearing_interrupts():
         found = question.answer(
-            listener=progress, deadline=deadline, sensitive=not served and writing.is_report(output)
+            listener=progress, deadline=deadline, sensitive=not served and outputs.reports
         )
     if isinstance(found, ServedAnswer):
-        FleetOutputs(outputs.as_json, output).show_fleets(found, "What if", "candidate")
+        outputs.fleets.show_fleets(found, "What if", "candidate")
         return
-    if outputs.as_json:  # shown before anything is written: a full disk loses nothing that was simulated
-        print_json(found.document.model_dump(mode="json"))
-    else:
-        _show(question, found)
-    for line in _write(question, found, output):
-        if not outputs.as_json:
-            print_line(line)
+    outputs.finish(
+        found,
+        partial(_show, question),
+        lambda: what_if_report(found.study, found.sensitivity, question.hardware.load()),
+        lambda folder: buying.plan_files(folder, found.study.rows),
+        "plans",
+    )
 
 
 def _show(question: WhatIfQuestion, found: WhatIfAnswer) -> None:
@@ -102,26 +83,3 @@ def _show(question: WhatIfQuestion, found: WhatIfAnswer) -> None:
     )
     buying.print_search((*islands, *found.unused, *study.notes), found.sweep)
     buying.print_to_complete(found.document.to_complete)
-
-
-def _write(question: WhatIfQuestion, found: WhatIfAnswer, output: Path | None) -> list[str]:
-    """Write the report or the plans. Returns sentences on what was written."""
-    from tangram_sim.cli import writing
-    from tangram_sim.datafiles import write_all
-    from tangram_sim.purchasing.whatif import plan_path
-
-    if output is None:
-        return []
-    if writing.is_report(output):
-        from tangram_sim.reports.purchases import what_if_report
-
-        page = what_if_report(found.study, found.sensitivity, question.hardware.load())
-        writing.write_report(output, page)
-        return [f"report written to {output}"]
-    plans = {
-        plan_path(output, row.name): writing.plan_text(row.document)
-        for row in found.study.rows
-        if row.document is not None
-    }
-    write_all(plans)
-    return [f"plan written to {path}" for path in plans]

@@ -19,7 +19,7 @@ from tangram_sim.errors import BadInputError
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
     from tangram_sim.planners.api import Candidate
-    from tangram_sim.studies.documents import PlanDocument
+    from tangram_sim.studies.documents import Document, PlanDocument
     from tangram_sim.studies.results import Result
 
 
@@ -127,6 +127,12 @@ def reported(result: "Result", output: Path | None, hwdb: "Hwdb", *, as_json: bo
 def write_report(path: Path, html: str) -> None:
     """Write an HTML report; arguments that its notes name are named as options, as in a terminal."""
     write_whole(path, as_options(html))
+
+
+def answer_text(document: "Document", unwritten: Sequence[str] = ()) -> str:
+    """The JSON text of an answer's file, but for the keys in `unwritten`."""
+    told = document.model_dump(mode="json", exclude=set(unwritten))
+    return json.dumps(told, indent=1, allow_nan=False) + "\n"
 
 
 def plan_text(document: "PlanDocument") -> str:

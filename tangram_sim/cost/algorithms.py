@@ -32,8 +32,3 @@ def algorithm(name: str) -> Algorithm:
     if name in registry.collective_names():
         return cast(Algorithm, registry.collective(name))
     raise unknown_name("collective algorithm", name, algorithm_names())
-
-
-def collective_s(name: str, tree: Tree, size: float, op: str = "all_reduce") -> float:
-    """Seconds of one collective of `size` bytes under the algorithm of that name; 0 on one GPU."""
-    return algorithm(name)(tree, size, op).seconds

@@ -172,8 +172,3 @@ def candidates(ranks: int) -> tuple[LocalPlan, ...]:
     plans = [LocalPlan("colocated-ps"), LocalPlan("halving-doubling"), LocalPlan("ring")]
     plans += [LocalPlan("hierarchical-ps", fan_ins) for fan_ins in factorisations(ranks)]
     return (*plans, LocalPlan("reduce-broadcast"))
-
-
-def best_plan(ranks: int, size: float, at: GenModelParameters, plans: Sequence[LocalPlan] = ()) -> LocalPlan:
-    """The fastest of `plans` (default: all candidates) on one switch; the first of equals."""
-    return min(plans or candidates(ranks), key=lambda plan: plan.terms(ranks, size).seconds(at))

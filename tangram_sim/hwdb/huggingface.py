@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
-from tangram_sim.datafiles import read_json
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb.families.bert import bert
 from tangram_sim.hwdb.families.config import Config, shown
@@ -114,11 +112,3 @@ def from_config(facts: Mapping[str, Any], where: str, name: str) -> Model:
         f"{f' ({why})' if why else ''}; nearest: {near}; {known}; `tangram models template {where}` writes a "
         "model.yaml to describe it with"
     )
-
-
-def read_config(path: Path, name: str) -> Model:
-    """Read a Hugging Face config.json. Raises BadInputError naming file and key."""
-    facts = read_json(path)
-    if not isinstance(facts, dict):
-        raise BadInputError(f"{path}: expected a JSON object such as a Hugging Face config.json")
-    return from_config(facts, str(path), name)

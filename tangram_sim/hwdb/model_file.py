@@ -28,12 +28,10 @@ and source.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
-from tangram_sim.datafiles import read_yaml
 from tangram_sim.errors import BadInputError
 from tangram_sim.file_parts import Name
 from tangram_sim.hwdb.families.config import LARGEST_SIZE, MOST_LAYERS, shared, shown
@@ -290,8 +288,3 @@ def from_model_file(facts: Any, where: str, name: str) -> Model:
         norm_epsilon=model.norm_epsilon,
         source=model.source or where,
     )
-
-
-def read_model_file(path: Path, name: str) -> Model:
-    """Read a model.yaml. Raises BadInputError naming file and key."""
-    return from_model_file(read_yaml(path), str(path), name)

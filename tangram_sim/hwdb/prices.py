@@ -3,8 +3,10 @@
 A price without a day and a source is no price: published prices of one instance differ twofold by month.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tangram_sim.clusters import Node
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.hwdb.database import Hwdb
 from tangram_sim.hwdb.tables import read_rows, read_schema
@@ -74,6 +76,20 @@ def gpu_rents(hwdb: Hwdb) -> dict[str, tuple[float, str, Figure]]:
             offer = figure.value / row.number("gpus"), name, figure
             found[row["gpu"]] = min(found.get(row["gpu"], offer), offer, key=lambda rent: rent[:2])
     return found
+
+
+def kind_rent(rents: Mapping[str, tuple[float, str, Figure]], node: Node) -> Figure | None:
+    """Rent of a node, USD per hour: as many times the lowest of its GPU kind (`gpu_rents`); None: unknown."""
+    if node.gpu.name not in rents:
+        return None
+    usd, name, figure = rents[node.gpu.name]
+    source = f"{node.gpus} times the lowest rent of the kind: {name}, {figure.source}"
+    return Figure(node.gpus * usd, source, figure.date)
+
+
+def rent_note(gpu: str, usd: float, source: str) -> str:
+    """A note on the price of a GPU kind that nobody gave: what was taken, from where (see `gpu_rent`)."""
+    return f"price of {gpu}: {usd:.4g} USD/h each, from {source}"
 
 
 def gpu_rent(hwdb: Hwdb, gpu: str) -> tuple[float, str]:

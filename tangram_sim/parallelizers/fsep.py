@@ -24,24 +24,3 @@ def replicas(loads: Sequence[float], slots: int) -> tuple[int, ...]:
         copies[expert] += 1
         heapreplace(heap, (-loads[expert] / copies[expert], expert))
     return tuple(copies)
-
-
-def largest_load(loads: Sequence[float], copies: Sequence[int]) -> float:
-    """Load of the fullest copy when tokens are shared evenly among copies."""
-    return max(load / count for load, count in zip(loads, copies, strict=True))
-
-
-def resharded_bytes(expert_parameters: float, experts_per_rank: int, ranks: int, width: float) -> float:
-    """Bytes a rank receives to put its experts together: C P b (N - 1) / N."""
-    return experts_per_rank * expert_parameters * width * (ranks - 1) / ranks
-
-
-def hiding_tokens(
-    experts_per_rank: int, ranks: int, flop_per_s: float, active: int, width: float, bytes_per_s: float
-) -> float:
-    """Tokens per rank from which the gathering hides under the experts' forward, whatever their size.
-
-    2 P k T / F seconds of compute against C P b (N - 1) / N / bw of transfer.
-    """
-    share = experts_per_rank * (ranks - 1) / ranks
-    return share * width * flop_per_s / (2 * active * bytes_per_s)

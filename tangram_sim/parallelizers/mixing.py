@@ -40,18 +40,6 @@ class LayerStrategies(NamedTuple):
 NOTHING = LayerStrategies((), float("inf"))
 
 
-def cost_of(program: MixingProblem, strategies: tuple[int, ...]) -> tuple[float, float]:
-    """(seconds, peak bytes) of one choice."""
-    layers = range(len(strategies))
-    seconds = sum(float(program.seconds[layer, strategies[layer]]) for layer in layers)
-    seconds += sum(
-        float(program.switch_s[strategies[layer - 1], strategies[layer]]) for layer in layers if layer
-    )
-    held = sum(float(program.held_bytes[layer, strategies[layer]]) for layer in layers)
-    transient = max(float(program.transient_bytes[layer, strategies[layer]]) for layer in layers)
-    return seconds, held + transient
-
-
 def exact(program: MixingProblem) -> LayerStrategies:
     """The best choice, by dynamic programming over layers with Pareto lists.
 

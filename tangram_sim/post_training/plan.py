@@ -1,6 +1,6 @@
 """Who does what in post-training: pools of GPUs, their layouts, and when weights are synchronised."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, unknown_name
@@ -153,7 +153,3 @@ class RlPlan:
         if self.placement == COLOCATED:
             return max(self.training.gpus, self.rollout_gpus)
         return self.training.gpus + self.rollout_gpus
-
-    def with_mode(self, mode: Mode) -> "RlPlan":
-        """The same pools in another mode."""
-        return replace(self, mode=mode)

@@ -53,11 +53,6 @@ class Rollout:
         """Seconds after nine of ten responses are complete: what the long tail costs."""
         return self.seconds - float(np.quantile(self.finish_s, 0.9))
 
-    @property
-    def group_finish_s(self) -> Floats:
-        """Time at which each group, all samples of one prompt, is complete; [prompts]."""
-        return np.asarray(self.finish_s.max(axis=1))
-
 
 def stretched(table: StepTable, scale: float, more_s: float) -> StepTable:
     """The iterations of `table` with what rollout adds to serving: a factor, and seconds an iteration."""

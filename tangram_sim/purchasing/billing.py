@@ -106,7 +106,7 @@ def bill(
 
 def rent_of(member: Member, prices: Prices, way: str = "rent") -> Figure | None:
     """Rent of one node per hour, by the `way` it is rented: a dated price, else what its file says."""
-    facts = prices.of(member.name)
+    facts = prices.of(member)
     if way != "rent":
         return facts.spot_usd_per_hour if way == "spot" else facts.reserved_usd_per_hour
     if facts.rent_usd_per_hour is None and member.node.usd_per_hour > 0:
@@ -116,7 +116,7 @@ def rent_of(member: Member, prices: Prices, way: str = "rent") -> Figure | None:
 
 def power_w_of(member: Member, prices: Prices) -> float:
     """Watts of one node: the price file's figure, else the node's own, else its GPUs'."""
-    stated = prices.of(member.name).power_w
+    stated = prices.of(member).power_w
     return stated.value if stated else member.power_w
 
 
@@ -128,10 +128,10 @@ def way_of(member: Member, prices: Prices, terms: Terms) -> str:
             return "owned" if rent is None else "rent"
         return "owned" if terms.fleet == "owned" else "rent"
     if terms.acquire == "auto":
-        if prices.of(member.name).capital_usd:
+        if prices.of(member).capital_usd:
             return "buy"
         if rent is None:
-            return "unpriced" if prices.of(member.name).reserved_usd_per_hour is None else "reserved"
+            return "unpriced" if prices.of(member).reserved_usd_per_hour is None else "reserved"
         return "rent"
     return terms.acquire
 
@@ -154,7 +154,7 @@ def _member(
     lines += _hosting(member, prices)
     if way == "owned":
         return lines, 0.0, lacking
-    capital = prices.of(member.name).capital_usd
+    capital = prices.of(member).capital_usd
     outlay = None if capital is None else capital.value * member.nodes
     if capital is None:
         lacking.append(f"{where}.capital_usd")
@@ -205,7 +205,7 @@ def break_even_of(member: Member, prices: Prices) -> float | None:
 
     None where its capital price, its rent or the price of power is not stated.
     """
-    capital, rent = prices.of(member.name).capital_usd, rent_of(member, prices)
+    capital, rent = prices.of(member).capital_usd, rent_of(member, prices)
     power, lacking = _power(member, 1, prices)
     if capital is None or rent is None or lacking:
         return None
@@ -223,7 +223,7 @@ def failure_lacks(members: Sequence[Member], prices: Prices) -> list[str]:
     if economics.mtbf_hours is None:
         # Preemptions of what is rented on spot are failures enough.
         asked = [member for member in members if not (member.bought and prices.preemption)]
-        bare = [member.name for member in asked if prices.of(member.name).mtbf_hours is None]
+        bare = [member.name for member in asked if prices.of(member).mtbf_hours is None]
         lacking += [f"economics.mtbf_hours (or nodes.{name}.mtbf_hours)" for name in bare[:1]]
     return lacking
 
@@ -247,7 +247,7 @@ def goodput_of(
     nodes = [
         (count, mtbf.value * HOUR_S)
         for member, count in zip(members, running, strict=True)
-        if (mtbf := prices.of(member.name).mtbf_hours or economics.mtbf_hours) is not None
+        if (mtbf := prices.of(member).mtbf_hours or economics.mtbf_hours) is not None
     ]
     checkpoint_s = economics.checkpoint_s.value if economics.checkpoint_s else checkpoint_s
     restart_s = economics.restart_s.value if economics.restart_s else restart_s

@@ -107,7 +107,7 @@ def priced_offers(
     unpriced: list[tuple[str, tuple[str, ...]]] = []
     for purchase, most in catalogue:
         member = Member(f"+{purchase.name}", purchase.name, 1, bought=True, node=purchase.node)
-        charged, facts = bill([member], [1], prices, terms), prices.of(purchase.name)
+        charged, facts = bill([member], [1], prices, terms), prices.of(purchase)
         lacks = [*charged.missing]
         if limits.rack_units < float("inf") and facts.rack_units is None:
             lacks.append(f"nodes.{purchase.name}.rack_units")

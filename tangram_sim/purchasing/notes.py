@@ -69,7 +69,7 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
         member.name or member.label
         for row in rows
         for member in row.fleet.members
-        if not member.power_is_stated and prices.of(member.name).power_w is None
+        if not member.power_is_stated and prices.of(member).power_w is None
     )
     if bare:
         notes.append(f"watts of {', '.join(bare)} are those of the GPUs alone: the node's draw is not stated")
@@ -85,8 +85,12 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
 
 def _rents_of_kinds(rows: Sequence["WhatIfRow"], prices: Prices) -> list[str]:
     """Rents of nodes that no row prices, taken from the lowest rent of their kind of GPU."""
-    names = dict.fromkeys(member.name for row in rows for member in row.fleet.members if member.bought)
-    rents = {name: prices.of(name).rent_usd_per_hour for name in names if name not in prices.nodes}
+    rents = {
+        member.name: prices.of(member).rent_usd_per_hour
+        for row in rows
+        for member in row.fleet.members
+        if member.bought and member.name not in prices.nodes
+    }
     return [f"rent of {name}: {rent}" for name, rent in rents.items() if rent is not None]
 
 
@@ -140,12 +144,12 @@ def _not_counted(rows: Sequence["WhatIfRow"]) -> list[str]:
 
 def _old_prices(rows: Sequence["WhatIfRow"], prices: Prices, today: date) -> list[str]:
     """Prices of the nodes in these rows that were read more than a year ago."""
-    names = dict.fromkeys(member.name for row in rows for member in row.fleet.members if member.name)
+    named = {member.name: member for row in rows for member in row.fleet.members if member.name}
     old = [
         f"{name} ({key.removesuffix('_usd_per_hour').removesuffix('_usd')} of {figure.date})"
-        for name in names
+        for name, member in named.items()
         for key in PRICED
-        if (figure := getattr(prices.of(name), key)) is not None
+        if (figure := getattr(prices.of(member), key)) is not None
         and figure.date
         and today - date.fromisoformat(figure.date) > OLD
     ]

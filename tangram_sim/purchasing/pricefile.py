@@ -16,7 +16,8 @@ from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.hwdb.prices import Figure, gpu_rents, node_prices
+from tangram_sim.hwdb.prices import Figure, gpu_rents, kind_rent, node_prices
+from tangram_sim.purchasing.fleets import Member, Purchase
 from tangram_sim.studies.usual_failures import usual_mtbf_hours
 
 Positive = Annotated[float, Field(gt=0, le=1e12)]
@@ -85,19 +86,16 @@ class Prices:
     preemption: Preemption | None = None  # of what is bought, where that is rented on spot
     gpu_rents: Mapping[str, tuple[float, str, Figure]] = field(default_factory=dict)  # by kind, of one GPU
 
-    def of(self, name: str) -> NodeFacts:
+    def of(self, priced: Member | Purchase) -> NodeFacts:
         """The figures of one node, by hwdb row or by the name that the price file uses.
 
-        A node written as its GPUs (`H100-SXM5-80GBx8`) costs as many times the lowest rent of the kind.
+        A node that is named as its GPUs (`H100-SXM5-80GBx8`) costs as many times the lowest rent of the kind.
         """
-        if name in self.nodes:
-            return self.nodes[name]
-        gpu, _, gpus = name.rpartition("x")
-        if gpu not in self.gpu_rents or not gpus.isdecimal():
-            return NodeFacts()
-        usd, node, figure = self.gpu_rents[gpu]
-        source = f"{gpus} times the lowest rent of the kind: {node}, {figure.source}"
-        return NodeFacts(rent_usd_per_hour=Figure(int(gpus) * usd, source, figure.date))
+        name, node = priced.name, priced.node
+        facts = self.nodes.get(name, NodeFacts())
+        if facts.rent_usd_per_hour or name in self.named or name != f"{node.gpu.name}x{node.gpus}":
+            return facts
+        return replace(facts, rent_usd_per_hour=kind_rent(self.gpu_rents, node))
 
 
 class _NodePriceIn(FilePart):

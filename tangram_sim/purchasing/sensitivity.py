@@ -252,7 +252,7 @@ def _bill_inputs(study: WhatIf, rows: Sequence[WhatIfRow]) -> list[Input]:
         for member in row.fleet.members:
             way, facts, where = (
                 way_of(member, study.prices, study.terms),
-                study.prices.of(member.name),
+                study.prices.of(member),
                 member.name,
             )
             if way in RENTED:
@@ -275,7 +275,7 @@ def with_figure(prices: Prices, name: str, value: float) -> Prices:
     if section == "economics":
         return replace(prices, economics=replace(prices.economics, **{rest: figure}))
     node, _, key = rest.rpartition(".")
-    facts: NodeFacts = replace(prices.of(node), **{key: figure})
+    facts: NodeFacts = replace(prices.nodes.get(node, NodeFacts()), **{key: figure})
     return replace(prices, nodes={**prices.nodes, node: facts})
 
 

@@ -9,20 +9,13 @@ from dataclasses import dataclass
 from datetime import date
 
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.hwdb import Hwdb
-from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing import catalogue as offered
-from tangram_sim.purchasing.billing import Terms, failure_lacks
 from tangram_sim.purchasing.catalogue import Limits, Offer
 from tangram_sim.purchasing.days import DAY_HOURS
 from tangram_sim.purchasing.fleets import Fleet, Purchase
-from tangram_sim.purchasing.pricefile import Prices
-from tangram_sim.purchasing.search import ModelToTrain, work_bound
-from tangram_sim.purchasing.served_day import DayTerms, ServedDay, front_of_days
-from tangram_sim.purchasing.served_fleets import FleetServices, ServiceDemand
-from tangram_sim.purchasing.sharing import DayPlanner
-from tangram_sim.studies.sweep import Sweep
+from tangram_sim.purchasing.search import work_bound
+from tangram_sim.purchasing.served_day import ServedDay, front_of_days
+from tangram_sim.purchasing.sharing import DayPlanner, SharedWork
 from tangram_sim.units import HOUR_S
 
 
@@ -44,50 +37,28 @@ class SharedPurchase:
 
 
 def purchase_shared(
-    work: ModelToTrain,
+    shared: SharedWork,
     fleet: Fleet,
     catalogue: Sequence[tuple[Purchase, int]],
     limits: Limits,
-    prices: Prices,
-    demand: ServiceDemand,
-    terms: DayTerms,
-    *,
     ordered: date,
-    paid: Terms,
-    wishes: SearchOptions,
-    hwdb: Hwdb,
-    sweep: Sweep,
-    deadline: Deadline,
     tell: Callable[[ServedDay], None] | None = None,
 ) -> SharedPurchase:
     """Plan the days of all mixes that may be worth their price; `tell` is called with each.
 
     Raises InfeasibleError if no mix can serve the given rate.
     """
-    offers, notes = offered.priced_offers(catalogue, prices, paid, limits, ordered)
+    deadline = shared.deadline
+    offers, notes = offered.priced_offers(catalogue, shared.prices, shared.paid, limits, ordered)
     mixes = sorted(offered.mixes(offers, limits), key=lambda mix: (_hourly(offers, mix), mix))
     fleets = [offered.bought(fleet, offers, mix) for mix in mixes]
-    failures = not any(failure_lacks(item.members, prices) for item in fleets)
-    services = FleetServices(demand, fleets, hwdb) if terms.hours else None
-    planner = DayPlanner(
-        model=work.model,
-        job=work.job,
-        services=services,
-        terms=terms,
-        prices=prices,
-        paid=paid,
-        failures=failures,
-        wishes=wishes,
-        hwdb=hwdb,
-        sweep=sweep,
-        deadline=deadline,
-    )
+    planner = DayPlanner(shared, fleets)
     found: list[ServedDay] = []
     best, passed = 0.0, 0
     for mix, grown in zip(mixes, fleets, strict=True):
         if deadline.over():
             break
-        most = work_bound(work, grown.cluster, hwdb) * DAY_HOURS * HOUR_S
+        most = work_bound(shared.work, grown.cluster, shared.hwdb) * DAY_HOURS * HOUR_S
         if most <= best:
             passed += 1
             continue
@@ -109,7 +80,7 @@ def purchase_shared(
         bounded_away=passed,
         waiting=len(mixes) - passed - len(found),
         notes=tuple(notes),
-        failures=failures,
+        failures=planner.failures,
     )
 
 

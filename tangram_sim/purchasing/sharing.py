@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing.billing import RENTED, Terms, bill, failure_lacks, way_of
@@ -33,7 +32,6 @@ from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.number_formats import resolve
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.sweep import Sweep
-from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.units import HOUR_S
 
@@ -56,31 +54,31 @@ class _TimeOverError(Exception):
     """The deadline ended before a training plan was searched for."""
 
 
+@dataclass(frozen=True)
+class SharedWork:
+    """What is trained and served on the same nodes, at which prices, and how plans are searched for."""
+
+    work: ModelToTrain
+    demand: ServiceDemand
+    terms: DayTerms
+    prices: Prices
+    paid: Terms  # whether nodes are bought or rented
+    wishes: SearchOptions
+    hwdb: Hwdb
+    sweep: Sweep
+    deadline: Deadline
+
+
 class DayPlanner:
     """Plans the days of fleets; training plans are remembered, so that each fleet is planned once."""
 
-    def __init__(
-        self,
-        model: Model,
-        job: Job,
-        services: FleetServices | None,
-        terms: DayTerms,
-        prices: Prices,
-        paid: Terms,
-        failures: bool,
-        wishes: SearchOptions,
-        hwdb: Hwdb,
-        sweep: Sweep,
-        deadline: Deadline,
-    ) -> None:
-        """`services` may be None if no hour serves; `paid` says whether nodes are bought or rented.
-
-        `failures`: multiply throughput by goodput.
-        """
-        self.model, self.job, self.services, self.terms = model, job, services, terms
-        self.prices, self.paid, self.failures = prices, paid, failures
-        self.wishes, self.hwdb = wishes, hwdb
-        self.sweep, self.deadline = sweep, deadline
+    def __init__(self, shared: SharedWork, fleets: Sequence[Fleet]) -> None:
+        """For days of these fleets. Throughput is times goodput where failures of all of them are stated."""
+        self.model, self.job, self.terms = shared.work.model, shared.work.job, shared.terms
+        self.prices, self.paid, self.wishes = shared.prices, shared.paid, shared.wishes
+        self.hwdb, self.sweep, self.deadline = shared.hwdb, shared.sweep, shared.deadline
+        self.services = FleetServices(shared.demand, fleets, shared.hwdb) if shared.terms.hours else None
+        self.failures = not any(failure_lacks(fleet.members, shared.prices) for fleet in fleets)
         self._known: dict[tuple[tuple[str, int], ...], _Training] = {}
         self._plans: list[tuple[Fleet, PlanDocument]] = []
 
@@ -239,35 +237,9 @@ class DayPlanner:
         return total * DAYS_PER_MONTH * self.prices.economics.utilisation.value
 
 
-def days_of(
-    fleets: Sequence[tuple[str, Fleet]],
-    work: ModelToTrain,
-    demand: ServiceDemand,
-    terms: DayTerms,
-    prices: Prices,
-    paid: Terms,
-    *,
-    wishes: SearchOptions,
-    hwdb: Hwdb,
-    sweep: Sweep,
-    deadline: Deadline,
-) -> list[ServedDay]:
+def days_of(shared: SharedWork, fleets: Sequence[tuple[str, Fleet]]) -> list[ServedDay]:
     """The day of every named fleet, in order."""
-    services = FleetServices(demand, [fleet for _, fleet in fleets], hwdb) if terms.hours else None
-    failures = not any(failure_lacks(fleet.members, prices) for _, fleet in fleets)
-    planner = DayPlanner(
-        model=work.model,
-        job=work.job,
-        services=services,
-        terms=terms,
-        prices=prices,
-        paid=paid,
-        failures=failures,
-        wishes=wishes,
-        hwdb=hwdb,
-        sweep=sweep,
-        deadline=deadline,
-    )
+    planner = DayPlanner(shared, [fleet for _, fleet in fleets])
     return [planner.day(name, fleet) for name, fleet in fleets]
 
 

@@ -99,17 +99,6 @@ _LATE_S = 0.4  # beyond a limit, for rows that nothing was searched for
 _UNSEEN = "no other was looked for"
 
 
-def rank_key(row: WhatIfRow, among: Sequence[WhatIfRow]) -> tuple[float, float]:
-    """What candidates are ranked by, least first: USD per million tokens where all bills are known, speed."""
-    rate = row.throughput.tokens_per_s
-    if not rate:
-        return float("inf"), 0.0
-    billed = all(
-        item.bill.known and item.bill.usd_per_hour > 0 for item in among if item.document is not None
-    )
-    return (row.usd_per_million_tokens or 0.0) if billed else 0.0, -rate
-
-
 def _floors(
     plans: CandidatePlans, outcomes: Mapping[int, PlanOutcome], deadline: Deadline
 ) -> dict[int, PlanOutcome]:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tangram_sim.purchasing.pricefile import Prices
     from tangram_sim.purchasing.search import ModelToTrain
     from tangram_sim.purchasing.served_candidates import ServedPurchaseDocument
+    from tangram_sim.purchasing.served_day import DayTerms
+    from tangram_sim.purchasing.served_fleets import ServiceDemand
+    from tangram_sim.purchasing.sharing import SharedWork
     from tangram_sim.studies.serving_whatif import ServeWhatIfDocument, ServiceCandidateDocument
 
     ServedDocument = (
@@ -77,18 +80,7 @@ class ServedSetting:
         if days is None:
             found = what_if_served(fleets, demand, self.prices, self.paid, self.hwdb)
             return ServedAnswer(question.with_answer(found), title, setting.notes, fleets=found.candidates)
-        played = days_of(
-            fleets,
-            self.work,
-            demand,
-            days,
-            self.prices,
-            self.paid,
-            wishes=self.look.options_of_many,
-            hwdb=self.hwdb,
-            sweep=self.look.sweep(listener),
-            deadline=self.deadline,
-        )
+        played = days_of(self._shared(demand, days, listener), fleets)
         told = shared_what_if_document(played, self.work.model.name, list(demand.models), days, setting.notes)
         return self._of_days(question.with_answer(told), title, days.hours, told.candidates)
 
@@ -130,25 +122,33 @@ class ServedSetting:
                 cheapest=found.cheapest_tokens,
             )
         bought = purchase_shared(
-            self.work,
+            self._shared(demand, days, listener),
             fleet,
             catalogue,
-            limits=limits,
-            prices=self.prices,
-            demand=demand,
-            terms=days,
-            ordered=ordered,
-            paid=self.paid,
-            wishes=self.look.options_of_many,
-            hwdb=self.hwdb,
-            sweep=self.look.sweep(listener),
-            deadline=self.deadline,
+            limits,
+            ordered,
             tell=lambda day: listener.say(f"{day.name}: {day.reason or millions(day.trained.shared)}"),
         )
         told = shared_purchase_document(
             bought, self.work.model.name, list(demand.models), days, setting.notes
         )
         return self._of_days(question.with_answer(told), title, days.hours, told.front)
+
+    def _shared(self, demand: "ServiceDemand", days: "DayTerms", listener: SearchListener) -> "SharedWork":
+        """What is trained and served on the same nodes."""
+        from tangram_sim.purchasing.sharing import SharedWork
+
+        return SharedWork(
+            work=self.work,
+            demand=demand,
+            terms=days,
+            prices=self.prices,
+            paid=self.paid,
+            wishes=self.look.options_of_many,
+            hwdb=self.hwdb,
+            sweep=self.look.sweep(listener),
+            deadline=self.deadline,
+        )
 
     @staticmethod
     def _of_days(

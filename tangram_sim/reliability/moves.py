@@ -24,13 +24,6 @@ class Moves:
         """Bytes that only a checkpoint still has."""
         return sum(self.from_checkpoint.values())
 
-    def received_bytes(self) -> dict[int, float]:
-        """Bytes that arrive at every node from others."""
-        found: dict[int, float] = {}
-        for (_, target), size in self.between.items():
-            found[target] = found.get(target, 0.0) + size
-        return found
-
     def sent_bytes(self) -> dict[int, float]:
         """Bytes that leave every node."""
         found: dict[int, float] = {}

@@ -113,24 +113,6 @@ def recovery_mean_s(mtbf_s: float, recoveries: Sequence[Recovery]) -> float:
     return (down + mtbf_s * struck) / spared
 
 
-def every_step_share(step_s: float, block_s: float) -> float:
-    """Efficiency when every step is followed by a checkpoint that blocks: s/(s + block)."""
-    return step_s / (step_s + block_s)
-
-
-def effective_training_ratio(failures_per_s: float, checkpoint_s: float, start_s: float) -> float:
-    """Expected effective training time ratio of a long job, queueing left out.
-
-    (1 - N r (u0 + dt/2)) / (1 + w/dt) with dt = sqrt(2 w/(N r)): Kokolis et al., arXiv:2410.21680 (form read
-    in two summaries). `failures_per_s` is N r of the whole job, `start_s` u0, `checkpoint_s` w.
-    """
-    if failures_per_s <= 0:
-        return 1.0
-    interval = math.sqrt(2 * checkpoint_s / failures_per_s)
-    lost = failures_per_s * (start_s + interval / 2)
-    return max(0.0, 1 - lost) / (1 + (checkpoint_s / interval if interval else 0.0))
-
-
 def elastic_share(mtbf_s: float, replicas: int, stall_s: float, degraded_s: float) -> float:
     """Useful share of elastic data parallelism over `replicas`: 1 - (S + t_r/G)/mu, at least 0.
 

@@ -61,7 +61,7 @@ class CitedFigures:
         ]
 
     def _node_figures(self, row: WhatIfRow, name: str) -> list[str]:
-        facts = ((member.name, self.question.prices.of(member.name)) for member in row.fleet.members)
+        facts = ((member.name, self.question.prices.of(member)) for member in row.fleet.members)
         return [
             self.ledger.cite("price", f"nodes.{node}.{name}: {getattr(fact, name)}")
             for node, fact in facts
@@ -71,7 +71,7 @@ class CitedFigures:
     def power(self, row: WhatIfRow) -> tuple[str, ...]:
         """Source ids of the power in watts: from the price file, the node's row, or the rows of its GPUs."""
         found = [self.formula("power"), *self._node_figures(row, "power_w")]
-        stated = {member.name for member in row.fleet.members if self.question.prices.of(member.name).power_w}
+        stated = {member.name for member in row.fleet.members if self.question.prices.of(member).power_w}
         for member in row.fleet.members:
             if member.name in stated:
                 continue

@@ -5,7 +5,6 @@ setting, a fleet of c GPUs of each kind consumes at most max over x of min(sum (
 sequences a second where generation and training overlap.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tangram_sim.clusters import Cluster, NodeGroup
@@ -34,27 +33,6 @@ class Advantage:
     def ratio(self) -> float:
         """Generated over trained: the larger, the better the kind is at rollout by comparison."""
         return self.generates / self.trains if self.trains else float("inf")
-
-
-def overlapped_rate(kinds: Sequence[Advantage]) -> tuple[float, dict[str, float]]:
-    """(sequences a second at most, share of each kind's GPUs that generate) where both roles overlap.
-
-    Kinds are given to rollout in the order of their ratio until both rates are equal.
-    """
-    ordered = sorted(kinds, key=lambda kind: -kind.ratio)
-    generated, trained = 0.0, sum(kind.gpus * kind.trains for kind in kinds)
-    shares = dict.fromkeys((kind.kind for kind in kinds), 0.0)
-    for advantage in ordered:
-        gain, loss = advantage.gpus * advantage.generates, advantage.gpus * advantage.trains
-        if generated + gain <= trained - loss:
-            generated, trained = generated + gain, trained - loss
-            shares[advantage.kind] = 1.0
-            continue
-        share = max((trained - generated) / (gain + loss), 0.0) if gain + loss else 0.0
-        shares[advantage.kind] = share
-        generated, trained = generated + share * gain, trained - share * loss
-        break
-    return min(generated, trained), shares
 
 
 def advantages(problem: RlProblem) -> list[Advantage]:

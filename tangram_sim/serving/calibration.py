@@ -7,7 +7,6 @@ that speak of its version and of the model as served on a kind of GPU in a preci
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
 
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb import Hwdb, Row
@@ -65,13 +64,6 @@ NEW_MODEL = ("new_model_tpot", "new_model_ttft", "new_model_e2e", "new_model_out
 def served(gpu: str, model: str, precision: str) -> str:
     """The subject of rows on a model as served on a kind of GPU in a precision."""
     return f"served:{gpu}/{model}/{precision}"
-
-
-class FittedConstant(NamedTuple):
-    """A value and its relative standard error."""
-
-    value: float
-    sigma: float
 
 
 @dataclass(frozen=True)

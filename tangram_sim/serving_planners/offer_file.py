@@ -15,7 +15,7 @@ from tangram_sim.datafiles import read_yaml
 from tangram_sim.errors import BadInputError
 from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb, load_cluster
-from tangram_sim.hwdb.prices import gpu_rent
+from tangram_sim.hwdb.prices import gpu_rent, rent_note
 from tangram_sim.serving_planners.offers import GpuOffer
 
 NO_PRICE = 1e-6  # USD an hour of a GPU whose price is not known and not asked for
@@ -103,7 +103,7 @@ def _with_prices(offers: Offers, hwdb: Hwdb, source: str, *, priced: bool) -> Of
                 f"offers, like gpus: {{{gpu.name}: {{price_per_hour: 2.5, available: 8}}}}"
             )
         notes.append(
-            f"price of {gpu.name}: {usd:.4g} USD/h each, from {known}"
+            rent_note(gpu.name, usd, known)
             if usd
             else f"price of {gpu.name} is not known: counted as nothing"
         )

@@ -1,5 +1,6 @@
 """What more GPUs would do for a service: requests a second within the objective, dollars a million tokens."""
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from pydantic import Field
 
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.hwdb.prices import gpu_rent
+from tangram_sim.hwdb.prices import gpu_rent, rent_note
 from tangram_sim.models import Model
 from tangram_sim.serving.workload import Workload
 from tangram_sim.serving_planners.offer_file import Offers
@@ -86,7 +87,12 @@ def what_if_serving(
         if gpu.available == float("inf"):
             raise BadInputError(f"fleet: how many {gpu.name} are there? Give `available`")
     begun, found = time.process_time(), list[ServiceCandidateDocument]()
-    rents = _usual_rents(offers, purchases, hwdb)
+    there = {gpu.name for gpu in offers.gpus}
+    rents = {
+        purchase.gpu: gpu_rent(hwdb, purchase.gpu)
+        for purchase in itertools.chain(*purchases.values())
+        if purchase.gpu not in there and not purchase.usd_per_hour
+    }
     purchases = {
         name: [
             replace(purchase, usd_per_hour=purchase.usd_per_hour or rents.get(purchase.gpu, (0.0, ""))[0])
@@ -119,27 +125,8 @@ def what_if_serving(
         elif now is not None and good_rps(plan) < good_rps(now):
             plan = now  # what was bought may stand idle: it makes nothing worse
         found.append(candidate(name, plan, usd, found[0] if found else None))
-    notes = [*offers.notes, *(note for _, note in rents.values())]
+    notes = [*offers.notes, *(rent_note(gpu, usd, source) for gpu, (usd, source) in rents.items() if usd)]
     return ServeWhatIfDocument(candidates=found, notes=notes, planning_cpu_s=time.process_time() - begun)
-
-
-def _usual_rents(
-    offers: Offers, purchases: Mapping[str, Sequence[GpuPurchase]], hwdb: Hwdb
-) -> dict[str, tuple[float, str]]:
-    """(USD an hour, a note) of the kinds that are bought without a price and are not in the fleet."""
-    there = {gpu.name for gpu in offers.gpus}
-    kinds = dict.fromkeys(
-        purchase.gpu
-        for bought in purchases.values()
-        for purchase in bought
-        if purchase.gpu not in there and not purchase.usd_per_hour
-    )
-    rents = {kind: gpu_rent(hwdb, kind) for kind in kinds}
-    return {
-        kind: (usd, f"price of {kind}: {usd:.4g} USD/h each, from {source}")
-        for kind, (usd, source) in rents.items()
-        if usd
-    }
 
 
 def with_purchase(offers: Offers, bought: Sequence[GpuPurchase]) -> Offers:

@@ -5,16 +5,15 @@ says. Failures are counted as in a purchase, by a published rate where nobody st
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tangram_sim.clusters import Cluster, Node
+from tangram_sim.clusters import Cluster
 from tangram_sim.cost.energy import Activity, gpu_power
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.hwdb.prices import Figure, gpu_rent, node_prices
+from tangram_sim.hwdb.prices import Figure, gpu_rents, kind_rent, node_prices
 from tangram_sim.reliability.periods import daly_interval_s, useful_share
 from tangram_sim.studies.documents import PlanDocument, RunDocument
 from tangram_sim.studies.results import Result
@@ -99,34 +98,19 @@ def _goodput(document: PlanDocument, nodes: int, mtbf_hours: float) -> float:
 
 def _rent(cluster: Cluster, hwdb: Hwdb) -> tuple[float | None, list[str]]:
     """(USD an hour of all nodes, what was taken); None where the rent of a node is not known."""
-    known, total, said = node_prices(hwdb), 0.0, []
+    known, rents, total, said = node_prices(hwdb), gpu_rents(hwdb), 0.0, []
     for group in cluster.groups:
-        value, source = _node_rent(group.node, known, hwdb)
-        if not value:
-            return None, [f"no dollars: {source}"]
-        total += value * group.count
-        said.append(f"rent of {group.node.name or group.node.gpu.name}: {source}")
+        node = group.node
+        figures = known.get(node.name, {})
+        rent: Figure | None = Figure(node.usd_per_hour, "cluster file or its row")
+        if not node.usd_per_hour:
+            rent = figures.get("rent_usd_per_hour") or figures.get("reserved_usd_per_hour")
+            rent = rent or kind_rent(rents, node)
+        if rent is None:
+            return None, [f"no dollars: no dated rent of {node.gpu.name} is known"]
+        total += rent.value * group.count
+        said.append(f"rent of {node.name or node.gpu.name}: ${rent} an hour")
     return total, list(dict.fromkeys(said))
-
-
-def _node_rent(node: Node, known: Mapping[str, Mapping[str, Figure]], hwdb: Hwdb) -> tuple[float, str]:
-    """(USD an hour of a node, the source); 0 with the reason where no rent is known."""
-    if node.usd_per_hour:
-        return node.usd_per_hour, f"${node.usd_per_hour:g} an hour (cluster file or its row)"
-    figures = known.get(node.name, {})
-    for key in ("rent_usd_per_hour", "reserved_usd_per_hour"):
-        if key in figures:
-            return figures[key].value, f"${figures[key]} an hour"
-    try:
-        value, source = gpu_rent(hwdb, node.gpu.name)
-    except TangramError:
-        return 0.0, f"no dated rent of {node.gpu.name} is known"
-    if not value:
-        return 0.0, f"no dated rent of {node.gpu.name} is known"
-    return (
-        value * node.gpus,
-        f"{node.gpus} times the lowest rent of the kind, ${value:,.4g} an hour ({source})",
-    )
 
 
 def _watts(document: PlanDocument, cluster: Cluster, hwdb: Hwdb) -> tuple[float | None, float, list[str]]:

@@ -60,13 +60,6 @@ class SolvedSharding:
     held_bytes: float
 
 
-def size_of(graph: Graph) -> tuple[int, int]:
-    """(variables, rows) of the program without a memory limit."""
-    counts = [len(node.strategies) for node in graph.nodes]
-    pairs = [(counts[edge.before], counts[edge.after]) for edge in graph.edges]
-    return sum(counts) + sum(p * q for p, q in pairs), len(counts) + sum(1 + p + q for p, q in pairs)
-
-
 def solve(graph: Graph, limit_bytes: float = float("inf")) -> SolvedSharding | None:
     """The fastest sharding within `limit_bytes`; None when there is none.
 

@@ -2,7 +2,7 @@
 
 D pipelines of P stages; of stage s k_s workers are dead, and its live ones do the microbatches of all D. The
 step is scheduled worker by worker (a backward pass before a forward pass), and can be played by an engine as
-any other op graph (`rerouted_graph`). Where workers are dead, the live ones may hold as many microbatches
+any other op graph. Where workers are dead, the live ones may hold as many microbatches
 more than 1F1B does as the pipeline is deep: with no more than 1F1B's they would starve each other. That
 memory is taken to be there.
 """
@@ -10,9 +10,6 @@ memory is taken to be there.
 import heapq
 from collections.abc import Sequence
 from functools import lru_cache
-
-from tangram_sim.graph_builder import GraphBuilder
-from tangram_sim.opgraph import OpGraph
 
 Worker = tuple[int, int]  # (pipeline, stage)
 _FORWARD, _BACKWARD = 0, 1
@@ -53,39 +50,6 @@ def _played_s(
 ) -> float:
     # The scheduler's own clock: both engines, which tests hold to it, say the same of the graph.
     return _scheduled(forward_s, backward_s, pipelines, microbatches, dead)[1]
-
-
-def rerouted_graph(
-    forward_s: Sequence[float],
-    backward_s: Sequence[float],
-    pipelines: int,
-    microbatches: int,
-    dead: Sequence[int],
-) -> OpGraph:
-    """The passes of a step in which every stage has a live worker, each live worker one resource."""
-    worker_of = _Routes(pipelines, dead).worker_of
-    builder, made = GraphBuilder(), dict[Pass, int]()
-    last = len(forward_s) - 1
-    for done in _scheduled(forward_s, backward_s, pipelines, microbatches, dead)[0]:
-        direction, number, pipeline, stage = done
-        pipe, _ = worker_of(done)
-        needs = _before(done, last)
-        made[done] = builder.op(
-            "FB"[direction],
-            f"pipeline {pipe}, stage {stage}/compute",
-            (forward_s, backward_s)[direction][stage],
-            [made[needs]] if needs else [],
-            label=f"{'FB'[direction]}{number} of {pipeline}",
-        )
-    return builder.freeze()
-
-
-def _before(one: Pass, last: int) -> Pass | None:
-    """The pass of the same microbatch that this one waits for."""
-    direction, number, pipeline, stage = one
-    if direction == _FORWARD:
-        return (_FORWARD, number, pipeline, stage - 1) if stage else None
-    return (_FORWARD, number, pipeline, stage) if stage == last else (_BACKWARD, number, pipeline, stage + 1)
 
 
 class _Routes:

@@ -14,8 +14,3 @@ def cover(nodes: int, least: int, replicas: int = 1) -> tuple[int, ...]:
         raise ValueError(f"{nodes} nodes hold {pipelines} pipelines of {least}; {replicas} are wanted")
     small, larger = divmod(nodes, pipelines)
     return (small + 1,) * larger + (small,) * (pipelines - larger)
-
-
-def covers_losses(nodes: int, least: int, losses: int) -> bool:
-    """Whether any `losses` losses leave a full copy: losses + 1 pipelines of `least` nodes."""
-    return nodes >= (losses + 1) * least

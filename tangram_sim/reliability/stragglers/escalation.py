@@ -55,8 +55,3 @@ def lost_s(taken: Sequence[Escalation], phase_s: float) -> float:
         until = phase_s if later is None else min(later.after_s, phase_s)
         total += step.choice.price_s + (until - step.after_s) * step.choice.loss_rate
     return total
-
-
-def lost_in_hindsight_s(choices: Sequence[RemedyOption], phase_s: float) -> float:
-    """The least that one choice from the start would have lost."""
-    return min(choice.price_s + phase_s * choice.loss_rate for choice in choices)

@@ -100,11 +100,6 @@ def resized(
     return _best(slowness, costs, cap, max_pruned, senders=(0,))
 
 
-def migrated(slowness: Sequence[float], costs: LayerCosts) -> Shares:
-    """Slow ranks send columns to those with slack; nothing is pruned."""
-    return _best(slowness, costs, 0.0, 0.0, senders=range(len(slowness)))
-
-
 def hybrid(
     slowness: Sequence[float], costs: LayerCosts, cap: float = PUBLISHED_PRUNED, max_pruned: float = 1.0
 ) -> Shares:

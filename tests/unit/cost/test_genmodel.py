@@ -12,7 +12,6 @@ from tangram_sim.cost.genmodel import (
     GenModelParameters,
     GenModelTerms,
     LocalPlan,
-    best_plan,
     candidates,
     colocated_ps,
     factorisations,
@@ -25,6 +24,11 @@ from tangram_sim.cost.genmodel_fit import fit_genmodel
 from tangram_sim.errors import BadInputError
 
 S = 1.0
+
+
+def best_plan(ranks: int, size: float, at: GenModelParameters) -> LocalPlan:
+    """The fastest of all candidates on one switch; the first of equals."""
+    return min(candidates(ranks), key=lambda plan: plan.terms(ranks, size).seconds(at))
 
 
 def near(

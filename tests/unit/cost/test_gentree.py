@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangram_sim import registry
-from tangram_sim.cost.algorithms import algorithm, algorithm_names, collective_s
-from tangram_sim.cost.genmodel import GenModelParameters, best_plan, ring
+from tangram_sim.cost.algorithms import algorithm, algorithm_names
+from tangram_sim.cost.genmodel import GenModelParameters, candidates, ring
 from tangram_sim.cost.gentree import FLAT, fixed_plan, fixed_plans, gentree
 from tangram_sim.cost.switchtree import Tree, tree_of
 from tangram_sim.errors import BadInputError, UnknownNameError
@@ -56,7 +56,8 @@ def test_never_slower_than_the_best_fixed_plan(tree: Tree, size: float, op: str)
 @settings(max_examples=60, deadline=None)
 def test_one_switch_is_genmodel(leaves: int, at: GenModelParameters, size: float) -> None:
     found = gentree(Tree("only", at, leaves=leaves), size).seconds
-    assert found == pytest.approx(best_plan(leaves, size, at).terms(leaves, size).seconds(at), rel=1e-9)
+    fixed = min(plan.terms(leaves, size).seconds(at) for plan in candidates(leaves))
+    assert found == pytest.approx(fixed, rel=1e-9)
 
 
 def test_flat_plans_on_one_switch_are_the_table() -> None:
@@ -136,8 +137,8 @@ def test_incast_on_large_trees_gives_gains_of_the_published_size() -> None:
 
 def test_algorithms_go_by_name_and_plug_ins_join(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = Tree("only", GenModelParameters(1e-5, 1e-9), leaves=8)
-    assert collective_s("ring", tree, 1e6) == pytest.approx(ring(8, 1e6).seconds(tree.at))
-    assert collective_s("gentree", tree, 1e6) == gentree(tree, 1e6).seconds
+    assert algorithm("ring")(tree, 1e6, "all_reduce").seconds == pytest.approx(ring(8, 1e6).seconds(tree.at))
+    assert algorithm("gentree")(tree, 1e6, "all_reduce").seconds == gentree(tree, 1e6).seconds
     with pytest.raises(UnknownNameError, match="gentree"):
         algorithm("gentre")
 
@@ -146,7 +147,7 @@ def test_algorithms_go_by_name_and_plug_ins_join(monkeypatch: pytest.MonkeyPatch
     theirs = EntryPoint("theirs", "tangram_sim.cost.gentree:gentree", registry.COLLECTIVES)
     monkeypatch.setattr(registry, "entry_points", lambda group: [theirs] if group == theirs.group else [])
     assert "theirs" in algorithm_names()
-    assert collective_s("theirs", tree, 1e6) == gentree(tree, 1e6).seconds
+    assert algorithm("theirs")(tree, 1e6, "all_reduce").seconds == gentree(tree, 1e6).seconds
 
 
 @pytest.mark.parametrize(

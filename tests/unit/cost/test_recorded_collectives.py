@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tangram_sim.clusters import Island
-from tangram_sim.cost.algorithms import algorithm_names, collective_s
+from tangram_sim.cost.algorithms import algorithm, algorithm_names
 from tangram_sim.cost.collectives import groups, operations
 from tangram_sim.cost.gentree import fixed_plans, gentree
 from tangram_sim.cost.switchtree import tree_of
@@ -63,9 +63,9 @@ def collectives(name: str) -> dict[str, Any]:
     all_groups = over(name)
     columns = SIZES[:, np.newaxis]
     found: dict[str, Any] = {}
-    for algorithm in operations.ALGORITHMS:
+    for named in operations.ALGORITHMS:
         for ask in (operations.all_reduce_s, operations.all_gather_s, operations.reduce_scatter_s):
-            found[f"{ask.__name__} {algorithm}"] = told(lambda f=ask, a=algorithm: f(columns, all_groups, a))
+            found[f"{ask.__name__} {named}"] = told(lambda f=ask, a=named: f(columns, all_groups, a))
     for ask in (operations.broadcast_s, operations.send_receive_s, operations.all_to_all_s):
         found[ask.__name__] = told(lambda f=ask: f(columns, all_groups))
     found["uneven"] = operations.all_to_all_s(columns, all_groups, 1.7, 2)
@@ -81,7 +81,9 @@ def trees(name: str) -> dict[str, Any]:
             found[f"{op} {size:g}"] = told(lambda s=size, o=op: asdict(gentree(tree, s, o)))
         found[f"fixed {size:g}"] = {key: plan.seconds for key, plan in fixed_plans(tree, size).items()}
         for known in algorithm_names():
-            found[f"{known} {size:g}"] = told(lambda k=known, s=size: collective_s(k, tree, s))
+            found[f"{known} {size:g}"] = told(
+                lambda k=known, s=size: algorithm(k)(tree, s, "all_reduce").seconds
+            )
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import tangram_sim.cli.main
 import tangram_sim.studies  # noqa: F401
-from tangram_sim.findings import KINDS, Finding, Severity, behind_stops, declare, gravest_first
+from tangram_sim.findings import KINDS, Finding, Severity, behind_stops, declare
 
 FULL = declare("test-full", Severity.WARNING, "{share:percent1} of {size_bytes:bytes} in {time_s:seconds}")
 STOP = declare("test-stop", Severity.STOPPED, "stopped by {names:listed}")
@@ -47,4 +47,3 @@ def test_what_ended_a_search_stays_in_front() -> None:
     stop, full = STOP(names=["hand"]), FULL(share=1.0, size_bytes=1.0, time_s=1.0)
     assert behind_stops(full, [stop]) == [stop, full]
     assert behind_stops(full, [], [stop]) == [stop, full]
-    assert gravest_first([full, stop]) == [stop, full]

@@ -11,7 +11,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import load_model
 from tangram_sim.models import Attention, Block, Experts, FeedForward
 from tangram_sim.parallelizers.alpa import ilp
-from tangram_sim.parallelizers.alpa.ilp import Graph, Operator, Resharding, size_of, solve
+from tangram_sim.parallelizers.alpa.ilp import Graph, Operator, Resharding, solve
 from tangram_sim.parallelizers.alpa.mesh import Axis, reshard_s
 from tangram_sim.parallelizers.alpa.operators import Builder, block_graph
 from tangram_sim.parallelizers.alpa.parallelizer import Alpa
@@ -100,8 +100,10 @@ def test_other_shardings_of_the_worked_example():
 def test_the_program_equals_brute_force_over_all_layouts_of_a_block():
     """104,976 choices of six operators on two axes; 341 variables and 109 rows."""
     graph = graph_of(BOTH, 4096, 8192)
-    assert size_of(graph) == (341, 109)
     counts = [len(node.strategies) for node in graph.nodes]
+    pairs = [(counts[edge.before], counts[edge.after]) for edge in graph.edges]
+    assert sum(counts) + sum(p * q for p, q in pairs) == 341
+    assert len(counts) + sum(1 + p + q for p, q in pairs) == 109
     assert int(np.prod(counts)) == 104_976
     total, held = np.zeros(counts), np.zeros(counts)
     for place, node in enumerate(graph.nodes):

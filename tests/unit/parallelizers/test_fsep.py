@@ -1,5 +1,7 @@
 """Fully sharded experts: the worked example of LAER-MoE's sheet in ../shared/specs, and layouts with it."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from tangram_sim.cost.collectives import all_to_all_s
@@ -21,22 +23,43 @@ LOADS = (400, 100, 100, 100, 50, 25, 15, 10)
 PARAMETERS = 3 * 4096 * 14336  # of one expert of Mixtral: 176.16 M
 
 
+def largest_load(loads: Sequence[float], copies: Sequence[int]) -> float:
+    """Load of the fullest copy when tokens are shared evenly among copies."""
+    return max(load / count for load, count in zip(loads, copies, strict=True))
+
+
+def resharded_bytes(expert_parameters: float, experts_per_rank: int, ranks: int, width: float) -> float:
+    """Bytes a rank receives to put its experts together: C P b (N - 1) / N."""
+    return experts_per_rank * expert_parameters * width * (ranks - 1) / ranks
+
+
+def hiding_tokens(
+    experts_per_rank: int, ranks: int, flop_per_s: float, active: int, width: float, bytes_per_s: float
+) -> float:
+    """Tokens per rank from which the gathering hides under the experts' forward, whatever their size.
+
+    2 P k T / F seconds of compute against C P b (N - 1) / N / bw of transfer.
+    """
+    share = experts_per_rank * (ranks - 1) / ranks
+    return share * width * flop_per_s / (2 * active * bytes_per_s)
+
+
 def test_copies_follow_the_load():
     """Rule (b): [6, 2, 2, 2, 1, 1, 1, 1] for the example; even copies and none at all are worse."""
     copies = fsep.replicas(LOADS, 16)
     assert copies == (6, 2, 2, 2, 1, 1, 1, 1)
-    assert fsep.largest_load(LOADS, [1] * 8) == 400
+    assert largest_load(LOADS, [1] * 8) == 400
     # A rank of the example holds two copies: 400 / 6 beside 100 / 2.
-    assert fsep.largest_load(LOADS, copies) + 100 / 2 == pytest.approx(116.67, abs=0.01)
+    assert largest_load(LOADS, copies) + 100 / 2 == pytest.approx(116.67, abs=0.01)
     with pytest.raises(ValueError, match="7 slots cannot hold 8 experts"):
         fsep.replicas(LOADS, 7)
 
 
 def test_the_example_gathers_what_the_sheet_says():
     """V = 616.6 MB, hidden from 683 tokens per rank on."""
-    assert fsep.resharded_bytes(PARAMETERS, 2, 8, 2.0) == pytest.approx(616.6e6, rel=1e-3)
-    assert fsep.resharded_bytes(PARAMETERS, 8, 8, 2.0) == pytest.approx(2466.3e6, rel=1e-3)  # what FSDP moves
-    assert fsep.hiding_tokens(2, 8, 156e12, 2, 2.0, 200e9) == pytest.approx(683, abs=1)
+    assert resharded_bytes(PARAMETERS, 2, 8, 2.0) == pytest.approx(616.6e6, rel=1e-3)
+    assert resharded_bytes(PARAMETERS, 8, 8, 2.0) == pytest.approx(2466.3e6, rel=1e-3)  # what FSDP moves
+    assert hiding_tokens(2, 8, 156e12, 2, 2.0, 200e9) == pytest.approx(683, abs=1)
 
 
 def priced(*layouts):
@@ -66,7 +89,7 @@ def test_three_all_to_alls_per_microbatch_and_none_at_its_end():
     """Weights before forward and backward, gradients behind it; nothing is gathered behind the optimizer."""
     setting, block = priced(Layout(dp=8, ep=4, zero_stage=1, fsep=True), Layout(dp=8, ep=4, zero_stage=1))
     weights = state.sharded_weights_gather_s(setting, block)
-    volume = fsep.resharded_bytes(PARAMETERS, 2, 8, 2.0)
+    volume = resharded_bytes(PARAMETERS, 2, 8, 2.0)
     # What an all-to-all sends is what a rank keeps of its share for the others: 7 eighths of it.
     exchange = all_to_all_s(volume * 8 / 7, setting.dp_group)
     assert weights[0] == pytest.approx(setting.rates.data_exposed * exchange[0])

@@ -17,7 +17,7 @@ from tangram_sim.parallelizers.decision_tree import candidates, count
 from tangram_sim.parallelizers.galvatron import Galvatron, GalvatronBMW, GalvatronExact
 from tangram_sim.parallelizers.galvatron_uniform import GalvatronUniform
 from tangram_sim.parallelizers.grid import Grid
-from tangram_sim.parallelizers.mixing import MixingProblem, cost_of
+from tangram_sim.parallelizers.mixing import MixingProblem
 from tangram_sim.parallelizers.osdp import OSDP
 from tangram_sim.placement.islands import find_islands
 from tangram_sim.planners.api import SearchOptions
@@ -39,6 +39,18 @@ FAST = (Galvatron, GalvatronBMW, GalvatronUniform, OSDP)
 LLAMA = request(
     "llama2-7b", island("A100-SXM4-40GB", "NVLink3", 1, 8), (0, None), 32, 8, Job(256, 2048, "bf16")
 )
+
+
+def cost_of(program: MixingProblem, strategies: tuple[int, ...]) -> tuple[float, float]:
+    """(seconds, peak bytes) of one choice."""
+    layers = range(len(strategies))
+    seconds = sum(float(program.seconds[layer, strategies[layer]]) for layer in layers)
+    seconds += sum(
+        float(program.switch_s[strategies[layer - 1], strategies[layer]]) for layer in layers if layer
+    )
+    held = sum(float(program.held_bytes[layer, strategies[layer]]) for layer in layers)
+    transient = max(float(program.transient_bytes[layer, strategies[layer]]) for layer in layers)
+    return seconds, held + transient
 
 
 def step_s(partial, microbatches):

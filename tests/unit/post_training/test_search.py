@@ -12,7 +12,7 @@ from tangram_sim.post_training.overheads import load_overheads
 from tangram_sim.post_training.rollout import DISPATCH
 from tangram_sim.post_training.step import StepOutcome, lent_from_s, priced_training, rolled_out
 from tangram_sim.rl_planners.baselines import NAIVE, baselines
-from tangram_sim.rl_planners.bound import Advantage, advantages, overlapped_rate
+from tangram_sim.rl_planners.bound import Advantage, advantages
 from tangram_sim.rl_planners.candidates import RoleChoices
 from tangram_sim.rl_planners.pools import Pools
 from tangram_sim.rl_planners.problem import Judge, RlProblem
@@ -146,11 +146,8 @@ def test_no_baseline_beats_the_search_and_no_plan_the_bound(groups, staleness) -
     assert min(outcomes) >= found.bound_s * (1 - 1e-9)
 
 
-def test_comparative_advantage_gives_the_better_generator_to_rollout() -> None:
+def test_the_ratio_of_a_kind_is_what_it_generates_over_what_it_trains() -> None:
     kinds = [Advantage("A", 16, 1.0, 0.5), Advantage("B", 16, 0.15, 0.6)]
-    rate, shares = overlapped_rate(kinds)
-    assert rate == pytest.approx(176 / 15)
-    assert shares == {"A": pytest.approx(4 / 15), "B": 1.0}
     assert [kind.ratio for kind in kinds] == [0.5, pytest.approx(4)]
 
 

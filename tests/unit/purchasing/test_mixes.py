@@ -159,10 +159,13 @@ class TestMixes:
     def test_a_node_written_as_its_gpus_is_rented_at_the_lowest_rent_of_the_kind(self):
         prices = load_prices(None, HWDB)
         usd, source = gpu_rent(HWDB, "A100-SXM4-80GB")
-        rent = prices.of("A100-SXM4-80GBx8").rent_usd_per_hour
+        (node,) = parse_purchases("A100-SXM4-80GBx8:1", HWDB)
+        rent = prices.of(node).rent_usd_per_hour
         assert rent.value == pytest.approx(8 * usd) and source.partition(",")[0] in rent.source and rent.date
-        assert prices.of("A100-SXM4-80GBx").rent_usd_per_hour is None
-        assert prices.of("nobodyx8").rent_usd_per_hour is None
+        # A node file may bear any name: what is named as the GPUs of another kind has no rent of that kind.
+        (other,) = parse_purchases("T4x4:1", HWDB)
+        assert prices.of(replace(node, node=other.node)).rent_usd_per_hour is None
+        assert prices.of(replace(node, name="nobodyx8")).rent_usd_per_hour is None
 
     def test_shares_of_tokens_mean_a_harmonic_mean(self):
         # 3 of 4 tokens at 100/s and 1 of 4 at 50/s: 4 tokens take 0.03 + 0.02 s.

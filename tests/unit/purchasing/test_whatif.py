@@ -80,7 +80,7 @@ class TestWhatIf:
         days = [
             date.fromisoformat(figure.date)
             for member in study.rows[-1].fleet.members
-            for figure in [study.prices.of(member.name).rent_usd_per_hour]
+            for figure in [study.prices.of(member).rent_usd_per_hour]
             if figure is not None and figure.date
         ]
         assert told(min(days) + timedelta(days=365)) == []

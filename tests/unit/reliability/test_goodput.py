@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.elastic.reliability import effective_training_ratio
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.reliability import periods
 from tangram_sim.reliability.checkpointing import (
@@ -200,7 +201,7 @@ def test_published_reliability_figures() -> None:
     for row in figures("reliability"):
         if "write 5 min" in row["setting"]:
             rate = float(re.search(r"rf ([\d.]+)", row["setting"])[1])  # type: ignore[index]
-            found = periods.effective_training_ratio(1500 * rate / 1000 / 86400, 300, 300)
+            found = effective_training_ratio(1500 * rate / 1000 / 86400, 300, 300)
             assert found == pytest.approx(float(row["value"]), abs=0.01)
         if row["metric"] == "effective time, restart":
             assert pytest.approx(float(row["value"]), abs=0.01) == (18 - 10) / 18

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tangram_sim.reliability.spot.liveput import liveput, replicas_left
 from tangram_sim.reliability.spot.rerouting import rerouted_step_s
-from tangram_sim.reliability.spot.splitting import cover, covers_losses
+from tangram_sim.reliability.spot.splitting import cover
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,7 @@ def test_templates_cover_every_count_and_every_loss() -> None:
             sizes = cover(nodes, least)
             assert sum(sizes) == nodes
             assert all(least <= size <= 2 * least - 1 or len(sizes) == 1 for size in sizes)
-            assert covers_losses(nodes, least, nodes // least - 1)
-            assert not covers_losses(nodes, least, nodes // least)
+            assert len(sizes) == nodes // least  # so many less one may be lost
     with pytest.raises(ValueError, match="hold 1 pipelines"):
         cover(5, 4, replicas=2)
 

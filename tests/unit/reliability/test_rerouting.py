@@ -1,11 +1,56 @@
 """Rerouted schedules: both engines agree, no dead worker changes nothing, work bounds the step."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tangram_sim.reliability.spot.rerouting import busiest, rerouted_graph, rerouted_step_s
+from tangram_sim.graph_builder import GraphBuilder
+from tangram_sim.opgraph import OpGraph
+from tangram_sim.reliability.spot.rerouting import (
+    _BACKWARD,
+    _FORWARD,
+    Pass,
+    _Routes,
+    _scheduled,
+    busiest,
+    rerouted_step_s,
+)
 from tangram_sim.sim import fast, reference
+
+
+def rerouted_graph(
+    forward_s: Sequence[float],
+    backward_s: Sequence[float],
+    pipelines: int,
+    microbatches: int,
+    dead: Sequence[int],
+) -> OpGraph:
+    """The passes of a step in which every stage has a live worker, each live worker one resource."""
+    worker_of = _Routes(pipelines, dead).worker_of
+    builder, made = GraphBuilder(), dict[Pass, int]()
+    last = len(forward_s) - 1
+    for done in _scheduled(forward_s, backward_s, pipelines, microbatches, dead)[0]:
+        direction, number, pipeline, stage = done
+        pipe, _ = worker_of(done)
+        needs = _before(done, last)
+        made[done] = builder.op(
+            "FB"[direction],
+            f"pipeline {pipe}, stage {stage}/compute",
+            (forward_s, backward_s)[direction][stage],
+            [made[needs]] if needs else [],
+            label=f"{'FB'[direction]}{number} of {pipeline}",
+        )
+    return builder.freeze()
+
+
+def _before(one: Pass, last: int) -> Pass | None:
+    """The pass of the same microbatch that this one waits for."""
+    direction, number, pipeline, stage = one
+    if direction == _FORWARD:
+        return (_FORWARD, number, pipeline, stage - 1) if stage else None
+    return (_FORWARD, number, pipeline, stage) if stage == last else (_BACKWARD, number, pipeline, stage + 1)
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,5 +1,6 @@
 """ZERO-resizing, SEMI-migration as published, unit migration: traffic, worked rows, laws, best senders."""
 
+from collections.abc import Sequence
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -12,10 +13,10 @@ from tangram_sim.graph_builder import GraphBuilder
 from tangram_sim.reliability.stragglers.tensor_shares import (
     LayerCosts,
     Shares,
+    _best,
     even,
     hybrid,
     lossless_bound_s,
-    migrated,
     published_shares,
     resized,
     with_senders,
@@ -34,6 +35,11 @@ SLOWNESS = st.lists(st.floats(1.0, 9.0), min_size=2, max_size=8)
 COSTS = LayerCosts(1.0, 0.0, 0.005, 0.01, 0.10)
 PRODUCTS_S = 11.22e-3  # of a ViT-1B block on a rank
 FAST, LAN = 130e9, 10e9  # bytes/s of the group's links
+
+
+def migrated(slowness: Sequence[float], costs: LayerCosts) -> Shares:
+    """Slow ranks send columns to those with slack; nothing is pruned."""
+    return _best(slowness, costs, 0.0, 0.0, senders=range(len(slowness)))
 
 
 def vit_block(hidden: int, ranks: int, tokens: int) -> list[Linear]:
