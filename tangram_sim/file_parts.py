@@ -3,10 +3,12 @@
 Clusters and models have formats of their own, which take figures for nothing else (`strict`).
 """
 
+from dataclasses import is_dataclass
 from functools import cache
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import ValidationInfo
 
@@ -33,6 +35,12 @@ def _as_text(text: str) -> str:
     return text
 
 
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+# A figure that may be endless or unknown, which JSON cannot say: null.
+FiniteOrNull = Annotated[float | None, BeforeValidator(_finite)]
 Text = Annotated[str, AfterValidator(_as_text)]
 # Of a model, a replica, a kind of GPU: it ends up in scripts and logs.
 Name = Annotated[str, AfterValidator(_as_name)]
@@ -58,11 +66,24 @@ class FilePart(BaseModel):
         tables = [
             name
             for name, rows in held.items()
-            if isinstance(rows, list) and rows and isinstance(rows[0], FilePart)
+            if isinstance(rows, list) and rows and (isinstance(rows[0], FilePart) or is_dataclass(rows[0]))
         ]
         if not tables or (table and table not in tables):
             raise unknown_name(f"table of {type(self).__name__}", table, tables)
-        return pd.DataFrame([row.model_dump() for row in held[table or tables[0]]])
+        return pd.DataFrame(self.model_dump(include={table or tables[0]})[table or tables[0]])
+
+    @classmethod
+    def from_objects(cls, *sources: object, **given: Any) -> Self:
+        """The document of some objects: each field from the first that has an attribute of its name.
+
+        Fields in `given` are as given; parts of an object are read in the same way.
+        """
+        found = {
+            name: next(getattr(source, name) for source in sources if hasattr(source, name))
+            for name in cls.model_fields
+            if name not in given and any(hasattr(source, name) for source in sources)
+        }
+        return cls.model_validate(found | given, from_attributes=True)
 
     def with_fields(self, **changes: Any) -> Self:
         """A copy in which these fields have other values, which are not validated anew.

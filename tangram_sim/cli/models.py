@@ -70,19 +70,7 @@ def show(model: shared.ModelArgument, as_json: shared.AsJson = False) -> None:
     from tangram_sim.studies.documents import ModelDocument
 
     found = load_model(model)
-    document = ModelDocument(
-        name=found.name,
-        family=found.family,
-        parameters=found.parameters,
-        active_parameters=found.active_parameters,
-        layers=found.layers,
-        hidden=found.hidden,
-        vocab=found.vocab,
-        tied=found.tied,
-        max_seq=found.max_seq,
-        blocks=model_to_dict(found)["blocks"],
-        source=found.source,
-    )
+    document = ModelDocument.from_objects(found, blocks=model_to_dict(found)["blocks"])
     if as_json:
         print_json(document.model_dump())
         return

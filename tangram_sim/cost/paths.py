@@ -177,12 +177,28 @@ class _Groups:
     def _rates(self, group: Ranks, beside: tuple[Ranks, ...]) -> PathRates:
         size = len(group)
         if size < 2:
-            return PathRates(1, inf, inf, inf, inf, 0.0, 0.0)
+            return PathRates(
+                inside=1,
+                ring_bytes_per_s=inf,
+                exchange_bytes_per_s=inf,
+                crossing_bytes_per_s=inf,
+                leaving_bytes_per_s=inf,
+                hop_inside_s=0.0,
+                hop_outside_s=0.0,
+            )
         try:
             found = self.finder.group(group, beside)
             exchange = min(self._exchanges(group, beside), default=inf)
         except InfeasibleError:
-            return PathRates(1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+            return PathRates(
+                inside=1,
+                ring_bytes_per_s=0.0,
+                exchange_bytes_per_s=0.0,
+                crossing_bytes_per_s=0.0,
+                leaving_bytes_per_s=0.0,
+                hop_inside_s=0.0,
+                hop_outside_s=0.0,
+            )
         return PathRates(
             inside=found.inside,
             ring_bytes_per_s=found.ring_inside.bytes_per_s,

@@ -70,13 +70,13 @@ class Tree:
         found = self.at
         for child in dict.fromkeys(self.children):
             found = GenModelParameters(
-                max(found.alpha_s, child.worst.alpha_s),
-                max(found.beta_s_per_byte, child.worst.beta_s_per_byte),
-                max(found.gamma_s_per_byte, child.worst.gamma_s_per_byte),
-                max(found.delta_s_per_byte, child.worst.delta_s_per_byte),
-                max(found.epsilon_s_per_byte, child.worst.epsilon_s_per_byte),
-                min(found.senders, child.worst.senders),
-                found.source,
+                alpha_s=max(found.alpha_s, child.worst.alpha_s),
+                beta_s_per_byte=max(found.beta_s_per_byte, child.worst.beta_s_per_byte),
+                gamma_s_per_byte=max(found.gamma_s_per_byte, child.worst.gamma_s_per_byte),
+                delta_s_per_byte=max(found.delta_s_per_byte, child.worst.delta_s_per_byte),
+                epsilon_s_per_byte=max(found.epsilon_s_per_byte, child.worst.epsilon_s_per_byte),
+                senders=min(found.senders, child.worst.senders),
+                source=found.source,
             )
         return found
 

@@ -51,7 +51,16 @@ class Aceso(LayerWise):
                 for zero in range(4) if dp * cp > 1 else (0,):
                     for kind in recompute:
                         for sharded in (False, True) if tp > 1 else (False,):
-                            yield Layout(tp, dp, cp, ep, 1, zero, kind, sharded)
+                            yield Layout(
+                                tp,
+                                dp,
+                                cp,
+                                ep,
+                                pp=1,
+                                zero_stage=zero,
+                                recompute=kind,
+                                sequence_parallel=sharded,
+                            )
 
     def parallelize(self, request: Request) -> Answer:
         """The Pareto set of the best configurations found for each number of stages behind the slice."""

@@ -102,7 +102,19 @@ def _neighbours(layout: Layout) -> Iterator[tuple[str, Layout]]:
                 for zero in dict.fromkeys((layout.zero_stage if replicas > 1 else 0, 0, 1)):
                     for ep in dict.fromkeys((layout.ep, *([replicas] if layout.ep > 1 else []))):
                         tp, cp, dp = moved["tp"], moved["cp"], moved["dp"]
-                        yield f"inc_{target}", Layout(tp, dp, cp, ep, 1, zero, layout.recompute, sharded)
+                        yield (
+                            f"inc_{target}",
+                            Layout(
+                                tp,
+                                dp,
+                                cp,
+                                ep,
+                                pp=1,
+                                zero_stage=zero,
+                                recompute=layout.recompute,
+                                sequence_parallel=sharded,
+                            ),
+                        )
     for zero in range(4):
         if zero != layout.zero_stage:
             yield (

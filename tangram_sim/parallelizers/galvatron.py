@@ -43,7 +43,9 @@ def tree_layouts(request: Request, gpus: int) -> Iterator[Layout]:
         for zero in ZERO[next(iter(degrees))] if degrees else (0,):
             for ep in dict.fromkeys((spread[0], spread[-1])):
                 for kind in recompute:
-                    yield Layout(tp, dp, 1, ep, 1, zero, kind, sharded)
+                    yield Layout(
+                        tp, dp, cp=1, ep=ep, pp=1, zero_stage=zero, recompute=kind, sequence_parallel=sharded
+                    )
 
 
 class Galvatron(LayerWise):

@@ -143,10 +143,10 @@ def lawful_layouts(request: Request, rates: Rates) -> dict[int, LawfulLayouts]:
         model,
         job.seq,
         island.gpus,
-        _inner_depths(island),
-        copies,
-        rates.fused_attention,
-        replace(constraints, microbatch=0, microbatch_per_rank=0),
+        depths=_inner_depths(island),
+        copies=copies,
+        fused_attention=rates.fused_attention,
+        constraints=replace(constraints, microbatch=0, microbatch_per_rank=0),
     )
     allowed = {size: drawn.allowed(constraints, size) for size in sizes}
     admitted = {size: allowed[size] & drawn.lawful & (drawn.dp <= size) for size in sizes}

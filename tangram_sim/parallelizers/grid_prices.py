@@ -135,7 +135,9 @@ def price_slices(
         copies = np.array([layout.gradient_copies for layout in family.layouts])
         costs[:, rows, 6] = np.array([asked.lone_end for asked in slices])[:, None] * copies
     costs[:, :, 5] = -behind
-    return PricedSlices(families, slices, first_row, behind, needed, costs, places, all_cuts, inner)
+    return PricedSlices(
+        families, slices, first_row, behind, needed, costs, places=places, cuts=all_cuts, inner=inner
+    )
 
 
 def _criteria(stages: Sequence[SlicePrices], hop_s: float) -> NDArray[np.float64]:

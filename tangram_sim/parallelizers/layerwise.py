@@ -206,11 +206,11 @@ class LayerWise(Parallelizer):
             front_s,
             front_bytes,
             sides.front_transient,
-            sides.back_s + sides.back_tail_s / microbatches,
-            sides.back_static + held * sides.back_activation,
-            sides.back_transient,
-            switch_s,
-            room,
+            back_s=sides.back_s + sides.back_tail_s / microbatches,
+            back_bytes=sides.back_static + held * sides.back_activation,
+            back_transient=sides.back_transient,
+            switch_s=switch_s,
+            capacity=room,
         )
         mixed: tuple[Run, ...] | None = None
         if p == q and p >= 0:
@@ -297,7 +297,19 @@ def sharded_layouts(
         for ep in chosen(possible):
             for zero in range(4) if dp > 1 else (0,):
                 for kind in kinds:
-                    yield Layout(tp, dp, 1, ep, 1, zero, kind, sharded), possible
+                    yield (
+                        Layout(
+                            tp,
+                            dp,
+                            cp=1,
+                            ep=ep,
+                            pp=1,
+                            zero_stage=zero,
+                            recompute=kind,
+                            sequence_parallel=sharded,
+                        ),
+                        possible,
+                    )
 
 
 def _cost(menu: Menu, runs: Sequence[Run], held: int, microbatches: int) -> float:

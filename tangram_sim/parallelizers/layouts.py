@@ -61,4 +61,13 @@ def layouts(model: Model, gpus: int, inner: tuple[int, ...], copies: int = 1) ->
         dp = each * copies
         for ep in expert_degrees(model, dp * cp):
             for zero, recompute, sequence_parallel in choices(dp * cp, tp):
-                yield Layout(tp, dp, cp, ep, pp, zero, recompute, sequence_parallel)
+                yield Layout(
+                    tp,
+                    dp,
+                    cp,
+                    ep,
+                    pp,
+                    zero_stage=zero,
+                    recompute=recompute,
+                    sequence_parallel=sequence_parallel,
+                )

@@ -162,13 +162,13 @@ def mix(program: MixingProblem) -> LayerStrategies:
     largest = np.concatenate([zero, np.maximum.accumulate(transient)]).T
     rest = np.concatenate([np.maximum.accumulate(transient[::-1])[::-1], zero]).T
     p, q, n, seconds = best_mix(
-        ahead(program.seconds),
-        ahead(program.held_bytes),
-        np.ascontiguousarray(largest),
-        np.ascontiguousarray(behind(program.seconds)),
-        np.ascontiguousarray(behind(program.held_bytes)),
-        np.ascontiguousarray(rest),
-        program.switch_s,
-        program.capacity_bytes,
+        front_s=ahead(program.seconds),
+        front_bytes=ahead(program.held_bytes),
+        front_transient=np.ascontiguousarray(largest),
+        back_s=np.ascontiguousarray(behind(program.seconds)),
+        back_bytes=np.ascontiguousarray(behind(program.held_bytes)),
+        back_transient=np.ascontiguousarray(rest),
+        switch_s=program.switch_s,
+        capacity=program.capacity_bytes,
     )
     return LayerStrategies((p,) * n + (q,) * (layers - n), seconds) if p >= 0 else NOTHING

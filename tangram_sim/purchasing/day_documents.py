@@ -4,18 +4,10 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from tangram_sim.purchasing.days import ChangeOver
 from tangram_sim.purchasing.served_day import DayTerms, ServedDay
 from tangram_sim.purchasing.shared_purchase import SharedPurchase
 from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
-
-
-class ChangeOverDocument(Document):
-    """Seconds that changing between serving and training takes, twice a day."""
-
-    drain_s: float
-    checkpoint_s: float
-    restart_s: float
-    load_s: float
 
 
 class TrainedAndServedDocument(Document):
@@ -45,7 +37,7 @@ class ServedDayDocument(Document):
     gain: float | None = Field(None, description="tokens trained shared over apart, less one")
     changes_over: bool = Field(False, description="false: changing over would lose more than it gains")
     lost_tokens_per_day: float = Field(0.0, description="to changing over")
-    change: ChangeOverDocument | None = None
+    change: ChangeOver | None = None
 
 
 class SharedPurchaseDocument(AnswerDocument):
@@ -80,7 +72,7 @@ def day_document(day: ServedDay) -> ServedDayDocument:
     """One day as a document."""
     if day.reason:
         return ServedDayDocument(name=day.name, reason=day.reason, most_rps=day.most_rps)
-    trained, change, replay = day.trained, day.change, day.service.replay if day.service else None
+    trained, replay = day.trained, day.service.replay if day.service else None
     return ServedDayDocument(
         name=day.name,
         serving_nodes=dict(day.serving_nodes),
@@ -102,12 +94,7 @@ def day_document(day: ServedDay) -> ServedDayDocument:
         gain=trained.shared / trained.apart - 1.0 if trained.apart else None,
         changes_over=trained.changes,
         lost_tokens_per_day=trained.lost,
-        change=ChangeOverDocument(
-            drain_s=change.drain_s,
-            checkpoint_s=change.checkpoint_s,
-            restart_s=change.restart_s,
-            load_s=change.load_s,
-        ),
+        change=day.change,
     )
 
 

@@ -1,30 +1,18 @@
 """The JSON of `what-if` and `purchase`, and of front.json: pydantic models and how they are filled."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
 
+from tangram_sim.file_parts import FiniteOrNull
 from tangram_sim.purchasing.notes import break_evens, price_file
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.purchase import PurchaseStudy
-from tangram_sim.purchasing.rows import WhatIfRow
+from tangram_sim.purchasing.rows import Use, WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
 from tangram_sim.purchasing.whatif import WhatIf
 from tangram_sim.studies.documents import AnswerDocument, Document
-
-
-class UseDocument(Document):
-    """How many GPUs of one member of a fleet a plan uses, and how busy they are."""
-
-    label: str
-    gpu: str
-    gpus: int
-    gpus_used: int
-    nodes_used: int
-    bought: bool
-    busy: float = Field(0.0, description="share of the time of all its GPUs in which they compute")
 
 
 class ChargeDocument(Document):
@@ -47,19 +35,19 @@ class CandidateDocument(Document):
     tokens_per_s_low: float | None = Field(None, description="90 % interval")
     tokens_per_s_high: float | None = None
     goodput: float | None = None
-    checkpoint_interval_s: float | None = None
+    checkpoint_interval_s: FiniteOrNull = None
     step_s: float | None = None
     mfu: float | None = None
-    days_to_train: float | None = None
+    days_to_train: FiniteOrNull = None
     power_w: float | None = Field(None, description="of the nodes that run, without PUE")
     outlay_usd: float | None = None
     usd_per_hour: float | None = None
     usd_per_hour_at_least: float | None = Field(None, description="what is known of it")
-    usd_to_train: float | None = None
-    usd_per_million_tokens: float | None = None
-    marginal_tokens_per_usd: float | None = None
+    usd_to_train: FiniteOrNull = None
+    usd_per_million_tokens: FiniteOrNull = None
+    marginal_tokens_per_usd: FiniteOrNull = None
     missing: list[str] = Field([], description="figures without which the bill is incomplete")
-    uses: list[UseDocument] = Field([], description="member by member")
+    uses: list[Use] = Field([], description="member by member")
     charges: list[ChargeDocument] = Field([], description="of the bill")
 
 
@@ -101,8 +89,8 @@ class BreakEvenDocument(Document):
     """Buying against renting, for a node that has both prices."""
 
     node: str
-    hours: float | None = Field(description="of training until buying has cost less; null: never")
-    years: float | None
+    hours: FiniteOrNull = Field(description="of training until buying has cost less; null: never")
+    years: FiniteOrNull
 
 
 class WhatIfDocument(AnswerDocument):
@@ -132,7 +120,7 @@ class PointDocument(Document):
     cost: float
     tokens_per_s: float
     bound_tokens_per_s: float = Field(description="no plan is faster")
-    gap: float | None = Field(description="bound over found, less one")
+    gap: FiniteOrNull = Field(description="bound over found, less one")
     planned_in_full: bool = Field(True, description="as `plan` plans it; else time was over before")
     proven_to_next: bool = Field(True, description="no mix that costs less than the next point is as good")
     plans: list[str] = Field(description="files in plans/ beside front.json")
@@ -172,89 +160,39 @@ def candidate_document(row: WhatIfRow) -> CandidateDocument:
     """One row as a document; its plan is written to a separate file."""
     if row.document is None:
         return CandidateDocument(name=row.name, feasible=False, reason=row.reason, cut_short=row.cut_short)
-    marginal, good = row.marginal_tokens_per_usd, row.goodput
-    return CandidateDocument(
-        name=row.name,
+    good = row.goodput
+    return CandidateDocument.from_objects(
+        row,
+        row.throughput,
+        row.bill,
         feasible=True,
-        cut_short=row.cut_short,
-        tokens_per_s=row.throughput.tokens_per_s,
+        reason=None,
         tokens_per_s_low=row.throughput.low,
         tokens_per_s_high=row.throughput.high,
         goodput=good.fraction if good else None,
-        checkpoint_interval_s=good.interval_s if good and math.isfinite(good.interval_s) else None,
+        checkpoint_interval_s=good.interval_s if good else None,
         step_s=row.document.step_s,
         mfu=row.document.mfu,
-        days_to_train=_finite(row.days_to_train),
-        power_w=row.power_w,
-        outlay_usd=row.bill.outlay_usd,
         usd_per_hour=row.bill.usd_per_hour if row.bill.known else None,
         usd_per_hour_at_least=row.bill.usd_per_hour,
-        usd_to_train=_finite(row.usd_to_train),
-        usd_per_million_tokens=_finite(row.usd_per_million_tokens),
-        marginal_tokens_per_usd=_finite(marginal),
         missing=list(row.bill.missing),
-        uses=[
-            UseDocument(
-                label=use.label,
-                gpu=use.gpu,
-                gpus=use.gpus,
-                gpus_used=use.gpus_used,
-                nodes_used=use.nodes_used,
-                bought=use.bought,
-                busy=use.busy,
-            )
-            for use in row.uses
-        ],
-        charges=[
-            ChargeDocument(
-                of=charge.member, kind=charge.kind, usd_per_hour=charge.usd_per_hour, basis=charge.basis
-            )
-            for charge in row.bill.charges
-        ],
+        charges=[ChargeDocument.from_objects(charge, of=charge.member) for charge in row.bill.charges],
     )
-
-
-def _finite(value: float | None) -> float | None:
-    """`value`, or None if it is infinite, which JSON cannot express."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def sensitivity_document(found: Sensitivity) -> SensitivityDocument:
     """A sensitivity as a document."""
-    return SensitivityDocument(
-        score=found.score,
-        best=found.best,
-        second=found.second,
-        value=found.value,
+    return SensitivityDocument.from_objects(
+        found,
         tornado=[
-            SwingDocument(
-                input=swing.input.name,
-                base=swing.input.base,
-                low=swing.input.low,
-                high=swing.input.high,
-                at_low=swing.at_low,
-                at_high=swing.at_high,
-                source=swing.input.source,
-            )
-            for swing in found.tornado
+            SwingDocument.from_objects(swing, swing.input, input=swing.input.name) for swing in found.tornado
         ],
-        flips=[
-            FlipDocument(input=flip.input.name, base=flip.input.base, threshold=flip.threshold)
-            for flip in found.flips
-        ],
-        steady=list(found.steady),
-        unpriced=list(found.unpriced),
-        unseen=list(found.unseen),
+        flips=[FlipDocument.from_objects(flip, flip.input, input=flip.input.name) for flip in found.flips],
     )
 
 
 def _break_even(rows: Sequence[WhatIfRow], prices: Prices) -> list[BreakEvenDocument]:
-    return [
-        BreakEvenDocument(
-            node=break_even.node, hours=_finite(break_even.hours), years=_finite(break_even.years)
-        )
-        for break_even in break_evens(rows, prices)
-    ]
+    return [BreakEvenDocument.from_objects(break_even) for break_even in break_evens(rows, prices)]
 
 
 def what_if_document(study: WhatIf, found: Sensitivity | None, notes: tuple[str, ...]) -> WhatIfDocument:
@@ -284,14 +222,11 @@ def purchase_document(
         bounded_away=front.left_out,
         not_looked_at=front.waiting,
         front=[
-            PointDocument(
+            PointDocument.from_objects(
+                point.simulated,
                 mix={
                     offer.name: count for offer, count in zip(study.offers, point.simulated.mix, strict=True)
                 },
-                cost=point.simulated.cost,
-                tokens_per_s=point.simulated.tokens_per_s,
-                bound_tokens_per_s=point.simulated.bound_tokens_per_s,
-                gap=_finite(point.simulated.gap),
                 planned_in_full=not point.simulated.cut_short,
                 proven_to_next=front.is_proven(at),
                 plans=[str(path.name) for path, _ in point.plan_files(Path())],
@@ -300,16 +235,7 @@ def purchase_document(
             for at, point in enumerate(study.points)
         ],
         simulated=[
-            MixDocument(
-                mix=list(simulated.mix),
-                name=simulated.name,
-                cost=simulated.cost,
-                tokens_per_s=simulated.tokens_per_s,
-                bound_tokens_per_s=simulated.bound_tokens_per_s,
-                step_s=[document.step_s for document in simulated.documents],
-                reason=simulated.reason,
-                cut_short=simulated.cut_short,
-            )
+            MixDocument.from_objects(simulated, step_s=[document.step_s for document in simulated.documents])
             for simulated in front.simulated
         ],
         sensitivity=sensitivity_document(found) if found else None,

@@ -241,7 +241,7 @@ def recommend_mix(
         mixes,
         hwdb,
         sweep,
-        prices,
+        prices=prices,
         wishes=wishes or SearchOptions(),
         failures=failures,
         deadline=deadline,

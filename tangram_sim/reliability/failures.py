@@ -108,11 +108,11 @@ def _class(row: _Class, path: Path) -> FailureClass:
     return FailureClass(
         row.name,
         row.takes,
-        (per_node or 0.0) / thousand_days,
-        (per_job or 0.0) / thousand_days,
-        row.detect_s,
-        row.repair_h * HOUR_S,
-        row.gpu,
+        per_node_s=(per_node or 0.0) / thousand_days,
+        per_job_s=(per_job or 0.0) / thousand_days,
+        detect_s=row.detect_s,
+        repair_s=row.repair_h * HOUR_S,
+        gpu=row.gpu,
     )
 
 

@@ -97,12 +97,12 @@ def _fitted(
         name,
         takes,
         count,
-        count * scale,
-        low * scale,
-        high * scale,
-        median(detect) if detect else None,
-        median(repair) if repair else 0.0,
-        gpu,
+        per_1000_node_days=count * scale,
+        low=low * scale,
+        high=high * scale,
+        detect_s=median(detect) if detect else None,
+        repair_h=median(repair) if repair else 0.0,
+        gpu=gpu,
     )
 
 

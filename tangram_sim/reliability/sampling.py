@@ -16,7 +16,7 @@ _MOST_WINDOWS = 1_000_000
 class SampledShare:
     """The useful share that sampled failures leave, and how it scatters from window to window."""
 
-    share: float
+    useful_share: float
     standard_error: float
     low: float  # 5 and 95 % of windows
     high: float
@@ -37,7 +37,15 @@ def sample_share(regime: Regime, failures: int, window_s: float, seed: int = 0) 
         raise BadInputError(f"`seed={seed}`: give a whole number, zero or more")
     if not regime.struck:
         share = regime.share()
-        return SampledShare(share, 0.0, share, share, 0, 0, window_s)
+        return SampledShare(
+            useful_share=share,
+            standard_error=0.0,
+            low=share,
+            high=share,
+            failures=0,
+            windows=0,
+            window_s=window_s,
+        )
     times, work = history(regime, failures, seed)
     span = times[-1]
     windows = max(_FEWEST_WINDOWS, int(span // window_s))
@@ -52,7 +60,13 @@ def sample_share(regime: Regime, failures: int, window_s: float, seed: int = 0) 
     low, high = np.quantile(shares, (0.05, 0.95))
     error = float(shares.std(ddof=1)) / math.sqrt(windows)
     return SampledShare(
-        float(done[-1] / span), error, float(low), float(high), failures, windows, float(span / windows)
+        useful_share=float(done[-1] / span),
+        standard_error=error,
+        low=float(low),
+        high=float(high),
+        failures=failures,
+        windows=windows,
+        window_s=float(span / windows),
     )
 
 

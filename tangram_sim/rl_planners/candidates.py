@@ -208,13 +208,13 @@ class RoleChoices:
         if generates is not None:
             pool = trains.pool if role_nodes.placement == SPLIT else replace(trains.pool, offload=True)
             yield RlPlan(
-                pool,
-                generates.replicas,
-                role_nodes.placement,
-                role_nodes.mode,
-                problem.sync_method,
-                generates.dispatch,
-                generates.lent,
+                training=pool,
+                rollout=generates.replicas,
+                placement=role_nodes.placement,
+                mode=role_nodes.mode,
+                sync_method=problem.sync_method,
+                dispatch=generates.dispatch,
+                lent=generates.lent,
             )
 
 

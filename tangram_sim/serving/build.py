@@ -115,4 +115,4 @@ def deployment_of(
     island = gpu_island(gpu, tp * attention_dp, hwdb)
     cuts = [round(model.layers * stage / pp) for stage in range(pp + 1)]
     stages = tuple(ReplicaStage(island, first, end, tp) for first, end in pairwise(cuts))
-    return Deployment(model, stages, precision, engine, ep, attention_dp, speculation)
+    return Deployment(model, stages, precision, engine, ep, attention_dp, speculation=speculation)

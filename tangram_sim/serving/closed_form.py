@@ -145,7 +145,16 @@ def closed_loop(
     waiting = (wanted / running - 1.0) * stay
     ttft = served + waiting
     e2e = ttft + (load.osl - 1.0) * tpot
-    return Steady(running, step, prompt, tpot, ttft, e2e, wanted / e2e, np.zeros_like(step))
+    return Steady(
+        running,
+        step_s=step,
+        prompt_s=prompt,
+        tpot_s=tpot,
+        ttft_s=ttft,
+        e2e_s=e2e,
+        request_rate=wanted / e2e,
+        overloaded=np.zeros_like(step),
+    )
 
 
 def open_loop(
@@ -176,7 +185,16 @@ def open_loop(
     unseen = unseen_s(deployment.engine.recv_interval, step, carried * prompt, high)
     ttft = cost.request_s + first_token_s(step, prompt, carried) + unseen
     e2e = ttft + (load.osl - 1.0) * tpot
-    return Steady(high, step, prompt, tpot, ttft, e2e, carried, over.astype(np.float64))
+    return Steady(
+        running=high,
+        step_s=step,
+        prompt_s=prompt,
+        tpot_s=tpot,
+        ttft_s=ttft,
+        e2e_s=e2e,
+        request_rate=carried,
+        overloaded=over.astype(np.float64),
+    )
 
 
 def greatest_throughput(
@@ -187,7 +205,16 @@ def greatest_throughput(
     step, prompt, tpot = _decode(cost, deployment, load, room)
     rate = room / (load.osl * tpot)
     nothing = np.full_like(step, np.nan)
-    return Steady(room, step, prompt, tpot, nothing, nothing, rate, np.zeros_like(step))
+    return Steady(
+        running=room,
+        step_s=step,
+        prompt_s=prompt,
+        tpot_s=tpot,
+        ttft_s=nothing,
+        e2e_s=nothing,
+        request_rate=rate,
+        overloaded=np.zeros_like(step),
+    )
 
 
 def first_token_s(step: Floats, prompt: Floats, rate: Floats) -> Floats:

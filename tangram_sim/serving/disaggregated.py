@@ -57,13 +57,13 @@ def play_disaggregated(
     order = np.argsort(arrived_s, kind="stable")
     onward = onward[order]
     then = Workload(
-        arrived_s[order],
-        workload.input_tokens[onward],
-        workload.output_tokens[onward],
-        np.full(len(onward), -1, dtype=np.int64),
-        np.zeros(len(onward), dtype=np.int64),
-        np.zeros(len(onward), dtype=np.bool_),
-        np.zeros(len(onward), dtype=np.int64),
+        arrival_s=arrived_s[order],
+        input_tokens=workload.input_tokens[onward],
+        output_tokens=workload.output_tokens[onward],
+        prefix=np.full(len(onward), -1, dtype=np.int64),
+        prefix_tokens=np.zeros(len(onward), dtype=np.int64),
+        keeps=np.zeros(len(onward), dtype=np.bool_),
+        cached_tokens=np.zeros(len(onward), dtype=np.int64),
         models=workload.models,
         model=workload.model[onward] if workload.models else workload.model,
     )

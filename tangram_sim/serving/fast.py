@@ -20,15 +20,8 @@ class FastRun:
         self.book = np.empty((len(workload), at.BOOK), dtype=np.int64)
         self.clock = np.empty((len(workload), at.CLOCK))
         asked = (workload.input_tokens, workload.output_tokens, workload.prefix, workload.prefix_tokens)
-        books.open_book(
-            self.book,
-            self.clock,
-            *asked,
-            workload.keeps.view(np.int8),
-            workload.cached_tokens,
-            *self._told(),
-            *self._times(),
-        )
+        prefixes: tuple[Ints, Ints] = (workload.keeps.view(np.int8), workload.cached_tokens)
+        books.open_book(self.book, self.clock, *asked, *prefixes, *self._told(), *self._times())
 
     def _told(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """The ledger's counts, in the order of the columns of the array `book`."""

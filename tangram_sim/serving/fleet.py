@@ -104,7 +104,7 @@ def play(
     book = RequestLedger.empty(len(workload)) if ledger is None else ledger
     players, write = players_of(engine, workload, book)
     instances = [Instance(given, presence, players(given)) for given in fleet for presence in given.presences]
-    run = _FleetRun(workload, router, on_loss, lag_s, book, instances, progress)
+    run = _FleetRun(workload, router, on_loss, lag_s, ledger=book, instances=instances, progress=progress)
     run.play()
     write()
     ends = book.finish_s[~np.isnan(book.finish_s)]

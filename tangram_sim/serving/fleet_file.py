@@ -132,15 +132,15 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
         )
     link = build.link() if by_role["prefill"] else None
     return ServiceFleet(
-        tuple(by_role["both"]),
-        tuple(by_role["prefill"]),
-        tuple(by_role["decode"]),
-        link,
-        shares,
-        gpus,
-        tuple(ServedType(*item) for item in given.types),
-        build.assumptions,
-        build.contexts,
+        replicas=tuple(by_role["both"]),
+        prefill=tuple(by_role["prefill"]),
+        decode=tuple(by_role["decode"]),
+        link=link,
+        shares=shares,
+        gpus=gpus,
+        types=tuple(ServedType(*item) for item in given.types),
+        assumptions=build.assumptions,
+        contexts=build.contexts,
     )
 
 
@@ -214,7 +214,13 @@ class _FleetBuilder:
                 )
             presences.append(Presence(begin, inf if end is None else end, one.boot_s))
         return FleetReplica(
-            name, rules, table, one.usd_per_hour, tuple(presences), one.notice_s, one.model or ""
+            name,
+            rules,
+            table,
+            one.usd_per_hour,
+            presences=tuple(presences),
+            notice_s=one.notice_s,
+            model=one.model or "",
         )
 
     def _priced(self, text: str) -> tuple[BatchingRules, StepTable]:

@@ -71,16 +71,16 @@ def read_trace(
     models, model = _models(header, rows)
     order = np.argsort(arrival_s, kind="stable")
     return Workload(
-        arrival_s[order],
-        inputs[order],
-        outputs[order],
-        prefix[order],
-        prefix_tokens[order],
-        keeps[order],
-        cached[order],
-        tuple(notes),
-        models,
-        model[order],
+        arrival_s=arrival_s[order],
+        input_tokens=inputs[order],
+        output_tokens=outputs[order],
+        prefix=prefix[order],
+        prefix_tokens=prefix_tokens[order],
+        keeps=keeps[order],
+        cached_tokens=cached[order],
+        notes=tuple(notes),
+        models=models,
+        model=model[order],
     )
 
 

@@ -96,12 +96,12 @@ def plain(
     count = len(arrival_s)
     none = np.zeros(count, dtype=np.int64)
     return Workload(
-        np.asarray(arrival_s, dtype=np.float64),
-        np.asarray(input_tokens, dtype=np.int64),
-        np.asarray(output_tokens, dtype=np.int64),
-        none - 1,
-        none,
-        np.zeros(count, dtype=np.bool_),
-        none,
-        notes,
+        arrival_s=np.asarray(arrival_s, dtype=np.float64),
+        input_tokens=np.asarray(input_tokens, dtype=np.int64),
+        output_tokens=np.asarray(output_tokens, dtype=np.int64),
+        prefix=none - 1,
+        prefix_tokens=none,
+        keeps=np.zeros(count, dtype=np.bool_),
+        cached_tokens=none,
+        notes=notes,
     )

@@ -47,11 +47,11 @@ def annealed(problem: FlowProblem, seed: int, runs: int, time_limit_s: float) ->
             most,
             links,
             problem.layers,
-            relaxed_bound(problem),
-            _STEPS,
-            _HOT,
-            _COLD,
-            seed + run,
+            ceiling=relaxed_bound(problem),
+            steps=_STEPS,
+            hot=_HOT,
+            cold=_COLD,
+            seed=seed + run,
         )
         if rate > reached:
             reached = float(rate)

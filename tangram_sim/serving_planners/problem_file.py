@@ -169,11 +169,11 @@ def _rental(given: RentalIn, source: str) -> RentalProblem:
         gpus,
         configurations,
         types,
-        budget,
-        given.slices or 0,
-        given.utilisation,
-        scenarios,
-        inf if given.link_gb_per_s is None else given.link_gb_per_s * GIGA,
+        budget_usd_per_hour=budget,
+        slices=given.slices or 0,
+        utilisation=given.utilisation,
+        scenarios=scenarios,
+        link_bytes_per_s=inf if given.link_gb_per_s is None else given.link_gb_per_s * GIGA,
     )
 
 
@@ -246,7 +246,13 @@ def _configuration(
     most = inf if given.most is None else given.most
     usd = sum(count * gpu.usd_per_hour for count, gpu in zip(counts, gpus, strict=True))
     return ReplicaConfiguration(
-        given.name, counts, tuple(rates), given.price_per_hour or usd, given.spot, most, given.role
+        given.name,
+        gpus=counts,
+        rps=tuple(rates),
+        usd_per_hour=given.price_per_hour or usd,
+        spot=given.spot,
+        most=most,
+        role=given.role,
     )
 
 

@@ -263,4 +263,12 @@ def _followed(
             moved += float(usd_per_s @ np.maximum(-change, 0)) * switching.drain_s
             starts += int(np.maximum(change, 0).sum())
     usd = rent + moved
-    return Followed(name, tuple(plans), usd, moved, lost, usd + lost * switching.usd_per_lost_request, starts)
+    return Followed(
+        name,
+        plans=tuple(plans),
+        usd=usd,
+        switching_usd=moved,
+        lost_requests=lost,
+        cost=usd + lost * switching.usd_per_lost_request,
+        starts=starts,
+    )

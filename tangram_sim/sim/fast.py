@@ -59,14 +59,14 @@ def _played(graph: OpGraph, duration_s: FloatArray) -> tuple[FloatArray, FloatAr
     longest_path(
         graph.pred_ptr,
         graph.pred,
-        graph.resource_previous,
-        graph.resource,
-        graph.speed_ptr,
-        graph.speed_since_s,
-        graph.speed,
-        duration_s,
-        start,
-        end,
+        previous=graph.resource_previous,
+        resource=graph.resource,
+        speed_ptr=graph.speed_ptr,
+        since=graph.speed_since_s,
+        speed=graph.speed,
+        duration=duration_s,
+        start=start,
+        end=end,
     )
     return start, end
 
@@ -95,16 +95,16 @@ def latest_ends(
     kernels.latest_ends(
         graph.pred_ptr,
         graph.pred,
-        graph.resource_previous,
-        column(source, np.int32),
-        column(columns, np.float64),
-        column(group, np.int32),
-        column(marks, np.int32),
-        column(np.zeros(3) if repeats is None else repeats, np.int32),
-        np.empty((kernels.LANES, groups)),
-        np.empty((2, kernels.LANES), np.int64),
-        np.empty((len(graph), kernels.LANES)),
-        latest,
+        previous=graph.resource_previous,
+        source=column(source, np.int32),
+        durations=column(columns, np.float64),
+        group=column(group, np.int32),
+        marks=column(marks, np.int32),
+        repeats=column(np.zeros(3) if repeats is None else repeats, np.int32),
+        gains=np.empty((kernels.LANES, groups)),
+        turns=np.empty((2, kernels.LANES), np.int64),
+        end=np.empty((len(graph), kernels.LANES)),
+        latest=latest,
     )
     return latest[:, :, :plays] if which is None else latest[:, :, which]
 
@@ -175,13 +175,13 @@ def path_totals(
         kernels.path_totals(
             graph.pred_ptr,
             graph.pred,
-            graph.resource_previous,
-            column(source, np.int32),
-            rows,
-            column(label, np.int32),
-            column(np.ones(len(graph)) if counted is None else counted, np.int32),
-            np.empty(len(graph)),
-            totals,
+            previous=graph.resource_previous,
+            source=column(source, np.int32),
+            durations=rows,
+            label=column(label, np.int32),
+            counted=column(np.ones(len(graph)) if counted is None else counted, np.int32),
+            end=np.empty(len(graph)),
+            totals=totals,
         )
     return totals
 

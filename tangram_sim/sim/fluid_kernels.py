@@ -303,16 +303,16 @@ def play_shared(
                         limited += 1
                         break
             fill(
-                rising[:limited],
-                bound[:bounds],
-                demand,
-                link_ptr,
-                link,
-                weight,
-                capacity,
-                crossings,
-                load,
-                set_rate,
+                flows=rising[:limited],
+                links=bound[:bounds],
+                demand=demand,
+                link_ptr=link_ptr,
+                link=link,
+                weight=weight,
+                capacity=capacity,
+                crossings=crossings,
+                load=load,
+                rate=set_rate,
             )
             for i in range(count):
                 op = touched[i]

@@ -107,7 +107,9 @@ class _Network:
         demand = float(self._graph.bytes[op]) / duration
         links = self._graph.links_of(op).tolist()
         weights = self._graph.weights_of(op).tolist()
-        flow = _Flow(op, demand, links, weights, duration, self._env.now, 0.0, self._env.event())
+        flow = _Flow(
+            op, demand, links, weights, work_s=duration, since=self._env.now, rate=0.0, ends=self._env.event()
+        )
         self._flows[op] = flow
         self._share()
         return flow.ends

@@ -70,15 +70,16 @@ def _run(
     cpu_s, counts = time.process_time() - began, found.counts
     return Ablated(
         case,
-        counts.asked,
-        counts.redundant,
-        counts.imbalanced,
-        counts.windowed,
-        counts.infeasible,
-        cpu_s,
-        found.ranked[0].step_s,
-        *found.loads,
-        found.lost,
+        asked=counts.asked,
+        redundant=counts.redundant,
+        imbalanced=counts.imbalanced,
+        windowed=counts.windowed,
+        infeasible=counts.infeasible,
+        cpu_s=cpu_s,
+        step_s=found.ranked[0].step_s,
+        load_low=found.loads[0],
+        load_high=found.loads[1],
+        lost=found.lost,
     )
 
 

@@ -134,15 +134,15 @@ def plan(
     """
     wanted = wanted_run(tokens, finish_within)
     rows = hwdb = hwdb or Hwdb.load()
-    wishes = wishes or SearchOptions()
+    job, wishes = job or Job(), wishes or SearchOptions()
     model, cluster = _named(model, cluster, hwdb)
-    require_stack(job or Job(), hwdb)
+    require_stack(job, hwdb)
     require_margin(wishes.memory_margin)
     require_simple_within(wishes.simple_within)
     wall, cpu = time.perf_counter(), time.process_time()
     timed = deadline or Deadline(wishes.time_limit_s)
     searched = search_formats(
-        model, cluster, job or Job(), hwdb, wishes, progress, parallelizer, timed, known
+        model, cluster, job, hwdb, wishes, progress, parallelizer=parallelizer, deadline=timed, known=known
     )
     job, wishes, islands = searched.job, searched.wishes, searched.islands
     found, margin = searched.found, searched.margin
@@ -154,7 +154,9 @@ def plan(
     asked = replace(wishes, beside=wishes.beside and not timed.over())
     if progress and not wishes.frameworks:
         progress(0, 0, "plans that a framework can launch")
-    choice = choose(free, model, cluster, job, hwdb.filled_to(1.0 - margin), asked, timed)
+    choice = choose(
+        free, model, cluster, job, within=hwdb.filled_to(1.0 - margin), options=asked, deadline=timed
+    )
     # Told first: the search was cut short, or what it was to be held against was not looked at.
     stopped = found.stopped or (timed.findings() if timed.asked_s > 0 else [])
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -192,9 +194,7 @@ def plan(
     written = written.with_fields(
         memory_margin=margin,
         nearest_launchable=choice.beside,
-        partial_plans=PartialPlanCounts(
-            **{name: getattr(found.counts, name) for name in PartialPlanCounts.model_fields}
-        ),
+        partial_plans=PartialPlanCounts.from_objects(found.counts),
         pipeline_bound_step_s=bounds.pipeline_s,
         lower_bound_step_s=bounds.nearest_s,
         lower_bound_covers=bounds.covers,

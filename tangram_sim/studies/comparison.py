@@ -256,21 +256,5 @@ def comparison(answers: Sequence[PlannerAnswer]) -> ComparisonDocument:
 
 
 def _document(planner_answer: PlannerAnswer) -> PlannerDocument:
-    if planner_answer.result is None:
-        return PlannerDocument(
-            status=planner_answer.status,
-            planning_cpu_s=planner_answer.planning_cpu_s,
-            reason=planner_answer.reason,
-        )
-    plan = planner_answer.result.document
-    return PlannerDocument(
-        status=planner_answer.status,
-        step_s=plan.step_s,
-        step_s_low=plan.step_s_low,
-        step_s_high=plan.step_s_high,
-        mfu=plan.mfu,
-        gpus_used=plan.gpus_used,
-        planning_cpu_s=planner_answer.planning_cpu_s,
-        lower_bound_step_s=plan.lower_bound_step_s,
-        plan=plan,
-    )
+    plan = planner_answer.result.document if planner_answer.result is not None else None
+    return PlannerDocument.from_objects(planner_answer, plan, plan=plan)

@@ -116,7 +116,13 @@ def forecast(
     )
     shares = ClassShares()
     played = Forecast(
-        plan, lowered, timeline, seats, (), (), _uncertainty(lowered, lowering, timeline, shares)
+        plan,
+        lowered,
+        timeline,
+        seats,
+        islands=(),
+        inside=(),
+        uncertainty=_uncertainty(lowered, lowering, timeline, shares),
     )
     return replace(
         played,
@@ -188,21 +194,15 @@ def stage_forecasts(result: Forecast) -> list[StageForecast]:
             computing *= (forward + backward) / sum(chunk.forward_s + chunk.backward_s for chunk in whole)
         held = step.in_flight[seat.stage]
         rows.append(
-            StageForecast(
+            StageForecast.from_objects(
+                layout,
+                seat,
+                stage,
                 layers=layers,
-                embedding=stage.embedding,
-                head=stage.head,
                 island=part.island,
                 gpu=island.gpu.name,
                 gpus=len(part.ranks),
                 nodes=len(island.node_indices),
-                tp=layout.tp,
-                dp=layout.dp,
-                cp=layout.cp,
-                ep=layout.ep,
-                zero_stage=layout.zero_stage,
-                recompute=layout.recompute,
-                sequence_parallel=layout.sequence_parallel,
                 microbatch_per_rank=layout.sequences_per_rank(part.sequences_per_microbatch),
                 forward_s=forward,
                 backward_s=backward,
@@ -219,9 +219,6 @@ def stage_forecasts(result: Forecast) -> list[StageForecast]:
                 measured=island.gpu.measured,
                 limited_by=inside[0].cause if inside else "",
                 limited_by_share=_share(inside),
-                pipeline=seat.pipeline,
-                stage=seat.stage,
-                part=seat.part,
                 runs=len(part.layouts),
                 chunks=list(stage.chunks) if len(stage.chunks) > 1 else [],
             )

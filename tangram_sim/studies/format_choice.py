@@ -113,7 +113,9 @@ def search_formats(
         left = len(questions) - number
         share = deadline.share(deadline.left_s() / left) if left > 1 else deadline
         at_hand = [*known, *([replace(best.found.ranked[0].plan, job=item.job)] if best else [])]
-        search = partial(_search, model, cluster, item, progress, parallelizer, share, at_hand)
+        search = partial(
+            _search, model, cluster, item, progress, parallelizer=parallelizer, deadline=share, known=at_hand
+        )
         within = cluster, item.job, hwdb, wishes.memory_margin
         glance = None
         try:
@@ -182,11 +184,11 @@ def _search(
     cluster: Cluster,
     format_question: FormatQuestion,
     progress: Progress | None,
+    within: Hwdb,
+    *,
     parallelizer: Parallelizer | None,
     deadline: Deadline,
     known: Sequence[Plan],
-    within: Hwdb,
-    *,
     glance: bool = False,
     below_s: float = inf,
 ) -> Found:
@@ -206,17 +208,8 @@ def _search(
     plan = chunked if has_chunks(format_question.job.schedule) else tangram
     if glance:
         plan = partial(tangram, below_s=below_s, halves=True)
-    return plan(
-        model,
-        cluster,
-        format_question.job,
-        within,
-        format_question.wishes,
-        progress,
-        parallelizer,
-        deadline,
-        known=able,
-    )
+    search = partial(plan, parallelizer=parallelizer, deadline=deadline, known=able)
+    return search(model, cluster, format_question.job, within, format_question.wishes, progress)
 
 
 def _deciding_glance(

@@ -15,12 +15,10 @@ from tangram_sim.reliability.goodput import (
     regime_of,
     worth_of,
 )
-from tangram_sim.reliability.sampling import SampledShare, sample_share
+from tangram_sim.reliability.sampling import sample_share
 from tangram_sim.studies.goodput_documents import (
     GoodputDocument,
-    SampleDocument,
     SparesDocument,
-    TierDocument,
     WorthDocument,
 )
 from tangram_sim.studies.goodput_settings import FailureFreeRate, GoodputSetting
@@ -85,14 +83,7 @@ def goodput_document(
         policy=policy,
         goodput=goodput,
         tiers=[
-            TierDocument(
-                name=tier.name,
-                period_s=period if math.isfinite(period) else 0.0,
-                block_s=tier.block_s,
-                save_s=tier.save_s,
-                load_s=tier.load_s,
-                survives=tier.survives,
-            )
+            replace(tier, period_s=period if math.isfinite(period) else 0.0)
             for tier, period in zip(regime.tiers, regime.periods_s, strict=True)
         ],
         accounts=accounts,
@@ -100,16 +91,13 @@ def goodput_document(
         interval=_with_speed(throughput, goodput, low, high),
         window_days=window_days,
         worth=[
-            WorthDocument(
-                constant=w.constant,
-                seconds=w.seconds,
-                gain=w.gain,
-                tokens_per_day=w.gain * throughput.tokens_per_s * DAY_S if tokens else None,
+            WorthDocument.from_objects(
+                w, tokens_per_day=w.gain * throughput.tokens_per_s * DAY_S if tokens else None
             )
             for w in worth_of(regime, share)
         ],
         spares=_spares(setting, quantile),
-        sample=_sample_document(sampled) if sampled else None,
+        sample=sampled,
         notes=notes,
     )
 
@@ -315,16 +303,4 @@ def _what_helps(regime: Regime) -> str:
         f"no progress: a failure comes every {show_seconds(mtbf_s)} and recovery takes "
         f"{show_seconds(worst)}, so it is struck again and again; faster restarts, or going on without the "
         "broken node, would help"
-    )
-
-
-def _sample_document(found: SampledShare) -> SampleDocument:
-    return SampleDocument(
-        failures=found.failures,
-        windows=found.windows,
-        window_s=found.window_s,
-        useful_share=found.share,
-        standard_error=found.standard_error,
-        low=found.low,
-        high=found.high,
     )

@@ -2,19 +2,9 @@
 
 from pydantic import Field
 
+from tangram_sim.reliability.checkpointing import CheckpointTier
+from tangram_sim.reliability.sampling import SampledShare
 from tangram_sim.studies.documents import AnswerDocument, Document
-
-
-class SampleDocument(Document):
-    """What the event simulation found."""
-
-    failures: int
-    windows: int
-    window_s: float
-    useful_share: float
-    standard_error: float
-    low: float = Field(description="5 % of windows are below")
-    high: float = Field(description="5 % of windows are above")
 
 
 class SparesDocument(Document):
@@ -23,17 +13,6 @@ class SparesDocument(Document):
     nodes: int
     quantile: float
     repair_s: float = Field(description="mean of the classes that take a node")
-
-
-class TierDocument(Document):
-    """One checkpoint tier in use."""
-
-    name: str
-    period_s: float
-    block_s: float
-    save_s: float
-    load_s: float
-    survives: str
 
 
 class WorthDocument(Document):
@@ -59,12 +38,12 @@ class GoodputDocument(AnswerDocument):
     best_period_s: float
     policy: str
     goodput: float = Field(description="useful share under the policy, stated periods kept")
-    tiers: list[TierDocument]
+    tiers: list[CheckpointTier] = Field(description="with the periods that are kept, seconds")
     accounts: dict[str, float] = Field(description="shares of wall time; they sum to 1")
     tokens_per_s: float | None = Field(description="of the plan, times goodput")
     interval: list[float] = Field(description="90 %: of tokens_per_s, without a plan of the useful share")
     window_days: float = Field(description="the interval is that of the mean over such a window")
     worth: list[WorthDocument]
     spares: SparesDocument | None = None
-    sample: SampleDocument | None = None
+    sample: SampledShare | None = Field(None, description="what the event simulation found")
     notes: list[str] = Field([])

@@ -78,8 +78,8 @@ def setting_of_model(
         model.source,
         replicas,
         lost_with_node,
-        count,
-        repair,
-        model.per_1000_node_days(nodes),
-        rate,
+        nodes=count,
+        repair_s=repair,
+        per_1000_node_days=model.per_1000_node_days(nodes),
+        node_failures_per_s=rate,
     )

@@ -21,20 +21,15 @@ def islands_document(cluster: Cluster, job: Job, tolerances: Tolerances, hwdb: H
         cluster=cluster.name,
         dtype=precision.name,
         islands=[
-            IslandDocument(
-                name=island.name,
+            IslandDocument.from_objects(
+                island,
+                island.gpu,
                 gpu=island.gpu.name,
-                nodes=island.nodes,
-                gpus=island.gpus,
-                reason=island.reason,
                 compute_flop_per_s=island.gpu.peak_flop_per_s(precision.compute),
-                memory_bytes=island.gpu.memory_bytes,
                 usable_memory_bytes=usable,
                 planned_memory_bytes=planned,
-                memory_bytes_per_s=island.gpu.memory_bytes_per_s,
                 intra_link=island.intra.name,
                 intra_bytes_per_s=island.intra.bytes_per_s,
-                nic_bytes_per_s=island.nic_bytes_per_s,
             )
             for island, (usable, planned) in zip(cut, memory, strict=True)
         ],

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import isnan
 
 from pydantic import Field
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.file_parts import FiniteOrNull
 from tangram_sim.findings import Finding, Severity, behind_stops, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.placement.ranks import Placement
@@ -58,7 +58,7 @@ class TierLeftDocument(Document):
     left: bool
     reason: str = Field(description="why it is gone; empty: it is left")
     costs_s: float = Field(description="work done again in the mean (stated periods), saving, loading")
-    period_s: float | None = Field(None, description="null: auto, and its half is not part of costs_s")
+    period_s: FiniteOrNull = Field(None, description="null: auto, and its half is not part of costs_s")
 
 
 class LostDocument(AnswerDocument):
@@ -139,17 +139,7 @@ def lost_document(
         ],
         gone_bytes=sum(loss.lost_bytes for loss in gone),
         restored_from=source,
-        tiers=[
-            TierLeftDocument(
-                name=verdict.tier.name,
-                survives=verdict.tier.survives,
-                left=verdict.left,
-                reason=verdict.reason,
-                costs_s=verdict.costs_s,
-                period_s=None if isnan(verdict.tier.period_s) else verdict.tier.period_s,
-            )
-            for verdict in verdicts
-        ],
+        tiers=[TierLeftDocument.from_objects(verdict, verdict.tier) for verdict in verdicts],
         restored_by=restoring.tier.name if restoring else None,
         refetched_bytes=sum(size for node, size in state.held_bytes().items() if node in hit),
         survives_any_one=not any(lost_with(held, {node}) for node in state.nodes),

@@ -39,59 +39,27 @@ from tangram_sim.training.schedules import schedule_names
 
 def job_document(job: Job) -> JobDocument:
     """The job as a document."""
-    return JobDocument(
-        global_batch=job.global_batch,
-        seq=job.seq,
-        dtype=job.dtype,
-        optimizer=job.optimizer,
-        schedule=job.schedule,
-        trainable=job.trainable,
-        flash_attention=job.flash_attention,
-        dropout=job.dropout,
-        stack=job.stack,
-        gradient_bytes=job.gradient_bytes,
-    )
+    return JobDocument.from_objects(job)
 
 
 def pipeline_documents(plan: Plan) -> list[PipelineDocument]:
     """The decisions of a plan."""
     return [
-        PipelineDocument(
-            microbatches=pipeline.microbatches,
-            microbatch=pipeline.microbatch,
-            stages=[_stage_document(stage) for stage in pipeline.stages],
-        )
+        PipelineDocument.from_objects(pipeline, stages=[_stage_document(stage) for stage in pipeline.stages])
         for pipeline in plan.pipelines
     ]
 
 
 def _stage_document(stage: Stage) -> StageDocument:
     parts = [
-        PartDocument(
-            island=part.island,
-            ranks=list(part.ranks),
-            sequences_per_microbatch=part.sequences_per_microbatch,
-            layouts=[_layout_document(run) for run in part.layouts],
-        )
+        PartDocument.from_objects(part, layouts=[_layout_document(run) for run in part.layouts])
         for part in stage.parts
     ]
-    return StageDocument(chunks=list(stage.chunks), embedding=stage.embedding, head=stage.head, parts=parts)
+    return StageDocument.from_objects(stage, parts=parts)
 
 
 def _layout_document(run: LayerLayout) -> LayoutDocument:
-    layout = run.layout
-    return LayoutDocument(
-        layers=run.layers,
-        tp=layout.tp,
-        cp=layout.cp,
-        ep=layout.ep,
-        dp=layout.dp,
-        zero_stage=layout.zero_stage,
-        recompute=layout.recompute,
-        sequence_parallel=layout.sequence_parallel,
-        fsep=layout.fsep,
-        slices=layout.slices,
-    )
+    return LayoutDocument.from_objects(run, run.layout)
 
 
 def plan_from_document(
@@ -157,12 +125,12 @@ def _pipeline(document: PipelineDocument, where: str) -> Pipeline:
                     run.dp,
                     run.cp,
                     run.ep,
-                    1,
-                    run.zero_stage,
-                    run.recompute,
-                    run.sequence_parallel,
-                    run.fsep,
-                    run.slices,
+                    pp=1,
+                    zero_stage=run.zero_stage,
+                    recompute=run.recompute,
+                    sequence_parallel=run.sequence_parallel,
+                    fsep=run.fsep,
+                    slices=run.slices,
                 )
                 runs.append(LayerLayout(run.layers, layout))
             parts.append(Part(part.island, tuple(part.ranks), part.sequences_per_microbatch, tuple(runs)))

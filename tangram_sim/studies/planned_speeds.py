@@ -192,12 +192,12 @@ class PlannedSpeeds:
         label = f"{' + '.join(f'{count} {kind}'.strip() for kind, count in fleet)}: {_words(document)}"
         option = Option(
             label,
-            job.global_batch / document.step_s,
-            float(job.global_batch),
-            tuple(sorted(used.items())),
-            replicas_of(plan),
-            depth,
-            min(copies(state).values(), default=1),
+            samples_per_s=job.global_batch / document.step_s,
+            samples_per_step=float(job.global_batch),
+            nodes=tuple(sorted(used.items())),
+            pipelines=replicas_of(plan),
+            stages=depth,
+            copies=min(copies(state).values(), default=1),
         )
         found = FleetPlan(option, document, state, kinds)
         self.by_label[label] = found
@@ -369,7 +369,7 @@ def planned_question(
     """
     job = resolve(job, cluster)
     whole = max(count for _, count in history.counts()) if scale_batch else 0
-    speeds = PlannedSpeeds(model, cluster, job, hwdb, search, kinds, whole)
+    speeds = PlannedSpeeds(model, cluster, job, hwdb, search, kinds, whole_fleet=whole)
     speeds.require_kinds(history)
     if kinds not in KINDS:
         history = history.of_kind(kinds)

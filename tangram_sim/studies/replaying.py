@@ -224,13 +224,10 @@ def _document(
     outcome: Outcome, ideal: Outcome, usd: float | None, scale: float, question: ReplayQuestion
 ) -> SpotPolicyDocument:
     amount = outcome.samples * scale
-    return SpotPolicyDocument(
-        samples=outcome.samples,
+    return SpotPolicyDocument.from_objects(
+        outcome,
         tokens=amount if question.tokens_per_sample else None,
-        useful_share=outcome.useful_share,
         of_upper_bound=outcome.samples / ideal.samples,
-        accounts=outcome.accounts,
-        changes=outcome.changes,
         plans=list(outcome.options),
         usd=usd,
         usd_per_million=usd / amount * 1e6 if usd is not None and amount > 0 else None,

@@ -52,19 +52,7 @@ class ResizedGroup:
 
     def document(self) -> ResizedGroupDocument:
         """This resizing as plan files hold it."""
-        return ResizedGroupDocument(
-            pipeline=self.pipeline,
-            stage=self.stage,
-            ranks=list(self.ranks),
-            slowness=list(self.slowness),
-            pace_before=self.before,
-            pace=self.after,
-            pruned=list(self.shares.pruned),
-            sent=list(self.shares.sent),
-            received=list(self.shares.received),
-            pruned_share=self.shares.pruned_share,
-            sent_bytes=self.sent_bytes,
-        )
+        return ResizedGroupDocument.from_objects(self, self.shares, pace_before=self.before, pace=self.after)
 
 
 def resized(plan: Plan, wanted: Resizing, hwdb: Hwdb) -> tuple[Plan, tuple[ResizedGroup, ...]]:
@@ -146,7 +134,9 @@ def sharing_stages(played: Forecast, hwdb: Hwdb) -> Iterator[SharingStage]:
         chunks, held = step.of_part(seat.stage, seat.part), step.in_flight[seat.stage]
         free = peaks.capacity_bytes(chunks) - peaks.device_bytes(chunks, held)
         added = sharing_costs(setting, blocks, plan.pipelines[seat.pipeline].microbatches)
-        found = SharingStage(seat, part.ranks, setting, blocks, LayerCosts(1.0), added, free)
+        found = SharingStage(
+            seat, part.ranks, setting, blocks, costs=LayerCosts(1.0), added=added, free_bytes=free
+        )
         whole_s, no_inner_s, no_attention_s = found.products_s([1.0, 1.0, 0.0], [1.0, 0.0, 1.0])
         inner_s, attention_s = whole_s - no_inner_s, whole_s - no_attention_s
         columns_s = inner_s + attention_s
@@ -194,8 +184,8 @@ def _groups(stage: SharingStage, slow: Mapping[int, float], wanted: Resizing) ->
             stage.seat.stage,
             ranks,
             slowness,
-            max(slowness),
-            shares.layer_s / whole_s,
-            shares,
-            sum(traffic.at(share) for share in shares.sent),
+            before=max(slowness),
+            after=shares.layer_s / whole_s,
+            shares=shares,
+            sent_bytes=sum(traffic.at(share) for share in shares.sent),
         )

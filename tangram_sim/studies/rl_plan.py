@@ -219,15 +219,7 @@ def decisions_of(plan: RlPlan, fleet: Cluster) -> RlDecisionsDocument:
         sync_method=plan.sync_method,
         dispatch=plan.dispatch,
         training_nodes=[counts.get(group.name, 0) for group in fleet.groups],
-        layout=RlLayoutDocument(
-            tp=layout.tp,
-            pp=layout.pp,
-            dp=plan.training.dp,
-            cp=layout.cp,
-            ep=layout.ep,
-            zero_stage=layout.zero_stage,
-            recompute=layout.recompute,
-        ),
+        layout=RlLayoutDocument.from_objects(layout, dp=plan.training.dp),
         pack_tokens=plan.training.pack_tokens,
         rollout=[_replicas_of(rollout_replicas) for rollout_replicas in plan.rollout],
         lent=[_replicas_of(rollout_replicas) for rollout_replicas in plan.lent],
@@ -235,16 +227,7 @@ def decisions_of(plan: RlPlan, fleet: Cluster) -> RlDecisionsDocument:
 
 
 def _replicas_of(rollout_replicas: RolloutReplicas) -> RlRolloutDocument:
-    return RlRolloutDocument(
-        gpu=rollout_replicas.gpu,
-        count=rollout_replicas.count,
-        tp=rollout_replicas.tp,
-        pp=rollout_replicas.pp,
-        ep=rollout_replicas.ep,
-        attention_dp=rollout_replicas.attention_dp,
-        engine=rollout_replicas.engine,
-        memory_fraction=rollout_replicas.memory_fraction,
-    )
+    return RlRolloutDocument.from_objects(rollout_replicas)
 
 
 def plan_from(decisions: RlDecisionsDocument, problem: RlProblem) -> RlPlan:
@@ -269,13 +252,13 @@ def plan_from(decisions: RlDecisionsDocument, problem: RlProblem) -> RlPlan:
         offload=decisions.placement in (COLOCATED, HYBRID),
     )
     plan = RlPlan(
-        pool,
-        tuple(RolloutReplicas(**rl_rollout.model_dump()) for rl_rollout in decisions.rollout),
-        decisions.placement,
-        Mode(decisions.mode, decisions.staleness, decisions.share, decisions.at_sync, decisions.fetches),
-        decisions.sync_method,
-        decisions.dispatch,
-        tuple(RolloutReplicas(**rl_rollout.model_dump()) for rl_rollout in decisions.lent),
+        training=pool,
+        rollout=tuple(RolloutReplicas(**rl_rollout.model_dump()) for rl_rollout in decisions.rollout),
+        placement=decisions.placement,
+        mode=Mode(decisions.mode, decisions.staleness, decisions.share, decisions.at_sync, decisions.fetches),
+        sync_method=decisions.sync_method,
+        dispatch=decisions.dispatch,
+        lent=tuple(RolloutReplicas(**rl_rollout.model_dump()) for rl_rollout in decisions.lent),
     )
     for kind, count in _by_kind(plan.lent).items():
         if count > kinds_of(pool.cluster).get(kind, 0):

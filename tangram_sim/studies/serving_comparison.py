@@ -56,16 +56,7 @@ def _row(plan: Callable[[str], ServePlanDocument], name: str) -> ServicePlannerD
         return ServicePlannerDocument(
             status="cannot answer", reason=found.reason, planning_cpu_s=found.planning_cpu_s
         )
-    return ServicePlannerDocument(
-        status=found.status,
-        promised=found.replay.promised,
-        played=found.replay.played,
-        error=found.replay.error,
-        cost_per_hour=found.cost_per_hour,
-        good_share=found.replay.good_share,
-        gpus_used=found.gpus_used,
-        planning_cpu_s=found.planning_cpu_s,
-    )
+    return ServicePlannerDocument.from_objects(found, found.replay)
 
 
 def problem_planners(problem: RentalProblem) -> dict[str, RentalProblem]:
@@ -107,16 +98,12 @@ def compare_problem(
         found = plan_problem(mine, limit.left_s(len(chosen) - len(rows)), beside=False)
         promised = found.makespan_s if batch else found.cost_per_hour
         played = _busiest_s(mine, found) if batch else promised
-        rows[name] = ServicePlannerDocument(
-            status=found.status,
+        rows[name] = ServicePlannerDocument.from_objects(
+            found,
             promised=promised,
             played=played if promised else None,
             error=played / promised - 1.0 if promised and played else None,
-            cost_per_hour=found.cost_per_hour,
             good_share=1.0 if promised else None,
-            gpus_used=found.gpus_used,
-            planning_cpu_s=found.planning_cpu_s,
-            reason=found.reason,
         )
     return ServiceComparisonDocument(objective=problem.objective, planners=rows, notes=ignored_keys(ignored))
 

@@ -101,12 +101,7 @@ def _planned(
 ) -> ServePlanDocument:
     found = plan_problem(question.rental(priced), time_limit_s, beside=beside)
     types = [
-        PlannedTypeDocument(
-            input_tokens=asked_type.input_tokens,
-            output_tokens=asked_type.output_tokens,
-            amount=asked_type.amount,
-            model=asked_type.model if question.several else "",
-        )
+        PlannedTypeDocument.from_objects(asked_type, model=asked_type.model if question.several else "")
         for asked_type in question.types
     ]
     return found.with_fields(types=types)

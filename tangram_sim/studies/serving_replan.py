@@ -94,13 +94,8 @@ def _policy(
     followed_plan: Followed, problem: RentalProblem, market: Sequence[MarketPeriod], least: float
 ) -> ReplanPolicyDocument:
     names = [configuration.name for configuration in problem.configurations]
-    return ReplanPolicyDocument(
-        name=followed_plan.name,
-        usd=followed_plan.usd,
-        switching_usd=followed_plan.switching_usd,
-        starts=followed_plan.starts,
-        lost_requests=followed_plan.lost_requests,
-        cost=followed_plan.cost,
+    return ReplanPolicyDocument.from_objects(
+        followed_plan,
         over_hindsight=followed_plan.cost / least - 1.0 if least else 0.0,
         periods=[
             ReplanPeriodDocument(

@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from pydantic import Field
 from tangram_sim.serving.disaggregated import play_disaggregated
 from tangram_sim.serving.fleet import FAST, RESUME, PlayedService, Progress, play
 from tangram_sim.serving.fleet_file import ServiceFleet
-from tangram_sim.serving.outcome import ServiceOutcome, Slo, spread
+from tangram_sim.serving.outcome import ServiceOutcome, Slo, Spread, spread
 from tangram_sim.serving.router import Router, named_router
 from tangram_sim.serving.workload import Ints, Workload
 from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
@@ -19,15 +18,6 @@ from tangram_sim.studies.serving_requests import asking, beyond_context, nearest
 from tangram_sim.units import HOUR_S
 
 _OVERLOADED = 0.1  # of all requests still there when the last one arrives, and growing
-
-
-class SpreadDocument(Document):
-    """Mean and percentiles, in seconds, over the requests that were served."""
-
-    mean: float
-    p50: float
-    p90: float
-    p99: float
 
 
 class RequestCountsDocument(Document):
@@ -93,10 +83,10 @@ class ServeSimulationDocument(AnswerDocument):
     output_tok_s: float
     goodput_rps: float = Field(description="requests within the objective; all of them where none is given")
     good_share: float = Field(description="of the requests that arrived")
-    ttft_s: SpreadDocument
-    tpot_s: SpreadDocument
-    e2e_s: SpreadDocument
-    queue_s: SpreadDocument
+    ttft_s: Spread
+    tpot_s: Spread
+    e2e_s: Spread
+    queue_s: Spread
     tokens: TokenCountsDocument
     kv: KvDocument
     little: LittleDocument
@@ -209,10 +199,10 @@ def describe_run(played: PlayedService, engine: str, router: str, slo: Slo) -> S
         output_tok_s=outcome.rate(output),
         goodput_rps=outcome.rate(good),
         good_share=good / arrived,
-        ttft_s=SpreadDocument(**asdict(spread(outcome.ttft_s))),
-        tpot_s=SpreadDocument(**asdict(spread(outcome.tpot_s[outcome.several]))),
-        e2e_s=SpreadDocument(**asdict(spread(outcome.e2e_s))),
-        queue_s=SpreadDocument(**asdict(spread(outcome.queue_s))),
+        ttft_s=spread(outcome.ttft_s),
+        tpot_s=spread(outcome.tpot_s[outcome.several]),
+        e2e_s=spread(outcome.e2e_s),
+        queue_s=spread(outcome.queue_s),
         tokens=TokenCountsDocument(
             prompt=int(work.input_tokens[served].sum()),
             output=output,

@@ -137,20 +137,12 @@ def slow_section(
         groups = resized(slow_plan(plan, slow.slowdowns), slow.resizing, hwdb)[1]
     return SlowDocument(
         slowdowns=[
-            SlowdownDocument(
-                where=slowdown.where,
-                factor=slowdown.factor,
-                what=slowdown.what,
-                steps=(slowdown.steps[0], slowdown.steps[1]) if slowdown.steps else None,
-                seconds=(slowdown.seconds[0], slowdown.seconds[1]) if slowdown.seconds else None,
+            SlowdownDocument.from_objects(
+                slowdown, steps=slowdown.steps or None, seconds=slowdown.seconds or None
             )
             for slowdown in slow.slowdowns
         ],
-        pause=PauseDocument(
-            seconds=slow.pause.seconds, probability=slow.pause.probability, every_steps=slow.pause.every_steps
-        )
-        if slow.pause
-        else None,
+        pause=PauseDocument.from_objects(slow.pause) if slow.pause else None,
         healthy_step_s=healthy_step_s,
         slowdown=(step_s + pause_s) / healthy_step_s,
         lossless_bound_step_s=lossless_bound_s(

@@ -2,30 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 
 from pydantic import Field
 
 from tangram_sim.errors import BadInputError
+from tangram_sim.file_parts import FiniteOrNull
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.reliability.stragglers.remedies import Advice, Setup, advise
 from tangram_sim.reliability.stragglers.replay import Replay, replay_of
-from tangram_sim.reliability.stragglers.whatif import StragglerCost, analyse
+from tangram_sim.reliability.stragglers.whatif import StragglerCost, Worker, analyse
 from tangram_sim.reliability.traces.reading import read_trace
 from tangram_sim.studies.documents import AnswerDocument, Document
 from tangram_sim.studies.forecast import forecast
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.resizing import sharing_stages
-
-
-class WorkerDocument(Document):
-    """One cell of the (dp, stage) grid."""
-
-    dp: int
-    stage: int
-    slowdown: float = Field(description="the lesser of its replica's and its stage's S alone")
-    compute_ratio: float = Field(description="its passes over the mean of all workers'")
 
 
 class RemedyDocument(Document):
@@ -35,7 +26,7 @@ class RemedyDocument(Document):
     step_s: float
     gain: float = Field(description="step before over step after")
     price_s: float = Field(description="seconds that taking it costs once")
-    payback_s: float | None = Field(description="running time that earns the price back; null: never")
+    payback_s: FiniteOrNull = Field(description="running time that earns the price back; null: never")
     pruned_share: float = Field(description="share of columns nobody computes: the risk to accuracy")
     detail: str
 
@@ -70,7 +61,7 @@ class StragglersDocument(AnswerDocument):
     worker_share: float = Field(description="M_W: share of the loss that goes when the suspects are ideal")
     last_stage_share: float = Field(description="M_S: the same of the last stage")
     alone: dict[str, float] = Field(description="S with only this group as measured")
-    workers: list[WorkerDocument]
+    workers: list[Worker]
     suspects: list[tuple[int, int]] = Field(description="(dp, stage) of the workers that M_W is of")
     step_slowdowns: list[float]
     pattern: str = Field(description="none, worker, stage, sequence lengths or mixed")
@@ -126,41 +117,18 @@ def setup_of_plan(path: Path) -> Setup:
 
 def _document(found: StragglerCost, advice: Advice) -> StragglersDocument:
     trace = found.trace
-    return StragglersDocument(
+    return StragglersDocument.from_objects(
+        found,
         steps=len(trace.steps),
         dp=trace.dp,
         pp=trace.stages,
         microbatches=trace.microbatches,
-        measured_step_s=found.measured_step_s,
-        replayed_step_s=found.replayed_step_s,
-        ideal_step_s=found.ideal_step_s,
-        slowdown=found.slowdown,
-        waste=found.waste,
-        measured_over_replayed=found.measured_over_replayed,
-        worker_share=found.worker_share,
-        last_stage_share=found.last_stage_share,
-        alone=found.alone,
-        workers=[
-            WorkerDocument(dp=w.dp, stage=w.stage, slowdown=w.slowdown, compute_ratio=w.compute_ratio)
-            for w in found.workers
-        ],
         suspects=[(w.dp, w.stage) for w in found.suspects],
         step_slowdowns=found.step_slowdowns.tolist(),
         pattern=found.pattern.name,
         pattern_reason=found.pattern.reason,
-        remedies=[
-            RemedyDocument(
-                name=r.name,
-                step_s=r.step_s,
-                gain=r.gain,
-                price_s=r.price_s,
-                payback_s=r.payback_s if isfinite(r.payback_s) else None,
-                pruned_share=r.pruned_share,
-                detail=r.detail,
-            )
-            for r in advice.remedies
-        ],
+        remedies=[RemedyDocument.from_objects(remedy) for remedy in advice.remedies],
         remedies_left_out=list(advice.left_out),
         escalation=[EscalationDocument(name=e.choice.name, after_s=e.after_s) for e in advice.escalation],
-        omissions=[OmissionDocument(reason=o.reason, steps=list(o.steps)) for o in trace.omissions],
+        omissions=[OmissionDocument.from_objects(omission) for omission in trace.omissions],
     )

@@ -50,7 +50,9 @@ class Alpa(LayerWise):
             # The rewrite after the program: all-reduce of gradients as reduce-scatter and all-gather.
             for zero in (0, 1, 2, 3) if dp > 1 else (0,):
                 for kind in kinds:
-                    yield Layout(tp, dp, 1, ep, 1, zero, kind, sequence)
+                    yield Layout(
+                        tp, dp, cp=1, ep=ep, pp=1, zero_stage=zero, recompute=kind, sequence_parallel=sequence
+                    )
 
     def _degrees(self, setting: Setting, tensor: int) -> list[tuple[int, int, int, bool]]:
         if setting.island.gpus == 1:

@@ -63,12 +63,12 @@ def shardings(setting: Setting, block: Block, tensor: int = 0) -> Iterator[tuple
             builder = Builder(
                 mesh,
                 tokens,
-                job.precision.activation_bytes,
-                max(1, job.global_batch // int(np.max(setting.microbatch))),
-                job.bytes_per_parameter,
-                held,
-                batch,
-                (len(mesh) - 1,) if forced else (),
+                element_bytes=job.precision.activation_bytes,
+                microbatches=max(1, job.global_batch // int(np.max(setting.microbatch))),
+                state_bytes=job.bytes_per_parameter,
+                held=held,
+                batch_axes=batch,
+                tensor_axes=(len(mesh) - 1,) if forced else (),
             )
             graph = block_graph(builder, block, model.hidden, passes / rates.memory_bytes_per_s)
             limit = _SHRINK * graph.cost(fastest.choice)[1] if fastest else float("inf")

@@ -61,7 +61,14 @@ def split(
             continue
         last, tried = bound, tried + 1
         count, path = stages_under(
-            costs, limit, sizes, total_devices, flying, most, float(bound), microbatches
+            seconds=costs,
+            limit=limit,
+            devices=sizes,
+            total_devices=total_devices,
+            held=flying,
+            most=most,
+            bound=float(bound),
+            microbatches=microbatches,
         )
         if not count:
             continue

@@ -73,7 +73,16 @@ def chunked(
         found = Found([], WorkBound(model, job, islands, hwdb, cluster).step_s(), Counts())
     else:
         wide = replace(wishes, top=max(wishes.top, spend.chunked))
-        found = tangram(model, cluster, plain, hwdb, wide, progress, parallelizer, deadline)
+        found = tangram(
+            model,
+            cluster,
+            job=plain,
+            hwdb=hwdb,
+            wishes=wide,
+            progress=progress,
+            parallelizer=parallelizer,
+            deadline=deadline,
+        )
         simple = [scored.plan for scored in found.ranked]
     lowering = Lowering.of(replace(simple[0], job=job), hwdb)
     ranked, refused = list[tuple[Scored, Plan, int]](), dict[str, int]()

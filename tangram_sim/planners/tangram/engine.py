@@ -205,12 +205,12 @@ def _simple(task: _Task, beside: Scored | None = None) -> list[Scored]:
         task.model,
         task.cluster,
         task.job,
-        seated,
-        task.lowering,
-        task.wishes.constraints,
-        task.counts,
-        some,
-        PlayLimits(task.deadline, task.budget.beside_ops, beside.step_s)
+        islands=seated,
+        lowering=task.lowering,
+        constraints=task.wishes.constraints,
+        counts=task.counts,
+        some=some,
+        limits=PlayLimits(task.deadline, task.budget.beside_ops, beside.step_s)
         if beside
         else PlayLimits(grace, most),
     )
@@ -284,8 +284,9 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     enumeration = _enumeration(task, islands, parallelizer)
     referee = PlanEvaluator(task.model, task.cluster, task.job, task.lowering, task.counts, task.deadline)
     work = np.concatenate([[0.0], np.cumsum(task.bound.seconds.min(axis=0))])
+    bound_s, budget, deadline = task.bound.step_s(), task.budget, task.deadline
     search = Search(
-        enumeration, referee, task.bound.step_s(), units, work, wishes.order, task.budget, task.deadline
+        enumeration, referee, bound_s, units, work, wishes.order, budget=budget, deadline=deadline
     )
     if task.standing:
         search.begin_at(min(task.standing, key=lambda scored: scored.step_s))
@@ -347,15 +348,15 @@ def _enumeration(task: _Task, islands: tuple[Island, ...], parallelizer: Paralle
         task.model,
         task.job,
         islands,
-        parallelizer or parallelizer_named(wishes.parallelizer)(),
-        wishes.constraints,
-        task.hwdb,
-        task.bound,
-        task.counts,
-        task.candidates if wishes.every_candidate else None,
-        tied_s(task.model, task.job, islands),
-        wishes.policies,
-        wishes.window,
+        parallelizer=parallelizer or parallelizer_named(wishes.parallelizer)(),
+        constraints=wishes.constraints,
+        hwdb=task.hwdb,
+        bound=task.bound,
+        counts=task.counts,
+        record=task.candidates if wishes.every_candidate else None,
+        tied_s=tied_s(task.model, task.job, islands),
+        policies=wishes.policies,
+        window=wishes.window,
         deadline=task.deadline,
         asking=None if task.pieces.jobs == 1 else ahead,
     )

@@ -21,5 +21,10 @@ def bound_by_kinds(model: Model, job: Job, cluster: Cluster, hwdb: Hwdb) -> Work
     if not gpus:
         raise InfeasibleError(f"no GPU of {cluster.name} has {job.dtype} units")
     link = cluster.groups[0].node.intra
-    kinds = [Island(gpu.name, gpu, count, 1, link, 0.0, 0.0) for gpu, count in gpus.items()]
+    kinds = [
+        Island(
+            gpu.name, gpu, nodes=count, gpus_per_node=1, intra=link, nic_bytes_per_s=0.0, nic_latency_s=0.0
+        )
+        for gpu, count in gpus.items()
+    ]
     return WorkBound(model, job, kinds, hwdb)

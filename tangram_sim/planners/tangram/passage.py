@@ -64,16 +64,26 @@ def _lanes(gpu: Gpu, cluster: Cluster, near: Sequence[int]) -> tuple[Island, ...
                 lane = Island(
                     gpu.name,
                     gpu,
-                    -(-cluster.gpus // share),
-                    share,
-                    node.intra,
-                    node.nic_bytes_per_s * share / node.gpus,
-                    node.nic_latency_s,
-                    inf,
+                    nodes=-(-cluster.gpus // share),
+                    gpus_per_node=share,
+                    intra=node.intra,
+                    nic_bytes_per_s=node.nic_bytes_per_s * share / node.gpus,
+                    nic_latency_s=node.nic_latency_s,
+                    network_bytes_per_s=inf,
                     bridge=node.bridge if share > 1 else None,
                 )
                 found[lane] = None
-    return tuple(found) or (Island(gpu.name, gpu, 1, cluster.gpus, _FREE, 1e30, 0.0),)
+    return tuple(found) or (
+        Island(
+            gpu.name,
+            gpu,
+            nodes=1,
+            gpus_per_node=cluster.gpus,
+            intra=_FREE,
+            nic_bytes_per_s=1e30,
+            nic_latency_s=0.0,
+        ),
+    )
 
 
 def _widths(model: Model, seq: int, ranks: int) -> tuple[Layout, ...]:

@@ -25,7 +25,14 @@ class BestUniform(WholeClusterPlanner):
                 f"{self.limits}"
             )
         found = fastest_uniform(
-            model, cluster, job, price.lowering, [()], Constraints(), Counts(), PlayLimits(price.deadline)
+            model,
+            cluster,
+            job,
+            price.lowering,
+            orders=[()],
+            constraints=Constraints(),
+            counts=Counts(),
+            limits=PlayLimits(price.deadline),
         )
         if found is None:
             raise no_answer(self, price, f"no layout of {model.name} on {cluster.name} fits")

@@ -145,10 +145,10 @@ def _layout(wanted: Uniform, dp: int) -> Layout:
         dp,
         wanted.cp,
         wanted.ep,
-        1,
-        wanted.zero_stage,
-        wanted.recompute,
-        wanted.sequence_parallel,
+        pp=1,
+        zero_stage=wanted.zero_stage,
+        recompute=wanted.recompute,
+        sequence_parallel=wanted.sequence_parallel,
     )
 
 

@@ -92,14 +92,14 @@ def uniform_view(plan: Plan) -> UniformPlan:
     )
     layers = tuple(stage.chunks for stage in first.stages)
     return UniformPlan(
-        Shape(layout.tp, layout.cp, layout.dp * copies, layout.ep, layers, ranks),
-        plan.model,
-        plan.job,
-        first.microbatch // layout.dp,
-        first.microbatches,
-        layout.zero_stage,
-        layout.recompute,
-        layout.sequence_parallel,
+        shape=Shape(layout.tp, layout.cp, layout.dp * copies, layout.ep, layers, ranks),
+        model=plan.model,
+        job=plan.job,
+        microbatch_per_rank=first.microbatch // layout.dp,
+        microbatches=first.microbatches,
+        zero_stage=layout.zero_stage,
+        recompute=layout.recompute,
+        sequence_parallel=layout.sequence_parallel,
     )
 
 

@@ -68,7 +68,9 @@ def trivial(
     every = tuple(name for item in names for name in item) if len(whole) == len(names) else ()
     orders = [every] if every else [] if some else [()]
     orders += [item for item in whole if item != every]
-    return fastest_uniform(model, cluster, job, lowering, orders, constraints, counts, limits, chunks)
+    return fastest_uniform(
+        model, cluster, job, lowering, orders, constraints, counts=counts, limits=limits, chunks=chunks
+    )
 
 
 def fastest_uniform(
@@ -109,7 +111,7 @@ def fastest_uniform(
         if bound_s >= (limit_s if best is None else min(best.step_s, limit_s)):
             continue
         at_most -= OPS_WITHOUT_PLAY
-        found = _first_that_fits(model, cluster, job, wanted, lowering, constraints, counts)
+        found = _first_that_fits(model, cluster, job, wanted, lowering, constraints, counts=counts)
         if found is not None:
             seconds = _played_s(found[1])
             at_most -= len(found[1].template.graph)
@@ -228,7 +230,16 @@ def _first_that_fits(
     if "zero_stage" in dict(constraints.fixed):
         savers = tuple((dict(constraints.fixed)["zero_stage"], item) for item in RECOMPUTE)
     for zero, recompute in savers:
-        layout = Layout(wanted.tp, wanted.dp, 1, wanted.ep, 1, zero, recompute, wanted.sequence_parallel)
+        layout = Layout(
+            wanted.tp,
+            wanted.dp,
+            cp=1,
+            ep=wanted.ep,
+            pp=1,
+            zero_stage=zero,
+            recompute=recompute,
+            sequence_parallel=wanted.sequence_parallel,
+        )
         if not constraints.allows(layout, wanted.micro_batch * wanted.dp):
             continue
         if least_bytes(model, job, layout, wanted.pp) > room:

@@ -149,18 +149,18 @@ def replay(
             continue
         fleet = fleet_of(names.values())
         moment = Moment(
-            at,
-            fleet,
-            len(joined),
-            len(taken),
-            tuple(taken),
-            tuple(kind_of[node] for node in taken),
-            tuple(names),
-            run.option,
-            run.pending_s,
-            following - at,
-            gaps / noticed if noticed else availability.until_s,
-            _factors(names, slow),
+            time_s=at,
+            fleet=fleet,
+            added=len(joined),
+            removed=len(taken),
+            lost_names=tuple(taken),
+            lost_kinds=tuple(kind_of[node] for node in taken),
+            names=tuple(names),
+            running=run.option,
+            pending_s=run.pending_s,
+            remaining_s=following - at,
+            mean_gap_s=gaps / noticed if noticed else availability.until_s,
+            factors=_factors(names, slow),
         )
         noticed += 1
         before = run.option
@@ -181,16 +181,16 @@ def replay(
             used[reaction.option.label] = None
     run.advance(at, availability.until_s)
     return Outcome(
-        policy.name,
-        availability.until_s,
-        run.samples,
-        run.accounts,
-        made,
-        tuple(used),
-        tuple(run.segments),
-        max(run.started_s, 0.0),
-        run.last_step_s,
-        run.samples - run.begun,
+        policy=policy.name,
+        duration_s=availability.until_s,
+        samples=run.samples,
+        accounts=run.accounts,
+        changes=made,
+        options=tuple(used),
+        segments=tuple(run.segments),
+        started_s=max(run.started_s, 0.0),
+        last_step_s=run.last_step_s,
+        whole_samples=run.samples - run.begun,
     )
 
 

@@ -114,7 +114,15 @@ def _remedy(
 ) -> Remedy:
     saved = pipeline_s - step_s
     payback = price_s / saved * step_s if saved > _WORTH * pipeline_s else float("inf")
-    return Remedy(name, step_s, pipeline_s / step_s, price_s, payback, detail, pruned)
+    return Remedy(
+        name,
+        step_s,
+        gain=pipeline_s / step_s,
+        price_s=price_s,
+        payback_s=payback,
+        detail=detail,
+        pruned_share=pruned,
+    )
 
 
 def _resplit(pipeline: MeasuredPipeline) -> list[Remedy]:

@@ -88,7 +88,7 @@ def read_profiles(profiles: list[RankProfile], stages: int, name: str) -> StepTr
     took: FloatArray = np.array([row[6] for row in found]) * 1e-6
     for each in np.unique(step):
         start[step == each] -= start[step == each].min()
-    return assemble(TraceRows(step, dp, stage, kind, seq, start, took), name)
+    return assemble(TraceRows(step, dp, stage, kind, seq, start_s=start, duration_s=took), name)
 
 
 _Row = tuple[int, int, int, int, int, float, float]

@@ -67,4 +67,4 @@ def _trace_of(text: str, path: Path) -> StepTrace:
         )
     step, dp, stage, kind, seq = (counts[name].to_numpy(np.int64) for name in COLUMNS[:5])
     start, duration = (numbers[name].to_numpy(np.float64) * _MICROSECOND_S for name in COLUMNS[5:])
-    return assemble(TraceRows(step, dp, stage, kind, seq, start, duration), str(path))
+    return assemble(TraceRows(step, dp, stage, kind, seq, start_s=start, duration_s=duration), str(path))

@@ -91,4 +91,12 @@ def _columns(rows: list[Row]) -> TraceRows:
     places = np.array([row[:4] for row in rows], dtype=np.int64)
     times = np.array([row[4:] for row in rows], dtype=np.float64)
     dp, stage, kind, seq = places.T
-    return TraceRows(np.zeros(len(rows), np.int64), dp, stage, kind, seq, times[:, 0], times[:, 1])
+    return TraceRows(
+        step=np.zeros(len(rows), np.int64),
+        dp=dp,
+        stage=stage,
+        kind=kind,
+        seq=seq,
+        start_s=times[:, 0],
+        duration_s=times[:, 1],
+    )

@@ -81,13 +81,13 @@ class TraceRows:
     def where(self, keep: npt.NDArray[np.bool_]) -> "TraceRows":
         """The rows of the mask [rows]."""
         return TraceRows(
-            self.step[keep],
-            self.dp[keep],
-            self.stage[keep],
-            self.kind[keep],
-            self.seq[keep],
-            self.start_s[keep],
-            self.duration_s[keep],
+            step=self.step[keep],
+            dp=self.dp[keep],
+            stage=self.stage[keep],
+            kind=self.kind[keep],
+            seq=self.seq[keep],
+            start_s=self.start_s[keep],
+            duration_s=self.duration_s[keep],
         )
 
 

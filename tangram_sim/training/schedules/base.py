@@ -160,7 +160,17 @@ def join_stages(
     table = np.concatenate(rows, axis=1)
     kind, microbatch, chunk = (column(table[i], np.int32) for i in range(3))
     ptr = column(stage_ptr, np.int32)
-    return ScheduleOrder(stages, microbatches, chunks, splits_backward, ptr, kind, microbatch, chunk, place)
+    return ScheduleOrder(
+        stages,
+        microbatches,
+        chunks,
+        splits_backward,
+        stage_ptr=ptr,
+        kind=kind,
+        microbatch=microbatch,
+        chunk=chunk,
+        place=place,
+    )
 
 
 def warmup_then_alternate(forwards: IntArray, backwards: IntArray, warmup: int) -> IntArray:

@@ -265,7 +265,7 @@ def lower_order(order: ScheduleOrder, *, tied: bool = False) -> StepTemplate:
         devices=tuple(f"stage {s}" for s in range(stages)),
         label=StepLabel(kind, microbatch, chunk, chunks),
     )
-    return StepTemplate(graph, order, tied, stage, microbatch, chunk, slot, slots)
+    return StepTemplate(graph, order, tied, stage, microbatch, chunk, slot=slot, slots=slots)
 
 
 # Compute stream, forward link, backward link, sync stream, tied: blocks of `stages` resources each.
@@ -291,16 +291,16 @@ def _merge(order: ScheduleOrder, rows: IntArray, waits: IntArray, expected: int)
     count = merge_stages(
         order.stages,
         order.chunks,
-        column(order.places.place, np.int32),
-        order.places.stage_of,
-        ptr,
-        kind,
-        microbatch,
-        chunk,
-        cursor,
-        arrived,
-        rows,
-        waits,
+        place_of=column(order.places.place, np.int32),
+        stage_of=order.places.stage_of,
+        stage_ptr=ptr,
+        order_kind=kind,
+        order_microbatch=microbatch,
+        order_chunk=chunk,
+        cursor=cursor,
+        arrived=arrived,
+        rows=rows,
+        waits=waits,
     )
     if count < expected:
         stuck = int(np.flatnonzero(cursor < order.stage_ptr[1:])[0])

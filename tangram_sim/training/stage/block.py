@@ -235,7 +235,15 @@ def block_backward(setting: Setting, block: Block, times: Times, direction: str)
         add("router dx", COMPUTE, "gemm", times.route.input_gradient, start)
         program.add_weight_gradient("router dw", times.route.weight_gradient, start)
         done = add("gradient combine", EXCHANGE, "expert_parallel", times.dispatch, up)
-    reduced = _reduced(program, 2, times.up.weight_gradient, act, times.reduce_inner, done, late)[0]
+    reduced = _reduced(
+        program,
+        half=2,
+        product=times.up.weight_gradient,
+        start=act,
+        reduce=times.reduce_inner,
+        done=done,
+        late=late,
+    )[0]
     norm = add("norm 2 dx", COMPUTE, "memory", 1.5 * times.norm, reduced)
     gathered = add("gradient gather 1", TENSOR, "tensor_parallel", times.gather, norm)
     out = add("out dx", COMPUTE, "gemm", times.out.input_gradient, gathered)
@@ -244,7 +252,15 @@ def block_backward(setting: Setting, block: Block, times: Times, direction: str)
     scores = add_core(program, replay, "attention again", out)
     core = add_core(program, times.attention_back, "attention dx", scores)
     qkv = add("qkv dx", COMPUTE, "gemm", times.qkv.input_gradient, core)
-    reduced, gradients = _reduced(program, 1, times.qkv.weight_gradient, core, times.reduce, qkv, late)
+    reduced, gradients = _reduced(
+        program,
+        half=1,
+        product=times.qkv.weight_gradient,
+        start=core,
+        reduce=times.reduce,
+        done=qkv,
+        late=late,
+    )
     if direction == "backward":
         gradients = program.add_weight_gradient("accumulate", accumulation_s(setting, block), core)
     norm = add("norm 1 dx", COMPUTE, "memory", 1.5 * times.norm, reduced, host)

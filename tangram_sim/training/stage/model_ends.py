@@ -40,15 +40,8 @@ def embedding_forward(setting: Setting, atom: Embedding) -> Program:
         "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, atom), BEFORE_PREVIOUS
     )
     host = program.add("launch", setting.launch_stream, "dispatch", host_s(setting, KERNELS_EMBEDDING))
-    lookup = program.add(
-        "lookup",
-        COMPUTE,
-        "memory",
-        streaming_s(2.0 * _residual_bytes(setting), setting.rates),
-        PREVIOUS,
-        gather,
-        host,
-    )
+    read_s, waits = streaming_s(2.0 * _residual_bytes(setting), setting.rates), (PREVIOUS, gather, host)
+    lookup = program.add("lookup", COMPUTE, "memory", read_s, *waits)
     program.add("reduce", TENSOR, "tensor_parallel", _reduce_s(setting), lookup)
     return program
 

@@ -65,7 +65,15 @@ class StagePrices:
         alike = island.anonymous()  # stages on equal nodes of one island, or of two, have one
         key = (alike, layout, microbatch, sharing)
         if key not in self._pricers:
-            setting = Setting(self.model, alike, self.job, microbatch, (layout,), self.hwdb, sharing)
+            setting = Setting(
+                self.model,
+                island=alike,
+                job=self.job,
+                microbatch=microbatch,
+                layouts=(layout,),
+                hwdb=self.hwdb,
+                sharing=sharing,
+            )
             alone = self.pricer(island, layout, microbatch).lowered if sharing else None
             self._pricers[key] = Pricer(setting, AtomPrices(setting, alone))
         return self._pricers[key]

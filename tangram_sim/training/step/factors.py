@@ -140,7 +140,16 @@ class PathSeconds:
         forward, backward, last, weight, last_weight, ahead, back, sync, optimizer, tied = np.split(
             slots, cuts, axis=1
         )
-        return cls(forward, backward + last, weight + last_weight, ahead + back, sync, optimizer, tied[:, 0])
+        weights = weight + last_weight
+        return cls(
+            forward,
+            backward + last,
+            weights,
+            send=ahead + back,
+            sync=sync,
+            optimizer=optimizer,
+            tied=tied[:, 0],
+        )
 
 
 @dataclass(frozen=True)

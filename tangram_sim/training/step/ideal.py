@@ -23,7 +23,15 @@ from tangram_sim.training.stage.setting import Setting
 
 def lone_setting(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> Setting:
     """One sequence on one GPU: everything linear in tokens, read off per sequence."""
-    alone = Island(gpu.name, gpu, 1, 1, Link("none", "none", 0.0, 0.0), 0.0, 0.0)
+    alone = Island(
+        gpu.name,
+        gpu,
+        nodes=1,
+        gpus_per_node=1,
+        intra=Link("none", "none", 0.0, 0.0),
+        nic_bytes_per_s=0.0,
+        nic_latency_s=0.0,
+    )
     return Setting(model, alone, job, 1, (Layout(),), hwdb)
 
 

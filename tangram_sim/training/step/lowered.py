@@ -141,7 +141,17 @@ class Lowering:
             tied_s=self._tied_s(stages[0], stages[-1]) if template.tied else 0.0,
         )
         times = times.blocking() if job.code.blocks_on_sends else times
-        return LoweredStep(pipeline, self.placement, template, times, size, prices, held, by_part, holders)
+        return LoweredStep(
+            pipeline,
+            self.placement,
+            template,
+            times,
+            boundary_bytes=size,
+            prices=prices,
+            in_flight=held,
+            part_prices=by_part,
+            holders=holders,
+        )
 
     def _stage(self, stage: Stage, microbatch: int, layers: int) -> tuple[StagePrice, ...]:
         island, layout = self.placement.island(stage.ranks), stage.layout

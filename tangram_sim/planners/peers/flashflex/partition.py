@@ -121,7 +121,7 @@ def refined(graph: DeviceGraph, start: Counts, limit: float) -> Counts:
         for a in range(k):
             for b in range(a + 1, k):
                 while True:
-                    step = _best_step(graph, parts, loads, ties, own, (a, b), limit, eps)
+                    step = _best_step(graph, parts, loads, ties, own, pair=(a, b), limit=limit, eps=eps)
                     if step is None:
                         break
                     for source, target, item in step:

@@ -49,11 +49,12 @@ class _GraphBuilder:
             Operation(
                 kind,
                 inputs,
-                per_token * self.tokens,
-                width * self.tokens * self.bytes,
-                parameters * self.weight,
-                parameters * self.gradient,
-                *place,
+                flop=per_token * self.tokens,
+                output_bytes=width * self.tokens * self.bytes,
+                weight_bytes=parameters * self.weight,
+                gradient_bytes=parameters * self.gradient,
+                speed=place[0],
+                block=place[1],
             )
         )
         return len(self.ops) - 1

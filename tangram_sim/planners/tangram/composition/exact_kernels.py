@@ -234,16 +234,16 @@ def below(
                                 stages[0, column] = times[stage_ptr[option], column]
                             gather(
                                 label,
-                                SECOND,
-                                facts,
-                                floats,
-                                ints,
-                                stage_ptr,
-                                times,
-                                between,
-                                size,
-                                stages,
-                                hops,
+                                place=SECOND,
+                                facts=facts,
+                                floats=floats,
+                                ints=ints,
+                                stage_ptr=stage_ptr,
+                                times=times,
+                                between=between,
+                                size=size,
+                                stages=stages,
+                                hops=hops,
                             )
                             work += COST_OF_PASS * played * depth
                             if lost == 1 and not proving:
@@ -308,13 +308,13 @@ def below(
                         bounds[count] = bound
                         count += 1
                         if width > 0 and count - begin >= 2 * width:
-                            count = narrowed(values, facts, bounds, begin, count, width, edge)
+                            count = narrowed(values, facts, bounds, begin, count, width, edge=edge)
                             work += 4 * width
                     option += 1
                     at_label = -1
                 stop += 1
             if width > 0 and count - begin > width:
-                count = narrowed(values, facts, bounds, begin, count, width, edge)
+                count = narrowed(values, facts, bounds, begin, count, width, edge=edge)
             first[start, used], last[start, used] = begin, count
             stop = 0
             used += 1

@@ -126,7 +126,13 @@ def _joint_seat(
         runs = tuple(LayoutRun(run.start + shift, run.stop + shift, run.layout) for run in portion.runs)
         parts.append(
             StageAssignment(
-                portion.island, ranks, portion.layout, place.start, place.stop, runs, portion.sequences
+                portion.island,
+                ranks,
+                portion.layout,
+                place.start,
+                place.stop,
+                runs,
+                sequences=portion.sequences,
             )
         )
     if all(part.sequences for part in parts):

@@ -44,7 +44,19 @@ def play_all(
         label = complete[position]
         depth = facts[label, DEPTH]
         stages, hops = np.empty((depth, 4), np.float64), np.zeros(depth)
-        gather(label, FRONT, facts, floats, ints, stage_ptr, times, between, size, stages, hops)
+        gather(
+            label,
+            place=FRONT,
+            facts=facts,
+            floats=floats,
+            ints=ints,
+            stage_ptr=stage_ptr,
+            times=times,
+            between=between,
+            size=size,
+            stages=stages,
+            hops=hops,
+        )
         ended, longest = play(stages, hops, microbatches, every_forward_first)
         front, back = facts[label, OPTION], facts[label, BACK]
         # Both ends inside one node reduce the tied matrix over its own links: in no time, here.

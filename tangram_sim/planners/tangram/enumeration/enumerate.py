@@ -126,7 +126,7 @@ class Enumeration:
 
     def _tabulate(self, microbatch: int, options: Options, units: Sequence[int]) -> PartialPlanTable:
         dropping = "incompatibility" in self.policies
-        return tabulate(self.model, self.job, microbatch, options, units, self.tied_s, dropping)
+        return tabulate(self.model, self.job, microbatch, options, units, self.tied_s, dropping=dropping)
 
     def least_s(self, microbatch: int, units: Sequence[int], grain: Grain | None = None) -> float:
         """Seconds of any step of one pipeline over such parts with this microbatch size, at least."""
@@ -391,9 +391,10 @@ def _candidate(partial: PartialPlan, island: str) -> Candidate:
         island,
         partial.nodes,
         partial.microbatch,
-        " | ".join(f"{run.stop - run.start} x {run.layout}" for run in partial.runs) or str(partial.layout),
-        partial.slowest_s,
-        partial.stages_behind if partial.stages_behind < UNLIMITED else None,
-        max(stage.peak_bytes(1) for stage in partial.stages),
-        partial.stages[0].capacity_bytes,
+        layout=" | ".join(f"{run.stop - run.start} x {run.layout}" for run in partial.runs)
+        or str(partial.layout),
+        seconds=partial.slowest_s,
+        stages_behind=partial.stages_behind if partial.stages_behind < UNLIMITED else None,
+        peak_bytes=max(stage.peak_bytes(1) for stage in partial.stages),
+        capacity_bytes=partial.stages[0].capacity_bytes,
     )

@@ -48,15 +48,15 @@ class SliceQuestion(NamedTuple):
     def request(self, subject: Subject, sizes: tuple[int, ...] = ()) -> Request:
         """The question in the words of the narrow API; `sizes` are microbatches asked about later."""
         return Request(
-            Slice(subject.model, self.start, self.stop),
-            self.part,
-            subject.job,
-            self.microbatch,
-            subject.job.global_batch // self.microbatch,
-            subject.hwdb,
-            subject.constraints,
-            self.pace_s,
-            sizes,
+            slice=Slice(subject.model, self.start, self.stop),
+            island=self.part,
+            job=subject.job,
+            microbatch=self.microbatch,
+            microbatches=subject.job.global_batch // self.microbatch,
+            hwdb=subject.hwdb,
+            constraints=subject.constraints,
+            pace_s=self.pace_s,
+            sizes=sizes,
         )
 
 

@@ -99,13 +99,13 @@ def tabulate(
         kept = _undominated(pointers, floats, ints, most, np.array(ends, dtype=np.int64))
     return PartialPlanTable(
         microbatch,
-        job.global_batch // microbatch,
-        of_slice,
-        np.concatenate([[0], np.cumsum(kept)])[pointers],
-        np.ascontiguousarray(floats[kept]),
-        np.ascontiguousarray(ints[kept]),
-        [partial for (_, partial), keep in zip(flat, kept.tolist(), strict=True) if keep],
-        whole_depth,
+        microbatches=job.global_batch // microbatch,
+        slice_class=of_slice,
+        option_ptr=np.concatenate([[0], np.cumsum(kept)])[pointers],
+        floats=np.ascontiguousarray(floats[kept]),
+        ints=np.ascontiguousarray(ints[kept]),
+        partials=[partial for (_, partial), keep in zip(flat, kept.tolist(), strict=True) if keep],
+        whole_depth=whole_depth,
     )
 
 

@@ -127,15 +127,15 @@ class LoneStages:
                 break
             passes = batch // microbatch
             request = Request(
-                whole,
-                part,
-                ground.job,
-                microbatch,
-                passes,
-                ground.hwdb,
-                ground.constraints,
-                limit_s / passes,
-                tuple(sizes),
+                slice=whole,
+                island=part,
+                job=ground.job,
+                microbatch=microbatch,
+                microbatches=passes,
+                hwdb=ground.hwdb,
+                constraints=ground.constraints,
+                pace_s=limit_s / passes,
+                sizes=tuple(sizes),
             )
             self.counts.asked += 1
             answer = self.asked.parallelize(request)

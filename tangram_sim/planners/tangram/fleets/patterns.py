@@ -168,7 +168,15 @@ def patterns_of(
         for sequences in sizes:
             if deadline.over():
                 break
-            found = _search(ground, shape, sequences, share, min(best_s, reached[0]), counts, deadline)
+            found = _search(
+                ground,
+                shape,
+                sequences,
+                share,
+                best_s=min(best_s, reached[0]),
+                counts=counts,
+                deadline=deadline,
+            )
             patterns += [pattern for _, pattern in found]
             if found and found[0][0] < reached[0]:
                 reached = found[0][0], sequences
@@ -222,7 +230,15 @@ def _search(
     parallelizer = _parallelizer(ground.parallelizer)()
     widest = min(budget.widest * shape.parts, max(counts_of))
     least, passage_s = _least(
-        ground, job, islands, constraints, sequences, unit, widest, parallelizer, counts
+        ground,
+        job,
+        islands,
+        constraints,
+        sequences,
+        unit,
+        widest=widest,
+        parallelizer=parallelizer,
+        counts=counts,
     )
     bound = WorkBound(ground.model, job, islands, ground.hwdb, least=least)
     enumeration = Enumeration(
@@ -232,8 +248,8 @@ def _search(
         parallelizer,
         constraints,
         ground.hwdb,
-        bound,
-        counts,
+        bound=bound,
+        counts=counts,
         widest=widest,
         deadline=deadline,
         passage_s=passage_s,
@@ -295,13 +311,13 @@ def _least(
                 for nodes in range(unit, min(island.nodes, widest * unit) + 1, unit):
                     part = island.part(nodes).anonymous()
                     request = Request(
-                        Slice(ground.model, atom, atom + 1),
-                        part,
-                        job,
-                        microbatch,
-                        job.global_batch // microbatch,
-                        ground.hwdb,
-                        constraints,
+                        slice=Slice(ground.model, atom, atom + 1),
+                        island=part,
+                        job=job,
+                        microbatch=microbatch,
+                        microbatches=job.global_batch // microbatch,
+                        hwdb=ground.hwdb,
+                        constraints=constraints,
                     )
                     counts.asked += 1
                     for partial in parallelizer.parallelize(request).partials:
@@ -326,13 +342,13 @@ def _pattern(
         nodes[place.kind] += place.partial.nodes / copies
     pace_s = max(place.partial.slowest_s for place in places)
     return PipelinePattern(
-        tuple(nodes),
-        copies,
-        _granule(composed, copies, shape.parts),
-        sequences,
-        composed.objective_s - (microbatches - 1) * pace_s,
-        pace_s,
-        replace(composed, places=places),
+        nodes=tuple(nodes),
+        copies=copies,
+        granule=_granule(composed, copies, shape.parts),
+        sequences=sequences,
+        first_s=composed.objective_s - (microbatches - 1) * pace_s,
+        pace_s=pace_s,
+        composed=replace(composed, places=places),
     )
 
 

@@ -204,13 +204,13 @@ class Fleets:
         finer = self.budget.finer if sum(self.nodes) <= self.budget.few else 0
         families = [
             Family(
-                alike,
-                share_of[alike[0]],
-                shapes(self.ground, alike[0]),
-                best_s,
-                finer if len(alike[0]) == len(self.nodes) else 0,
-                usual,
-                self.budget,
+                like=alike,
+                share=share_of[alike[0]],
+                shapes=shapes(self.ground, alike[0]),
+                best_s=best_s,
+                finer=finer if len(alike[0]) == len(self.nodes) else 0,
+                usual=usual,
+                budget=self.budget,
             )
             for alike in like.values()
         ]

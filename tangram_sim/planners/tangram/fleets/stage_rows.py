@@ -173,7 +173,16 @@ class _Kind:
                 for ep in shared:
                     for recompute in RECOMPUTE:
                         for sharded in (False, True)[: 1 + (tp > 1)]:
-                            layout = Layout(tp, 1, gpus // tp, ep, 1, 1, recompute, sharded)
+                            layout = Layout(
+                                tp,
+                                dp=1,
+                                cp=gpus // tp,
+                                ep=ep,
+                                pp=1,
+                                zero_stage=1,
+                                recompute=recompute,
+                                sequence_parallel=sharded,
+                            )
                             if first_broken(model, job.seq, layout, 1, fused):
                                 continue
                             yield from (
@@ -189,12 +198,12 @@ class _Kind:
         return Island(
             node.gpu.name,
             node.gpu,
-            domains,
-            gpus or self.domain,
-            node.intra,
-            node.nic_bytes_per_s * trays,
-            node.nic_latency_s,
-            inf,
+            nodes=domains,
+            gpus_per_node=gpus or self.domain,
+            intra=node.intra,
+            nic_bytes_per_s=node.nic_bytes_per_s * trays,
+            nic_latency_s=node.nic_latency_s,
+            network_bytes_per_s=inf,
             bridge=node.bridge,
         )
 

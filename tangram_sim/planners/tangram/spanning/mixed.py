@@ -55,7 +55,7 @@ class MixedPrices:
         yield from self._merged(nodes, start, stop, microbatch, pace_s)
         known: list[PartialPlan] = []
         for sequences in self._shares(nodes, start, stop, microbatch):
-            for partial_plan in self._uneven(nodes, start, stop, microbatch, sequences, pace_s, known):
+            for partial_plan in self._uneven(nodes, start, stop, microbatch, sequences, pace_s, known=known):
                 known.append(partial_plan)
                 yield partial_plan
 
