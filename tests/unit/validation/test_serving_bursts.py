@@ -5,13 +5,16 @@ import pytest
 from tangram_validate.serving.commands import BenchmarkCommand, launch_command
 from tangram_validate.serving.copies import COPIED
 from tangram_validate.serving.lengths import sharegpt_lengths, spread_lengths
+from tangram_validate.serving.predict import predict
 from tangram_validate.serving.reading import DRAFTED, read_rows_as_runs
 from tangram_validate.serving.runs import SHAREGPT, RefusedRun, ServedRun
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.build import precision_of
+from tangram_sim.serving.calibration import CalibrationTable
 
 HWDB = Hwdb.load()
+TABLE = CalibrationTable.load(HWDB)
 BURST_ROW = {
     **{"gpu": "H100-SXM", "model": "Qwen/Qwen3-14B", "precision": "bf16", "engine": "vllm", "tp": "1"},
     **{"scenario": "burst of all prompts at once", "requests": "64", "isl": "217.4", "osl": "201.6"},
@@ -118,3 +121,35 @@ def test_limits_beyond_any_engine_s_limit_nothing() -> None:
     digits = "9" * 23
     (found,) = read({"note": f"1.; vllm serve a/b --max-num-seqs {digits} --max-num-batched-tokens {digits}"})
     assert found.max_sequences == found.max_batched_tokens == 10**9
+
+
+OPEN_ROW = {
+    **{"scenario": "open loop, trace lengths", "isl": "1024", "osl": "256", "output_tok_s": ""},
+    **{"request_rate_rps": "30", "ttft_ms": "900", "tpot_ms": "40"},
+}
+
+
+def first_tokens(*changes: dict[str, str]) -> list[float]:
+    """Predicted seconds to first tokens of open loops."""
+    found, refused = predict(read(*(OPEN_ROW | change for change in changes)), HWDB, TABLE)
+    assert not refused
+    return [predicted_run.predicted for predicted_run in found if predicted_run.metric == "ttft"]
+
+
+def test_the_queue_of_a_load_beyond_the_server_grows_with_what_is_sent() -> None:
+    """Twice the requests wait twice as long in the mean, and as (rate / carried - 1) of the time to send."""
+    short, long, faster = first_tokens(
+        {"requests": "2000"}, {"requests": "4000"}, {"requests": "4000", "request_rate_rps": "60"}
+    )
+    assert 1.8 * short < long < 2.2 * short
+    # Mean waits of N requests: N / 2 x (1 / carried - 1 / rate).
+    assert faster - long == pytest.approx(4000 / 2 * (1 / 30 - 1 / 60), rel=0.05)
+
+
+def test_a_load_that_the_server_carries_does_not_depend_on_what_is_sent() -> None:
+    """Nor does one that does not say how much was sent: the steady state."""
+    light = {"request_rate_rps": "2"}
+    few, many, unsaid = first_tokens(
+        light | {"requests": "100"}, light | {"requests": "9000"}, light | {"requests": ""}
+    )
+    assert few == many == unsaid < 1.0

@@ -68,6 +68,8 @@ def dataset(row: dict[str, str]) -> str:
     gpustack's pages send a thousand conversations of ShareGPT, and requests of fixed lengths under "Other
     Benchmark Cases" (docs/performance-lab of github.com/gpustack/gpustack, "Benchmark Dataset").
     """
+    if "ShareGPT" in row.get("scenario", ""):
+        return SHAREGPT
     told = row.get("source", "").startswith("gpustack/") and row.get("note", "")
     return SHAREGPT if told and not told.startswith("Other Benchmark Cases") else ""
 

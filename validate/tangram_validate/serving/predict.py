@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tangram_sim.cost.energy import gpu_power
 from tangram_sim.cost.kernels import Floats
@@ -18,6 +19,7 @@ from tangram_sim.serving.closed_form import (
     closed_loop,
     greatest_throughput,
     open_loop,
+    seats,
 )
 from tangram_sim.serving.energy import replica_power
 from tangram_sim.serving.kv import kv_capacity
@@ -49,6 +51,8 @@ from tangram_validate.serving.runs import (
 Progress = Callable[[int, int, str], None]
 INTERVAL = 1.645  # standard deviations either side of 90 %
 CLIENTS_TRIED = np.geomspace(1e-3, 1.0, 24)  # parts of the seats
+CROWDED = 0.9  # part of the seats from which on requests of an open loop may wait for one
+MOST_PLAYED = 100_000  # requests of an open loop, played one by one
 ASSUMED_WIDER = 1.2  # times wider, for each thing that a row does not say
 
 
@@ -181,7 +185,8 @@ def _values(replica: DeploymentRuns, load: str, hwdb: Hwdb) -> dict[str, Floats]
         return {"ttft": alone}
     if load == OPEN:
         steady = open_loop(cost, deployment, capacity, lengths, column(runs, "rate"))
-        return _times(steady)
+        crowded = steady.running >= CROWDED * seats(deployment, capacity, lengths)
+        return _with_queues(replica, _times(steady), crowded, hwdb)
     if load == CLOSED:
         capacity = _that_held(runs, capacity)
         steady = closed_loop(cost, deployment, capacity, lengths, column(runs, "clients"), habits)
@@ -194,6 +199,21 @@ def _values(replica: DeploymentRuns, load: str, hwdb: Hwdb) -> dict[str, Floats]
         steady = closed_loop(cost, deployment, capacity, lengths, column(runs, "clients"))
         return {"output_tok_s": steady.running / steady.tpot_s, "tpot": steady.tpot_s}
     raise ValueError(f"no closed form for load {load!r}")
+
+
+def _with_queues(
+    replica: DeploymentRuns, values: dict[str, Floats], crowded: NDArray[np.bool_], hwdb: Hwdb
+) -> dict[str, Floats]:
+    """The means of runs whose seats are taken and that say how many requests they sent: those played.
+
+    More come than leave, so the queue is as long as the run, and no steady state describes it.
+    """
+    places = [k for k, run in enumerate(replica.runs) if crowded[k] and 1.0 <= run.sent <= MOST_PLAYED]
+    if places:
+        played = bursts(replace(replica, runs=tuple(replica.runs[k] for k in places)), hwdb)
+        for metric in values:
+            values[metric][places] = played[metric]
+    return values
 
 
 def _limited(replica: DeploymentRuns, capacity: KvCapacity) -> Floats:

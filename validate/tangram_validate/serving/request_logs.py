@@ -64,10 +64,10 @@ def replayed(replica: DeploymentRuns, hwdb: Hwdb) -> dict[str, Floats]:
 def bursts(replica: DeploymentRuns, hwdb: Hwdb) -> dict[str, Floats]:
     """The same of so many equal requests at once, or at an even rate, where a run says no more of them."""
     told = []
-    table = _table(replica, max(int(run.clients) for run in replica.runs), hwdb)
+    table = _table(replica, max(int(run.sent or run.clients) for run in replica.runs), hwdb)
     for run in replica.runs:
         apart = 1.0 / run.rate if run.rate else 0.0
-        count = int(run.clients)
+        count = int(run.sent or run.clients)
         prompts, outputs = np.full(count, run.isl), np.full(count, run.osl)
         if run.dataset == SHAREGPT:
             prompts, outputs = sharegpt_lengths(count, run.isl, run.osl)

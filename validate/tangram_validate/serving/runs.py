@@ -81,7 +81,8 @@ class ServedRun:
     doubt: str = ""  # why the row may not say what was run; scored apart
     dropped: tuple[str, ...] = ()  # why values of the row are not compared
     table: str = ""  # the file, where several are read
-    dataset: str = ""  # SHAREGPT: lengths differ as there, `isl` and `osl` are means (BURST)
+    dataset: str = ""  # SHAREGPT: lengths differ as there, `isl` and `osl` are means (BURST, OPEN)
+    sent: float = 0.0  # requests in all (OPEN); 0.0: not stated, as of a load without end
     tpot_limit_s: float = 0.0  # LIMITED; 0.0: none
     power_cap_w: float = 0.0  # of each GPU; 0.0: the board's own limit
     assumed: tuple[str, ...] = ()  # what the row does not say and was read with its usual meaning
