@@ -91,6 +91,7 @@ def test_stage_layers_that_mean_nothing_are_a_reason(text: str) -> None:
     [
         "stage 0: 2x RTX-3090; stage 1: RTX-2080 + Titan-RTX",
         "RTX3090 x 2 | RTX 2080, Titan RTX",
+        "L13[2xRTX-3090/tp2] L13[1xRTX-2080/tp2,1xTitan-RTX/tp2]",
         '[["RTX-3090", "RTX-3090"], ["RTX-2080", "Titan-RTX"]]',
         '[[{"gpu": "RTX-3090"}, ["RTX-3090", 2]], [["RTX-2080", 2, "zone"], {"gpu": "Titan-RTX", "tp": 2}]]',
         "stage0 RTX-3090, RTX-3090 stage1 RTX-2080 tp2, Titan-RTX tp=2",
@@ -143,11 +144,11 @@ def test_a_row_becomes_a_mixed_plan() -> None:
     ("cells", "words"),
     [
         ({"cluster": "[]"}, "a list of objects"),
-        ({"cluster": "not JSON"}, "not JSON"),
+        ({"cluster": "[{"}, "not JSON"),
+        ({"cluster": "8 + 8"}, "'8' is no group of GPUs"),
         ({"cluster": '[{"gpu": "T4", "nodes": 0, "gpus_per_node": 4}]'}, "nodes is 0"),
         ({"cluster": '[{"gpu": "Quantum-9", "nodes": 2, "gpus_per_node": 4}]'}, "Quantum-9"),
         ({"gpus": "16"}, "cluster holds 8 GPUs"),
-        ({"gbs": "15"}, "no multiple of mbs"),
         ({"tp": ""}, "tp not stated"),
         ({"dp": "5", "gbs": "20", "stage_placement": ""}, "more GPUs than the cluster"),
         ({"gbs": "4000000"}, "too many to play"),
@@ -159,9 +160,38 @@ def test_a_row_becomes_a_mixed_plan() -> None:
 def test_rows_that_cannot_be_predicted_say_why(cells: dict[str, str], words: str) -> None:
     """Every problem is a reason in the report, never a traceback and never a silent skip."""
     read = predict_row({**ROW, **cells}, HWDB)
-    assert isinstance(read, Problem) or "gbs" in cells
-    if isinstance(read, Problem):
-        assert words in read.reason
+    assert isinstance(read, Problem)
+    assert words in read.reason
+
+
+def test_a_batch_that_does_not_divide_is_played_as_the_next_that_does() -> None:
+    """15 sequences over 4 replicas: four rounds, and the row says so."""
+    found = run(gbs="15")
+    assert found.plan.job.global_batch == 16
+    assert any("15 is no multiple of mbs 1 x dp 4" in note for note in found.assumed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"RTX-3090": 16, "Titan-RTX": 8}',
+        "RTX-3090:16, Titan-RTX:8",
+        "16x RTX-3090 + 8x Titan RTX",
+        "2 nodes of 8 RTX 3090; 1x8 Titan-RTX",
+        "RTX 3090 x 16 and 8 TitanRTX",
+    ],
+)
+def test_clusters_in_words_are_those_in_json(text: str) -> None:
+    """A map of counts, GPU:count, counts in front or behind: 16 and 8 GPUs in nodes of eight."""
+    listed = [{"gpu": "RTX-3090", "nodes": 2, "gpus_per_node": 8}, {"gpu": "Titan-RTX", "nodes": 1}]
+    listed[1]["gpus_per_node"] = 8
+    layout = {"framework": "Sailor", "intra_link": "", "inter_link": "", "pp": "2", "dp": "12", "gbs": "96"}
+    planned = "mbs=1 pp=2 dp=[12,12] L5[8xRTX-3090/tp1,4xTitan-RTX/tp1] L5[8xRTX-3090/tp1,4xTitan-RTX/tp1]"
+    cells = {**layout, "layers": "8", "stage_layers": "", "stage_placement": planned}
+    found, expected = run(cluster=text, **cells), run(cluster=json.dumps(listed), **cells)
+    assert found.plan.cluster == expected.plan.cluster
+    assert found.plan.pipelines == expected.plan.pipelines
+    assert [stage.chunks for stage in found.plan.pipelines[0].stages] == [((0, 4),), ((4, 8),)]
 
 
 @pytest.mark.parametrize(("stages", "count"), [(1, 3), (2, 1), (3, 4), (4, 2), (5, 7)])

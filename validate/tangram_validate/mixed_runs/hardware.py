@@ -15,6 +15,11 @@ from tangram_validate.published.networks import network_gbps
 
 NIC_GBPS = 100.0  # of a node about which nothing is said: one port, what keeps mixed machines together
 MOST_GPUS = 65_536
+# Nodes, GPUs (each, or in all), the name, GPUs written behind it.
+_GROUP = re.compile(
+    r"\s*(?:(\d{1,6})\s*(?:nodes?\s+(?:of|with)|[x*×](?=\s*\d))\s*)?(?:(\d{1,6})\s*[x*×]?\s*)?"
+    r"([A-Za-z][\w .-]*?)(?:(?:\s*:|\s+[x*×])\s*(\d{1,6}))?\s*"
+)
 USUAL_NODE = 8  # GPUs
 
 # Machines that a source's runs were made on, by the stack of its software: their networks are measured in
@@ -30,12 +35,7 @@ MACHINES = {
 
 def cluster_of(cells: Cells, hwdb: Hwdb, stack: str = "") -> Cluster:
     """The cluster of a row, groups in the order of its list. Raises CellError where it cannot be built."""
-    try:
-        groups = parse_json(cells.text("cluster"), "cluster")
-    except BadInputError as error:
-        raise CellError(str(error)) from None
-    if not isinstance(groups, list) or not groups or not all(isinstance(group, dict) for group in groups):
-        raise CellError("cluster: a list of objects with gpu, nodes and gpus_per_node is wanted")
+    groups = entries(cells.text("cluster"))
     found = []
     for number, group in enumerate(groups):
         count, per_node = _shape(group, hwdb)
@@ -49,6 +49,37 @@ def cluster_of(cells: Cells, hwdb: Hwdb, stack: str = "") -> Cluster:
     if stated is not None and stated != cluster.gpus:
         raise CellError(f"cluster holds {cluster.gpus} GPUs, the row has {stated}")
     return cluster
+
+
+def entries(text: str) -> list[dict[str, Any]]:
+    """The entries of a cluster cell: a JSON list of objects, a JSON map of GPUs to counts, or words.
+
+    Words: `16x RTX-3090 + 8x Titan RTX`, `RTX-3090:16, Titan-RTX:8`, `2 nodes of 8 RTX-3090; 8 V100 x 1`.
+    """
+    if not text.lstrip().startswith(("[", "{")):
+        return [_entry(part) for part in re.split(r"[+,;|]|\band\b", text) if part.strip()]
+    try:
+        groups = parse_json(text, "cluster")
+    except BadInputError as error:
+        raise CellError(str(error)) from None
+    if isinstance(groups, dict) and "gpu" not in groups:
+        return [{"gpu": name, "gpus": count} for name, count in groups.items()]
+    groups = [groups] if isinstance(groups, dict) else groups
+    if not isinstance(groups, list) or not groups or not all(isinstance(group, dict) for group in groups):
+        raise CellError("cluster: a list of objects with gpu, nodes and gpus_per_node is wanted")
+    return groups
+
+
+def _entry(words: str) -> dict[str, Any]:
+    match = _GROUP.fullmatch(words)
+    if match is None:
+        raise CellError(
+            f"cluster: {words.strip()!r} is no group of GPUs; write 16x RTX-3090, RTX-3090:16 or "
+            "2 nodes of 8 RTX-3090"
+        )
+    nodes, ahead, name, behind = match.groups()
+    count = int(ahead or behind or 1)
+    return {"gpu": name, **({"nodes": int(nodes), "gpus_per_node": count} if nodes else {"gpus": count})}
 
 
 def _shape(group: dict[str, Any], hwdb: Hwdb) -> tuple[int, int]:

@@ -7,13 +7,12 @@ from itertools import groupby
 from pathlib import Path
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.datafiles import parse_json
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import Layout
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan, Share, pipeline_of_shares
-from tangram_validate.mixed_runs.hardware import cluster_of
-from tangram_validate.mixed_runs.seats import block_bounds, replicas_of, seated
+from tangram_validate.mixed_runs.hardware import cluster_of, entries
+from tangram_validate.mixed_runs.seats import block_bounds, layers_planned, replicas_of, seated
 from tangram_validate.published import defaults, workload
 from tangram_validate.published.cells import CellError, Cells
 from tangram_validate.published.habits import stack_under
@@ -62,17 +61,22 @@ def _run(name: str, cells: Cells, hwdb: Hwdb) -> MixedRun:
     per_rank = cells.count("mbs")
     if per_rank is None:
         per_rank = workload.per_rank(cells, gbs, dp)
+    microbatches = -(-gbs // (per_rank * dp))
     if gbs % (per_rank * dp):
-        raise CellError(f"gbs {gbs} is no multiple of mbs {per_rank} x dp {dp}")
-    microbatches = gbs // (per_rank * dp)
+        played = microbatches * per_rank * dp
+        cells.assume(
+            "gbs", f"{played:g}", f"{gbs} is no multiple of mbs {per_rank} x dp {dp}: the next that is"
+        )
+        gbs = played
     if microbatches * pp > MOST_PASSES:
         raise CellError(f"{microbatches * pp:,} passes in one step are too many to play")
     job = replace(_job(cells, run_by, cluster, gbs, seq), stack=stack_under(run_by, stack_of(run_by)))
     recompute, layout = _recompute(cells, run_by, model.layers, pp), workload.zero_stage(cells, run_by, pp)
-    bounds = block_bounds(cells.text("stage_layers"), model.layers, pp)
+    placement = cells.text("stage_placement")
+    bounds = block_bounds(cells.text("stage_layers") or layers_planned(placement), model.layers, pp)
     kinds = list(dict.fromkeys(str(group.node.gpu.name) for group in cluster.groups))
     stated = _named(cells)
-    replicas = replicas_of(cells.text("stage_placement"), [*stated, *kinds], pp, dp, tp, hwdb)
+    replicas = replicas_of(placement, [*stated, *kinds], pp, dp, tp, hwdb)
     seats = seated(replicas, cluster)
     group_of = [group for group in cluster.groups for _ in range(group.count * group.node.gpus)]
     shares = []
@@ -122,7 +126,7 @@ def _renamed(cells: Cells, stack: str) -> Cells:
 
 def _named(cells: Cells) -> list[str]:
     """GPU kinds as the cluster cell writes them."""
-    return list(dict.fromkeys(str(group["gpu"]) for group in parse_json(cells.text("cluster"), "cluster")))
+    return list(dict.fromkeys(str(group.get("gpu", "")) for group in entries(cells.text("cluster"))))
 
 
 def _islands(ranks: Sequence[int], group_of: Sequence[object]) -> str:

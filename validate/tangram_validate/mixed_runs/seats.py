@@ -22,6 +22,7 @@ from tangram_validate.published.cells import CellError
 UNITS_BEFORE = {0: 0, 1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 2}
 _DEFAULT_ORDER = re.compile(r"default|rank order|\branks?\b", re.IGNORECASE)
 _STAGE = re.compile(r"\bstage\s*\d*\s*[:=]?", re.IGNORECASE)
+_PLANNED = re.compile(r"\bL(\d+)\[([^\]]*)\]")  # a stage as Sailor's planner writes it: L13[8xRTX-3090/tp1]
 _DIGITS = 9  # of a count that is read from words; longer ones are wrong anyway
 _TP = re.compile(r"\btp\s*[=:]?\s*(\d+)", re.IGNORECASE)
 
@@ -60,6 +61,11 @@ def block_bounds(text: str, layers: int, pp: int) -> list[tuple[int, int]]:
     return found
 
 
+def layers_planned(placement: str) -> str:
+    """The counts of layers in a placement that has them, L13[...] L13[...]; else blank."""
+    return ",".join(layers for layers, _ in _PLANNED.findall(placement))
+
+
 def _boundaries(text: str, pp: int) -> list[int]:
     try:
         data: Any = parse_json(text, "stage_layers")
@@ -87,8 +93,9 @@ def replicas_of(
     """Replicas of every stage, [pp][dp]. Raises CellError where the text cannot be read as such.
 
     Understood: a default order of ranks (or blank); JSON [stage][replica] of GPU names, of {"gpu", "tp"} or
-    of [name, tp]; stages separated by "|", ";" or "stage N:", each a list of GPU names with counts
-    ("2x RTX-3090 + Titan-RTX", "RTX-2080 x 2") and, where it differs, "tp 2".
+    of [name, tp]; stages separated by "|", ";" or "stage N:", or as Sailor writes them
+    (L13[8xRTX-3090/tp1]), each a list of GPU names with counts ("2x RTX-3090 + Titan-RTX", "RTX-2080 x 2")
+    and, where it differs, "tp 2".
     """
     if not text or (_DEFAULT_ORDER.search(text) and not _STAGE.search(text) and not text.startswith("[")):
         return [[StageReplica("", tp)] * dp for _ in range(pp)]
@@ -145,11 +152,13 @@ def _replica(entry: Any, tp: int) -> StageReplica:
 
 
 def _from_words(text: str, kinds: Sequence[str], tp: int) -> list[list[StageReplica]]:
-    segments = _STAGE.split(text)[1:] if _STAGE.search(text) else re.split(r"[|;]|->", text)
+    segments = [inside for _, inside in _PLANNED.findall(text)]
+    if not segments:
+        segments = _STAGE.split(text)[1:] if _STAGE.search(text) else re.split(r"[|;]|->", text)
     names = sorted({*kinds, *(_short(kind) for kind in kinds)}, key=len, reverse=True)
     kind = "|".join(re.sub(r"[-_ ]", "[-_ ]?", re.escape(name).replace(r"\-", "-")) for name in names)
     item = re.compile(
-        rf"(?:(\d+)\s*(?:x|\*|×)?\s*)?(?<![A-Za-z0-9])({kind})(?![A-Za-z0-9])(?:\s*(?:x|\*|×|:)\s*(\d+)\b)?",
+        rf"(?:(\d+)\s*(?:x|\*|×)?\s*)?(?:(?<![A-Za-z0-9])|(?<=\d[x*×]))({kind})(?![A-Za-z0-9])(?:\s*(?:x|\*|×|:)\s*(\d+)\b)?",
         re.IGNORECASE,
     )
     stages = []
