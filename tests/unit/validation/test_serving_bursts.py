@@ -1,5 +1,7 @@
 """Bursts as benchmarks run them: commands that started the server, lengths, figures listed twice."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tangram_validate.serving.commands import BenchmarkCommand, launch_command
@@ -8,6 +10,7 @@ from tangram_validate.serving.lengths import sharegpt_lengths, spread_lengths
 from tangram_validate.serving.predict import predict
 from tangram_validate.serving.reading import DRAFTED, read_rows_as_runs
 from tangram_validate.serving.runs import SHAREGPT, RefusedRun, ServedRun
+from tangram_validate.serving.tables import calibrate
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.build import precision_of
@@ -153,3 +156,15 @@ def test_a_load_that_the_server_carries_does_not_depend_on_what_is_sent() -> Non
         light | {"requests": "100"}, light | {"requests": "9000"}, light | {"requests": ""}
     )
     assert few == many == unsaid < 1.0
+
+
+def test_nothing_is_fitted_to_runs_that_do_not_say_what_ran() -> None:
+    """The same rows of fitted parameters with and without runs whose lengths were assumed."""
+    closed = OPEN_ROW | {"scenario": "closed loop", "request_rate_rps": ""}
+    rows = [closed | {"concurrency": f"{count}", "tpot_ms": f"{20 + count}"} for count in range(1, 31)]
+    stated = read(*rows)
+    unstated = [replace(run, assumed=("lengths",), measured=(("tpot", 0.5),)) for run in stated]
+    assert calibrate([*stated, *unstated], HWDB) == calibrate(stated, HWDB)
+    assert calibrate([*stated, *(replace(run, assumed=()) for run in unstated)], HWDB) != calibrate(
+        stated, HWDB
+    )

@@ -9,6 +9,7 @@ import numpy as np
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb import Hwdb
 from tangram_validate.serving.fitting import FittedRow
+from tangram_validate.serving.observations import is_telling
 from tangram_validate.serving.predict import PredictedRun, predict
 from tangram_validate.serving.runs import APART, BURST, ServedRun
 from tangram_validate.serving.tables import LEAST_RUNS, calibrate, table_of
@@ -39,10 +40,12 @@ def left_out(
     runs = [run for run in runs if run.placed is None]  # of these nothing is fitted
     for fold in sorted({key(run) for run in runs} - set(but)):
         rest = [run for run in runs if key(run) != fold]
-        if len(rest) < LEAST_TRAINING:
+        telling = sum(map(is_telling, rest))
+        if telling < LEAST_TRAINING:
             raise BadInputError(
-                f"`leave_out={leave_out}`: without {fold} {len(rest)} runs are left, too few to fit "
-                f"({LEAST_TRAINING} are wanted); give a larger table or leave the option out"
+                f"`leave_out={leave_out}`: without {fold} {telling} runs are left that say what ran and how "
+                f"long a token took, too few to fit ({LEAST_TRAINING} are wanted); give a larger table or "
+                "leave the option out"
             )
         yield [run for run in runs if key(run) == fold], rest, calibrate(rest, hwdb)
 

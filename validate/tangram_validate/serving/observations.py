@@ -42,7 +42,7 @@ class Observations:
 def observe(runs: Iterable[ServedRun], hwdb: Hwdb) -> Observations:
     """Features of all runs that say how long a token takes; deployments of several stages are left out."""
     table = CalibrationTable(())
-    wanted = [run for run in runs if run.pp == 1 and not run.doubt and _telling(run)]
+    wanted = [run for run in runs if is_telling(run)]
     found: list[Observations] = []
     for replica in replicas(wanted, hwdb, table):
         if isinstance(replica, DeploymentRuns):
@@ -56,7 +56,10 @@ def observe(runs: Iterable[ServedRun], hwdb: Hwdb) -> Observations:
     )
 
 
-def _telling(run: ServedRun) -> bool:
+def is_telling(run: ServedRun) -> bool:
+    """Whether a run says what ran, and how long a token took: others are predicted, and nothing is fitted."""
+    if run.pp > 1 or run.doubt or run.assumed:
+        return False
     if run.load == CLOSED:
         return run.value("tpot") > 0
     if run.load == OPEN:

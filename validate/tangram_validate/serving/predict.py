@@ -211,8 +211,8 @@ def _with_queues(
     places = [k for k, run in enumerate(replica.runs) if crowded[k] and 1.0 <= run.sent <= MOST_PLAYED]
     if places:
         played = bursts(replace(replica, runs=tuple(replica.runs[k] for k in places)), hwdb)
-        for metric in values:
-            values[metric][places] = played[metric]
+        for metric, value in values.items():
+            value[places] = played[metric]
     return values
 
 

@@ -39,7 +39,11 @@ SHRINKING = 5.0  # runs whose word counts as much as the expectation that versio
 
 
 def calibrate(runs: Sequence[ServedRun], hwdb: Hwdb) -> list[FittedRow]:
-    """All rows that `runs` give: of iterations, then of first tokens, then residuals of what is left."""
+    """All rows that `runs` give: of iterations, then of first tokens, then residuals of what is left.
+
+    Nothing is fitted to runs that do not say what ran: lengths or degrees that were assumed for them move
+    parameters as much as kernels do, and predictions of other kinds were the worse for it.
+    """
     kept = CalibrationTable.load(hwdb).rows()
     memory = [
         FittedRow(
@@ -48,7 +52,7 @@ def calibrate(runs: Sequence[ServedRun], hwdb: Hwdb) -> list[FittedRow]:
         for row in kept
         if row["parameter"].startswith(HAND_SET)
     ]
-    runs = [run for run in runs if not run.doubt]
+    runs = [run for run in runs if not run.doubt and not run.assumed]
     rows = fit(observe(runs, hwdb)) + memory
     rows += first_tokens(runs, hwdb, rows)
     rows += waves_apart(runs, hwdb, rows)
