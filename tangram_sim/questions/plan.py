@@ -56,6 +56,16 @@ _OF_ALL = (
     "dask",
     "tokens",
     "finish_within",
+    "model",
+    "cluster",
+    "global_batch",
+    "seq",
+    "dtype",
+    "optimizer",
+    "schedule",
+    "interleave",
+    "slow",
+    "without",
 )
 
 
@@ -150,18 +160,7 @@ class PlanQuestion(OnCluster):
         """Raise BadInputError or UnknownNameError for fields that cannot be or contradict each other."""
         Question.__post_init__(self)
         if self.planner != "tangram":
-            own = [leaf.name for leaf in self.stated if leaf.name not in _OF_ALL]
-            known = (
-                "model",
-                "cluster",
-                "global_batch",
-                "seq",
-                "dtype",
-                "optimizer",
-                "schedule",
-                "interleave",
-            )
-            self._refuse(f"`planner={self.planner}`", "plan with tangram", set(own) - set(known))
+            self._refuse(f"`planner={self.planner}`", "plan with tangram", self._of_tangram_alone)
         if self.gap is not None and any(leaf.name == "effort" for leaf in self.stated):
             raise BadInputError("`gap=` goes through the efforts from quick on; drop `effort=`")
         if sum(bool(given) for given in (self.slow, self.without, self.losses is not None)) > 1:
@@ -171,6 +170,11 @@ class PlanQuestion(OnCluster):
         if self.losses is not None:
             who = "`losses=`, which compares uniform layouts over all GPUs,"
             self._refuse(who, "plan without it", _OF_LAYOUTS)
+
+    @property
+    def _of_tangram_alone(self) -> list[str]:
+        """The stated fields that other planners do not know."""
+        return [leaf.name for leaf in self.stated if leaf.name not in _OF_ALL]
 
     def _refuse(self, who: str, instead: str, names: Collection[str]) -> None:
         """Raise BadInputError where any of these fields is stated, which `who` does not support."""
@@ -213,7 +217,6 @@ class PlanQuestion(OnCluster):
 
         Raises InfeasibleError where nothing fits, BadInputError for what contradicts itself.
         """
-        from tangram_sim.hwdb import load_cluster, load_model
         from tangram_sim.planners.deadline import Deadline
         from tangram_sim.studies.dask_workers import processes
         from tangram_sim.studies.training_run import with_run
@@ -223,30 +226,17 @@ class PlanQuestion(OnCluster):
         timed = deadline or Deadline(self.search.time_limit_s)
         with processes(self.dask, self.search.jobs) as jobs:
             options = replace(self.options, every_candidate=candidates, jobs=jobs)
-            if self.planner != "tangram":
-                from tangram_sim.studies.comparison import plan_with
-
-                model, cluster = load_model(self.model), load_cluster(self.cluster, database)
-                found = plan_with(
-                    self.planner,
-                    model,
-                    cluster,
-                    self.job,
-                    hwdb=database,
-                    deadline=timed,
-                    memory_margin=self.search.memory_margin,
-                )
-            else:
-                found = self._searched(options, database, progress, timed)
+            found = self._searched(options, database, progress, timed)
         found = with_run(found, database, wanted)
         return replace(found, document=self.with_answer(found.document))
 
     def _searched(
         self, options: SearchOptions, database: Any, progress: "Progress | None", deadline: "Deadline"
     ) -> "Result":
-        """The plan of tangram, of the cluster as it is, slow, without nodes, or losing some."""
+        """The planner's plan of the cluster as it is, slow, without nodes, or losing some."""
         from tangram_sim.hwdb import load_cluster, load_model
         from tangram_sim.studies import tried
+        from tangram_sim.studies.comparison import plan_with
 
         cluster = load_cluster(self.cluster, database)
         if self.losses is not None:
@@ -254,7 +244,20 @@ class PlanQuestion(OnCluster):
 
             options = lasting(options)
 
+        def by(planner: str, where: "Cluster") -> "Result":
+            return plan_with(
+                planner,
+                load_model(self.model),
+                where,
+                self.job,
+                hwdb=database,
+                deadline=deadline,
+                memory_margin=self.search.memory_margin,
+            )
+
         def searched(where: "Cluster", wishes: SearchOptions) -> "Result":
+            if self.planner != "tangram":
+                return by(self.planner, where)
             return tried.plan(
                 load_model(self.model),
                 where,
@@ -276,7 +279,11 @@ class PlanQuestion(OnCluster):
             from tangram_sim.studies.slow_files import read_every_slow
             from tangram_sim.studies.slow_plans import plan_slow
 
-            return plan_slow(cluster, read_every_slow(list(self.slow), cluster), database, planned)
+            slow = read_every_slow(list(self.slow), cluster)
+            # Malleus cuts nodes between slow and healthy ranks; it is asked where nothing says it must not.
+            asked = self.planner == "tangram" and not self._of_tangram_alone
+            around = partial(by, "malleus") if asked else None
+            return plan_slow(cluster, slow, database, planned, around)
         if self.without:
             from tangram_sim.studies.losses import plan_without
 

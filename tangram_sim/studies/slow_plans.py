@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.errors import BadInputError
+from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.findings import Severity, declare
 from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.placement.slowing import with_slowdowns
@@ -57,11 +57,37 @@ def _with_lengths(document: PlanDocument, shares: StepShares) -> PlanDocument:
     )
 
 
-def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Cluster], Result]) -> Result:
-    """The better of two: a plan made for the cluster as it runs now, and the healthy one's plan gone on with.
+def _anew(
+    hurt: Cluster, planned: Callable[[Cluster], Result], around: Callable[[Cluster], Result] | None
+) -> Result:
+    """The faster of both planners' plans; a bound that one of them proves holds for the other's."""
+    found = planned(hurt)
+    if around is None or not hurt.health.compute:
+        return found
+    try:
+        other = around(hurt)
+    except InfeasibleError:
+        return found
+    if other.document.step_s >= found.document.step_s:
+        return found
+    taken = {key: getattr(found.document, key) for key in (*_BOUNDS, *_SEARCH)}
+    if taken["lower_bound_step_s"] > other.document.step_s:  # it covers only what `planned` may answer
+        taken = {}
+    return replace(other, document=other.document.with_fields(**taken))
 
-    `planned` plans a cluster. Windows of a step are not planned for; slowdowns of some steps are planned
-    for as if they lasted. With nothing slow the answer is the healthy cluster's plan.
+
+def plan_slow(
+    cluster: Cluster,
+    slow: Slow,
+    hwdb: Hwdb,
+    planned: Callable[[Cluster], Result],
+    around: Callable[[Cluster], Result] | None = None,
+) -> Result:
+    """The best of: plans made for the cluster as it runs now, and the healthy one's plan gone on with.
+
+    `planned` plans a cluster; `around` plans one with slow ranks, too, where more than one planner is to be
+    asked. Windows of a step are not planned for; slowdowns of some steps are planned for as if they lasted.
+    With nothing slow the answer is the healthy cluster's plan.
     """
     with_slowdowns(cluster, slow.slowdowns)  # refuses what the cluster has not before anything is planned
     if slow.sequences:
@@ -74,7 +100,7 @@ def plan_slow(cluster: Cluster, slow: Slow, hwdb: Hwdb, planned: Callable[[Clust
     if slow.is_nothing:
         return healthy
     unchanged = replayed(healthy.forecast.plan, slow, hwdb)
-    anew = planned(hurt)
+    anew = _anew(hurt, planned, around)
     plan = replace(anew.forecast.plan, cluster=cluster)
     best = replayed(plan, slow, hwdb)
     changed = best.document.step_s < unchanged.document.step_s

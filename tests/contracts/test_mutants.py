@@ -43,6 +43,7 @@ def test_results_are_changed_and_messages_are_not() -> None:
 
 
 TESTS = """import pytest
+from tangram_sim import m
 from tangram_sim.m import share
 
 def test_less():
@@ -53,7 +54,7 @@ def test_more():
         share(3, 1)
 
 def test_others():
-    assert True
+    assert m.__name__ == "tangram_sim.m"
 """
 PROFILE = "from hypothesis import settings\nsettings.register_profile('fast')\n"
 

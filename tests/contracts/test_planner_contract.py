@@ -20,6 +20,7 @@ from tangram_sim.planners.contract import check_planner
 from tangram_sim.planners.peers.amp import Amp
 from tangram_sim.planners.peers.flashflex.planner import FlashFlex
 from tangram_sim.planners.peers.hap.planner import Hap
+from tangram_sim.planners.peers.malleus import Malleus
 from tangram_sim.planners.peers.metis import Metis
 from tangram_sim.planners.peers.metis_published import MetisPublished
 from tangram_sim.planners.peers.sailor import Sailor
@@ -31,7 +32,7 @@ from tangram_sim.training.job import Job
 from tests.places import ROOT
 
 HWDB = Hwdb.load()
-SHIPPED = (Tangram, BestUniform, Metis, MetisPublished, Sailor, Amp, FlashFlex, Hap)
+SHIPPED = (Tangram, BestUniform, Metis, MetisPublished, Sailor, Amp, FlashFlex, Hap, Malleus)
 
 
 def small_model(layers: int = 4, hidden: int = 1024) -> Model:
@@ -193,7 +194,7 @@ def installed(monkeypatch):
 
 
 def test_compare_prints_one_table_and_json_and_plans_that_simulate_reads(installed, tmp_path):
-    known = ("amp", "flashflex", "hap", "metis", "metis-published", "sailor", "tangram", "uniform")
+    known = ("amp", "flashflex", "hap", "malleus", "metis", "metis-published", "sailor", "tangram", "uniform")
     assert registry.planner_names() == known
     wanted = [
         "compare",
