@@ -61,7 +61,7 @@ BAD_PLANS = {
     "--seq nan": ("--seq nan", "integer"),
     "--top 0": ("--top 0",),
     "--planner metis --fix tp=2 --whole-islands --for any": ("metis", "--whole-islands, --for, --fix;"),
-    "--planner metis --slow n0=2": ("metis does not know --slow;",),
+    "--planner metis --losses 2": ("metis does not know --losses;",),
     "--losses 0.1 --fix tp=2 --for any --top 3": ("does not know --for, --fix;",),
     "--top -2": ("--top -2",),
     "--recompute some": ("some", "selective"),

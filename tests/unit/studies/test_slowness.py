@@ -299,8 +299,19 @@ def test_the_verbs_take_slowness_and_write_it_into_plans(inputs: tuple[Path, Pat
     faster = tangram("simulate", plan, "--slow", "n4=0.5")
     assert "makes its rank faster" in faster.out
     assert tangram("simulate", plan, "--slow", "n7=2").code == 2
-    refused = tangram("plan", *map(str, inputs), "--planner", "metis", "--slow", "n4=2")
-    assert refused.code == 2
+    asked = (
+        *map(str, inputs),
+        "--planner",
+        "metis",
+        "--global-batch",
+        "16",
+        "--seq",
+        "512",
+        "--slow",
+        "n4=2",
+    )
+    section = tangram("plan", *asked, "--json").json["slow"]
+    assert section["slowdowns"][0]["where"] == "n4" and section["unchanged_step_s"] > 0
 
 
 def test_lengths_of_sequences_make_microbatches_unequal(made: Plan, database: Hwdb, tmp_path: Path) -> None:
