@@ -47,10 +47,10 @@ def command(question: PlanQuestion, outputs: SearchOutputs) -> None:
 
 def _ablation(question: PlanQuestion, outputs: SearchOutputs) -> None:
     """Print what each pruning policy saves."""
-    from tangram_sim.cli.console import print_line
+    from tangram_sim.cli.console import print_table
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.hwdb import load_cluster, load_model
-    from tangram_sim.studies.ablation import ablation, table
+    from tangram_sim.studies.ablation import COLUMNS, ablation, table
 
     if outputs.as_json or outputs.output or outputs.trace or outputs.candidates or question.slow:
         raise BadInputError(
@@ -65,5 +65,4 @@ def _ablation(question: PlanQuestion, outputs: SearchOutputs) -> None:
             database,
             question.options,
         )
-    for line in table(rows).splitlines():
-        print_line(line)
+    print_table(COLUMNS, table(rows), right=range(1, len(COLUMNS)))

@@ -11,7 +11,6 @@ from functools import cached_property
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import InfeasibleError, TangramError
-from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
@@ -21,6 +20,7 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
+from tangram_sim.training.problem import TrainingProblem
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
@@ -33,17 +33,13 @@ class CannotAnswerError(InfeasibleError):
 
 
 @dataclass(frozen=True)
-class Price:
+class Price(TrainingProblem):
     """What a planner may ask about one model, cluster and job: prices of plans, and a profile of layers.
 
     `job.dtype` is settled. Answers are kept, so ask as often as you like. When the `deadline` is over, answer
     with the best plan so far, or raise `no_answer`.
     """
 
-    model: Model
-    cluster: Cluster
-    job: Job
-    hwdb: Hwdb
     deadline: Deadline = field(default_factory=Deadline, compare=False)
     jobs: int = field(default=1, compare=False)  # processes that a search may use; 0: all cores
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from tangram_sim.purchasing.days import ChangeOver
 from tangram_sim.purchasing.served_day import DayTerms, ServedDay
 from tangram_sim.purchasing.shared_purchase import SharedPurchase
-from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
+from tangram_sim.studies.documents import Document, VersionedAnswer
 
 
 class TrainedAndServedDocument(Document):
@@ -40,10 +40,9 @@ class ServedDayDocument(Document):
     change: ChangeOver | None = None
 
 
-class SharedPurchaseDocument(AnswerDocument):
+class SharedPurchaseDocument(VersionedAnswer):
     """`purchase --share --json`: days that no other mix beats, by rising USD a month."""
 
-    schema_version: str = SCHEMA_VERSION
     trained: str = Field(description="the model that is trained")
     served: list[str] = Field(description="models that are served")
     hours: float = Field(description="of serving a day")
@@ -56,10 +55,9 @@ class SharedPurchaseDocument(AnswerDocument):
     notes: list[str]
 
 
-class SharedWhatIfDocument(AnswerDocument):
+class SharedWhatIfDocument(VersionedAnswer):
     """`what-if --share --json`; the fleet as it stands comes first."""
 
-    schema_version: str = SCHEMA_VERSION
     trained: str = Field(description="the model that is trained")
     served: list[str] = Field(description="models that are served")
     hours: float = Field(description="of serving a day")

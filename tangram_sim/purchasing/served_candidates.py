@@ -15,7 +15,7 @@ from tangram_sim.purchasing.catalogue import Limits
 from tangram_sim.purchasing.fleets import Fleet, Purchase
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.served_fleets import FleetServices, ServiceDemand, has_all
-from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument
+from tangram_sim.studies.documents import VersionedAnswer
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_whatif import (
     ServeWhatIfDocument,
@@ -26,10 +26,9 @@ from tangram_sim.studies.serving_whatif import (
 )
 
 
-class ServedPurchaseDocument(AnswerDocument):
+class ServedPurchaseDocument(VersionedAnswer):
     """`purchase --serve --json`: mixes that no other beats, by rising USD an hour."""
 
-    schema_version: str = SCHEMA_VERSION
     front: list[ServiceCandidateDocument]
     cheapest_tokens: str | None = Field(None, description="the mix whose good tokens cost least")
     looked_at: list[ServiceCandidateDocument]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tangram_sim.clusters import Cluster
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
-from tangram_sim.planners.api import POLICIES, SearchOptions
+from tangram_sim.planners.api import POLICIES, Counts, SearchOptions
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.studies.number_formats import resolve
 from tangram_sim.training.job import Job
@@ -21,15 +21,10 @@ class Ablated:
     """One planning run: which policies were on, what it cost, how good its plan is."""
 
     case: str
-    asked: int
-    redundant: int
-    imbalanced: int  # by the bound
-    windowed: int  # by a fixed window
-    infeasible: int
+    counts: Counts
     cpu_s: float
     step_s: float
-    load_low: float  # the window that was in effect: loads of the pairs asked about
-    load_high: float
+    loads: tuple[float, float]  # the window that was in effect: of the pairs asked about
     lost: float  # at most this share of the step was lost to a fixed window
 
 
@@ -67,56 +62,30 @@ def _run(
 ) -> Ablated:
     began = time.process_time()
     found = tangram(model, cluster, job, hwdb, replace(wishes, policies=tuple(policies), window=window))
-    cpu_s, counts = time.process_time() - began, found.counts
-    return Ablated(
-        case,
-        asked=counts.asked,
-        redundant=counts.redundant,
-        imbalanced=counts.imbalanced,
-        windowed=counts.windowed,
-        infeasible=counts.infeasible,
-        cpu_s=cpu_s,
-        step_s=found.ranked[0].step_s,
-        load_low=found.loads[0],
-        load_high=found.loads[1],
-        lost=found.lost,
-    )
+    cpu_s = time.process_time() - began
+    return Ablated(case, found.counts, cpu_s, found.ranked[0].step_s, found.loads, found.lost)
 
 
-def table(rows: Sequence[Ablated]) -> str:
-    """The rows as an aligned text table."""
-    titles = (
-        "policies",
-        "asked",
-        "redundant",
-        "imbalanced",
-        "windowed",
-        "infeasible",
-        "CPU-s",
-        "step s",
-        "loads asked",
-        "lost at most",
-    )
-    cells = [titles] + [
+COLUMNS = (
+    *("policies", "asked", "redundant", "imbalanced", "windowed", "infeasible"),
+    *("CPU-s", "step s", "loads asked", "lost at most"),
+)
+
+
+def table(rows: Sequence[Ablated]) -> list[tuple[str, ...]]:
+    """The cells of a table, a row per case, under COLUMNS."""
+    return [
         (
             row.case,
-            f"{row.asked:,}",
-            f"{row.redundant:,}",
-            f"{row.imbalanced:,}",
-            f"{row.windowed:,}",
-            f"{row.infeasible:,}",
+            f"{row.counts.asked:,}",
+            f"{row.counts.redundant:,}",
+            f"{row.counts.imbalanced:,}",
+            f"{row.counts.windowed:,}",
+            f"{row.counts.infeasible:,}",
             f"{row.cpu_s:.1f}",
             f"{row.step_s:.3f}",
-            f"{row.load_low:.2f}-{row.load_high:.2f}",
+            f"{row.loads[0]:.2f}-{row.loads[1]:.2f}",
             percent(row.lost, 1),
         )
         for row in rows
     ]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(titles))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in cells
-    )

@@ -17,6 +17,7 @@ from tangram_sim.studies.forecast import seconds_of
 from tangram_sim.studies.losses import without_nodes
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Pipeline, Plan, Stage
+from tangram_sim.training.problem import TrainingProblem
 from tangram_sim.training.schedules import chunked
 from tangram_sim.training.shares import by_earliest_end
 
@@ -80,14 +81,10 @@ def copies_side_by_side(
             yield made
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+@dataclass(frozen=True)
+class _Asked(TrainingProblem):
     """The question that all copies are for."""
 
-    model: Model
-    cluster: Cluster
-    job: Job
-    hwdb: Hwdb
     margin: float
     deadline: Deadline
 

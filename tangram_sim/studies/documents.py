@@ -39,6 +39,12 @@ class AnswerDocument(Document):
     )
 
 
+class VersionedAnswer(AnswerDocument):
+    """Base of answers that say which version of the schema they are of."""
+
+    schema_version: str = SCHEMA_VERSION
+
+
 class JobDocument(Document):
     """What one step trains."""
 
@@ -228,10 +234,9 @@ class RunDocument(Document):
     basis: list[str] = Field(description="prices, failures and power that were taken, with their sources")
 
 
-class PlanDocument(AnswerDocument):
+class PlanDocument(VersionedAnswer):
     """What `plan --json`, `estimate --json` and plan files hold."""
 
-    schema_version: str = SCHEMA_VERSION
     package_version: str
     digest: str = Field("", description="of all other keys but planning times, as written; may be missing")
     hwdb_hash: str = Field(description="digest of the database rows read")

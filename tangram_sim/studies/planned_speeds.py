@@ -23,6 +23,7 @@ from tangram_sim.studies.number_formats import resolve
 from tangram_sim.studies.planstate import replicas_of
 from tangram_sim.studies.replaying import ReplayQuestion
 from tangram_sim.training.job import Job
+from tangram_sim.training.problem import TrainingProblem
 
 SEARCHES = ("auto", "uniform", "full")
 CHECKPOINT_STEPS = 50
@@ -41,14 +42,10 @@ class FleetPlan:
     kinds: tuple[str, ...]  # of every node number
 
 
-@dataclass
-class PlannedSpeeds:
+@dataclass(frozen=True)
+class PlannedSpeeds(TrainingProblem):
     """Plans by fleet. `kinds`: mixed; ignored (all as the slowest kind); or the one kind that is used."""
 
-    model: Model
-    cluster: Cluster
-    job: Job
-    hwdb: Hwdb
     search: str = "auto"
     kinds: str = "mixed"
     whole_fleet: int = 0  # nodes that take the job's batch, others in proportion; 0: all take it

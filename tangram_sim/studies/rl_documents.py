@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
+from tangram_sim.studies.documents import Document, VersionedAnswer
 
 
 class RlLayoutDocument(Document):
@@ -82,10 +82,9 @@ class RlDecisionsDocument(Document):
     lent: list[RlRolloutDocument] = Field([], description="replicas on training GPUs, in hybrid plans")
 
 
-class RlPlanDocument(AnswerDocument):
+class RlPlanDocument(VersionedAnswer):
     """Output of `tangram rl plan --json` and `rl estimate --json`: a step on a fleet."""
 
-    schema_version: str = SCHEMA_VERSION
     package_version: str
     step_s: float
     step_s_low: float = Field(description="90 % interval")
@@ -126,10 +125,9 @@ class RlRuleDocument(Document):
     claim: str = Field("", description="what its authors report; a reference, on other baselines")
 
 
-class RlCompareDocument(AnswerDocument):
+class RlCompareDocument(VersionedAnswer):
     """Output of `tangram rl compare --json`."""
 
-    schema_version: str = SCHEMA_VERSION
     best_step_s: float
     lower_bound_s: float
     rules: list[RlRuleDocument]
@@ -148,10 +146,9 @@ class RlOfferDocument(Document):
     trains: dict[str, int] = Field({})
 
 
-class RlWhatIfDocument(AnswerDocument):
+class RlWhatIfDocument(VersionedAnswer):
     """Output of `tangram rl what-if --json` and `rl purchase --json`: nodes added, cheapest tokens first."""
 
-    schema_version: str = SCHEMA_VERSION
     step_s: float | None = Field(description="without anything added; None: no placement fits")
     usd_per_hour: float | None = None
     usd_per_million_trained_tokens: float | None = None
@@ -160,10 +157,9 @@ class RlWhatIfDocument(AnswerDocument):
     unpriced: list[str] = Field([], description="GPU kinds without a dated price: give one with --price")
 
 
-class RlSimulateDocument(AnswerDocument):
+class RlSimulateDocument(VersionedAnswer):
     """Output of `tangram rl simulate --json`: a plan played with lengths drawn again and again."""
 
-    schema_version: str = SCHEMA_VERSION
     seeds: int
     step_s: dict[str, float] = Field(description="mean, low, high (5th and 95th percentile), standard error")
     phases_s: dict[str, float]

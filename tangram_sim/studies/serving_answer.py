@@ -5,15 +5,14 @@ from typing import Any
 
 from pydantic import Field
 
-from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument
+from tangram_sim.studies.documents import VersionedAnswer
 
 INTERVAL = 1.645  # standard deviations either side of 90 %
 
 
-class ServeEstimateDocument(AnswerDocument):
+class ServeEstimateDocument(VersionedAnswer):
     """Output of `tangram serve estimate --json`: one replica under a steady load; times in seconds."""
 
-    schema_version: str = SCHEMA_VERSION
     verdict: str = Field(
         "",
         description="of a rate that the replica cannot carry: by how much; times are then those of requests "

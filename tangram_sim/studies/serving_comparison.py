@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tangram_sim.errors import TangramError, unknown_name
 from tangram_sim.serving_planners.problem import MAKESPAN, WHOLE, RentalProblem
-from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
+from tangram_sim.studies.documents import Document, VersionedAnswer
 from tangram_sim.studies.serving_plan import ServePlanDocument, ignored_keys, plan_problem
 from tangram_sim.studies.time_limit import TimeLimit
 
@@ -29,10 +29,9 @@ class ServicePlannerDocument(Document):
     reason: str = ""
 
 
-class ServiceComparisonDocument(AnswerDocument):
+class ServiceComparisonDocument(VersionedAnswer):
     """Output of `tangram serve compare --json`: the plan of each planner for one question."""
 
-    schema_version: str = SCHEMA_VERSION
     objective: str
     planners: dict[str, ServicePlannerDocument]
     notes: list[str] = Field([])

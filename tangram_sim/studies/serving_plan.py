@@ -13,7 +13,7 @@ from tangram_sim.serving_planners.flow_problem import FlowProblem
 from tangram_sim.serving_planners.problem import COST, MAKESPAN, WHOLE, RentalProblem
 from tangram_sim.serving_planners.rental import RentalAnswer, rent
 from tangram_sim.serving_planners.rivals import value_of
-from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
+from tangram_sim.studies.documents import Document, VersionedAnswer
 
 _FLOW_S, _LARGE_FLOW_S = 3.0, 12.0  # seconds to place layers unless somebody asks for others
 _MANY_NODES = 9  # that take the longer
@@ -95,10 +95,9 @@ class PlanEnergyDocument(Document):
     basis: str = Field(description="what the watts rest on")
 
 
-class ServePlanDocument(AnswerDocument):
+class ServePlanDocument(VersionedAnswer):
     """Output of `tangram serve plan --json`; figures that do not belong to the objective are null."""
 
-    schema_version: str = SCHEMA_VERSION
     status: Literal["optimal", "feasible", "infeasible"]
     objective: Literal["makespan", "cost", "goodput", "tokens"]
     reason: str = Field("", description="why there is no plan")

@@ -11,7 +11,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.serving.workload import Workload
 from tangram_sim.serving_planners.offer_file import Offers
-from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument
+from tangram_sim.studies.documents import VersionedAnswer
 from tangram_sim.studies.serving_model_plan import plan_service
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_question import GOODPUT, ServiceGoal
@@ -31,10 +31,9 @@ class BudgetDocument(ServiceCandidateDocument):
     budget_usd_per_hour: float
 
 
-class ServePurchaseDocument(AnswerDocument):
+class ServePurchaseDocument(VersionedAnswer):
     """Output of `tangram serve purchase --json`: a plan for each budget, from the least to the greatest."""
 
-    schema_version: str = SCHEMA_VERSION
     front: list[BudgetDocument]
     cheapest_tokens: float | None = Field(
         None, description="the budget whose good tokens cost least, USD an hour"

@@ -15,7 +15,7 @@ from tangram_sim.serving_planners.replanning import (
     myopic,
     unmoved,
 )
-from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
+from tangram_sim.studies.documents import Document, VersionedAnswer
 
 _LIMIT_S = 20.0  # for all policies together, half of it for hindsight
 
@@ -42,10 +42,9 @@ class ReplanPolicyDocument(Document):
     periods: list[ReplanPeriodDocument]
 
 
-class ServeReplanDocument(AnswerDocument):
+class ServeReplanDocument(VersionedAnswer):
     """Output of `tangram serve replan --json`: every policy over one trace of prices and availability."""
 
-    schema_version: str = SCHEMA_VERSION
     periods: int
     requests: float
     bound: float = Field(description="no policy costs less, whatever it foresees")

@@ -13,7 +13,7 @@ from tangram_sim.serving.fleet_file import ServiceFleet
 from tangram_sim.serving.outcome import ServiceOutcome, Slo, Spread, spread
 from tangram_sim.serving.router import Router, named_router
 from tangram_sim.serving.workload import Ints, Workload
-from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
+from tangram_sim.studies.documents import Document, VersionedAnswer
 from tangram_sim.studies.serving_requests import asking, beyond_context, nearest_types
 from tangram_sim.units import HOUR_S
 
@@ -69,10 +69,9 @@ class InstanceDocument(Document):
     cost_usd: float
 
 
-class ServeSimulationDocument(AnswerDocument):
+class ServeSimulationDocument(VersionedAnswer):
     """Output of `tangram serve simulate --json`: times in seconds, rates per second."""
 
-    schema_version: str = SCHEMA_VERSION
     engine: str
     router: str
     clients: int = Field(0, description="in flight at all times, each waiting for its answer; 0: arrivals")

@@ -23,7 +23,7 @@ from tangram_sim.serving.fleet_file import ServiceFleet, read_fleet
 from tangram_sim.serving.outcome import ServiceOutcome, Slo
 from tangram_sim.serving.router import RoundRobin
 from tangram_sim.serving.workload import Floats, Workload
-from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
+from tangram_sim.studies.documents import Document, VersionedAnswer
 from tangram_sim.studies.serving_requests import nearest_types
 from tangram_sim.studies.serving_simulation import simulate_service
 
@@ -58,10 +58,9 @@ class TunedReplicaDocument(Document):
     bound_rps: float = Field(description="none of the settings keeps the objective on average beyond this")
 
 
-class ServeTuneDocument(AnswerDocument):
+class ServeTuneDocument(VersionedAnswer):
     """Output of `tangram serve tune --json`: the fleet with tuned settings; rates in requests a second."""
 
-    schema_version: str = SCHEMA_VERSION
     replicas: list[TunedReplicaDocument]
     goodput_rps: float = Field(description="of the fleet, as played: 99 % of the requests are good")
     default_goodput_rps: float = Field(description="the same with the settings of the file")

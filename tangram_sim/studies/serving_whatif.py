@@ -15,7 +15,7 @@ from tangram_sim.models import Model
 from tangram_sim.serving.workload import Workload
 from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import GpuOffer
-from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
+from tangram_sim.studies.documents import Document, VersionedAnswer
 from tangram_sim.studies.serving_model_plan import plan_service
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_question import GOODPUT, ServiceGoal
@@ -61,10 +61,9 @@ class ServiceCandidateDocument(Document):
     joules_per_output_token: float | None = Field(None, description="of the GPUs in use, hosts apart")
 
 
-class ServeWhatIfDocument(AnswerDocument):
+class ServeWhatIfDocument(VersionedAnswer):
     """Output of `tangram serve what-if --json`; the first candidate is the fleet as it is."""
 
-    schema_version: str = SCHEMA_VERSION
     candidates: list[ServiceCandidateDocument]
     notes: list[str] = Field([])
     planning_cpu_s: float

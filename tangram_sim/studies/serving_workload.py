@@ -7,7 +7,7 @@ from pydantic import Field
 
 from tangram_sim.serving.rates_file import RateWindow
 from tangram_sim.serving.workload import Ints, Workload
-from tangram_sim.studies.documents import SCHEMA_VERSION, AnswerDocument, Document
+from tangram_sim.studies.documents import Document, VersionedAnswer
 
 _MINUTE_S = 60.0
 
@@ -31,10 +31,9 @@ class RequestTypeDocument(Document):
     share: float
 
 
-class WorkloadDocument(AnswerDocument):
+class WorkloadDocument(VersionedAnswer):
     """Output of `tangram serve workload describe --json`: rate, burstiness, lengths and request types."""
 
-    schema_version: str = SCHEMA_VERSION
     requests: int
     span_s: float
     rate_rps: float
@@ -60,10 +59,9 @@ class RateStreamDocument(Document):
     share: float = Field(description="of all requests")
 
 
-class RatesDocument(AnswerDocument):
+class RatesDocument(VersionedAnswer):
     """Output of `tangram serve workload describe --json` for a file of rates: what comes when."""
 
-    schema_version: str = SCHEMA_VERSION
     windows: int
     span_s: float
     requests: float = Field(description="expected, all streams together")

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 # Kinds of links that join GPUs directly or over a scale-up switch; PCIe is used where these do not connect.
 SCALE_UP = frozenset({"nvlink", "nvlink-bridge", "xgmi", "other"})
@@ -17,20 +17,26 @@ SCALE_UP = frozenset({"nvlink", "nvlink-bridge", "xgmi", "other"})
 Neighbours: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]  # of every vertex: (edge, other vertex)
 
 
-class _Edge(Protocol):
-    """What a link inside a box and one of the fabric have in common: two vertices and a class of links."""
+@dataclass(frozen=True, slots=True)
+class FabricEdge:
+    """A link between two vertices given by index: class, rates (may be infinite) each way, latency."""
 
-    @property
-    def a(self) -> int: ...
-
-    @property
-    def b(self) -> int: ...
-
-    @property
-    def link(self) -> str: ...
+    a: int
+    b: int
+    link: str
+    bytes_per_s: float
+    back_bytes_per_s: float
+    latency_s: float
 
 
-def _neighbours(vertices: int, edges: Sequence[_Edge]) -> Neighbours:
+@dataclass(frozen=True, slots=True)
+class BoxEdge(FabricEdge):
+    """A link inside a box; `kind` is that of its class."""
+
+    kind: str
+
+
+def _neighbours(vertices: int, edges: Sequence[FabricEdge]) -> Neighbours:
     found: list[list[tuple[int, int]]] = [[] for _ in range(vertices)]
     for index, edge in enumerate(edges):
         found[edge.a].append((index, edge.b))
@@ -38,21 +44,8 @@ def _neighbours(vertices: int, edges: Sequence[_Edge]) -> Neighbours:
     return tuple(tuple(item) for item in found)
 
 
-def _edge_name(names: Sequence[str], edge: _Edge) -> str:
+def _edge_name(names: Sequence[str], edge: FabricEdge) -> str:
     return f"{names[edge.a]} - {names[edge.b]} ({edge.link})"
-
-
-@dataclass(frozen=True, slots=True)
-class BoxEdge:
-    """A link inside a box between two vertices given by index."""
-
-    a: int
-    b: int
-    link: str
-    kind: str
-    bytes_per_s: float
-    back_bytes_per_s: float
-    latency_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +116,6 @@ class Box:
     def edge_name(self, index: int) -> str:
         """`gpu0 - nvswitch (NVLink4)`."""
         return _edge_name(self.names, self.edges[index])
-
-
-@dataclass(frozen=True)
-class FabricEdge:
-    """A link between two vertices of the fabric; rates may be infinite."""
-
-    a: int
-    b: int
-    link: str
-    bytes_per_s: float
-    back_bytes_per_s: float
-    latency_s: float
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,7 @@ def _simple(task: _Task, beside: Scored | None = None) -> list[Scored]:
 
 def _ground(task: _Task) -> FleetProblem:
     """What copies of patterns, and lone stages, are looked for on."""
-    question = task.model, task.cluster, task.job, task.islands, task.hwdb
+    question = task.model, task.cluster, task.job, task.hwdb, task.islands
     return FleetProblem(*question, task.wishes.constraints, task.wishes.parallelizer, task.budget)
 
 

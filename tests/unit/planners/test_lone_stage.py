@@ -91,7 +91,7 @@ def test_a_small_batch_takes_some_gpus_of_a_node() -> None:
 def lone(where: Cluster, job: Job, constraints: Constraints = FREE) -> LoneStages:
     """The look at one cluster, all of whose islands may be used."""
     islands = find_islands(where, job.dtype, hwdb=HWDB)
-    ground = FleetProblem(MODEL, where, job, islands, HWDB, constraints, "grid", budget("normal"))
+    ground = FleetProblem(MODEL, where, job, HWDB, islands, constraints, "grid", budget("normal"))
     bound = WorkBound(MODEL, job, islands, HWDB, where)
     lowering = Lowering(Placement(where, HWDB), StagePrices(MODEL, job, HWDB))
     return LoneStages(ground, bound, lowering, Counts(), Deadline())

@@ -56,7 +56,7 @@ def test_where_mixes_are_far_from_the_best_plan_no_more_shapes_are_looked_for(
     cluster = Cluster("far", tuple(NodeGroup(group.name, 64, group.node) for group in groups), Network())
     islands, _ = usable_islands(cluster, job, HWDB, SearchOptions())
     model = load_model("gpt3-6.7b")
-    ground = FleetProblem(model, cluster, job, islands, HWDB, Constraints(), "grid", NORMAL)
+    ground = FleetProblem(model, cluster, job, HWDB, islands, Constraints(), "grid", NORMAL)
     pieces, bound = NothingFound(), WorkBound(model, job, islands, HWDB, cluster)
     fleets = Fleets(ground, bound, SimpleNamespace(), Counts(), pieces, Deadline())
     fleets.patterns = [pattern((1.0, 0.0), 1.0, 1.0)]

@@ -128,7 +128,7 @@ def ground(model: str = "gpt3-6.7b", batch: int = 256) -> FleetProblem:
     hwdb = HWDB
     islands, _ = usable_islands(cluster, job, hwdb, SearchOptions())
     return FleetProblem(
-        load_model(model), cluster, job, islands, hwdb, SearchOptions().constraints, "grid", NORMAL
+        load_model(model), cluster, job, hwdb, islands, SearchOptions().constraints, "grid", NORMAL
     )
 
 

@@ -122,11 +122,11 @@ def test_bf16_is_taken_where_it_is_as_fast(
     def slowed(*given: Any, glance: bool = False, below_s: float = inf, **more: Any) -> Any:
         if given[2].job.dtype == "fp16":
             nonlocal fp16
-            fp16 = search(*given, glance=glance)
+            fp16 = search(*given, **more, glance=glance)
             return fp16
         glances.append(glance)
         assert (below_s < inf) == glance
-        found = search(*given[:6], fp16_plan_in_bf16(), given[7], glance=glance)
+        found = search(*given, **more | {"known": fp16_plan_in_bf16()}, glance=glance)
         step_s = fp16.ranked[0].step_s * (slower if glance else in_full)
         return replace(found, ranked=[replace(found.ranked[0], step_s=step_s)])
 

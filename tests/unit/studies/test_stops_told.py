@@ -1,6 +1,7 @@
 """That a search was stopped is the first thing that is told of its plan, whatever else there is to tell."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -50,15 +51,15 @@ def test_time_that_ends_beside_the_search_is_told_first_too(
     deadline = Deadline(3600.0)
     search = api.search_formats
 
-    def then_over(*given: object) -> object:
-        found = search(*given)  # type: ignore[arg-type]
+    def then_over(*given: Any, **named: Any) -> object:
+        found = search(*given, **named)
         deadline.interrupted = moment == 1
         return found
 
-    def over_then(*given: object) -> object:
+    def over_then(*given: Any, **named: Any) -> object:
         deadline.interrupted = True
         deadline.over()
-        return choose(*given)  # type: ignore[arg-type]
+        return choose(*given, **named)
 
     choose = api.choose
     monkeypatch.setattr(api, "search_formats", then_over)

@@ -12,8 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.clusters import Cluster, Island
-from tangram_sim.hwdb import Hwdb
+from tangram_sim.clusters import Island
 from tangram_sim.layers.atoms import Slice
 from tangram_sim.models import Block, FeedForward, Model
 from tangram_sim.parallelizers.api import Constraints, Parallelizer, Request
@@ -28,6 +27,7 @@ from tangram_sim.planners.tangram.composition.search import hop_seconds
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.training.job import Job
+from tangram_sim.training.problem import TrainingProblem
 
 # Whether to leave the first number of sequences for others: no, if it gives any pattern, or anyway.
 Climb: TypeAlias = Literal["no", "yes", "anyway"]
@@ -50,15 +50,11 @@ class PipelinePattern:
         return self.sequences * max(0.0, 1.0 + (step_s - self.first_s) / self.pace_s)
 
 
-@dataclass(frozen=True, slots=True)
-class FleetProblem:
+@dataclass(frozen=True)
+class FleetProblem(TrainingProblem):
     """What all patterns of one request share; it travels to other processes."""
 
-    model: Model
-    cluster: Cluster
-    job: Job
     islands: tuple[Island, ...]
-    hwdb: Hwdb
     constraints: Constraints
     parallelizer: str
     budget: SearchBudget
