@@ -62,4 +62,6 @@ def offer(app: typer.Typer) -> None:
         verb.cls = GroupedCommand
     for group in app.registered_groups:
         if group.typer_instance is not None:
+            if not isinstance(group.typer_instance.info.cls, type):
+                group.typer_instance.info.cls = GroupedVerbs
             offer(group.typer_instance)

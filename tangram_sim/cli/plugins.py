@@ -3,10 +3,10 @@
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 from tangram_sim import registry
 from tangram_sim.cli import bounds, offered
+from tangram_sim.cli.grouped_help import GroupedVerbs
 from tangram_sim.errors import TangramError
 
 # Verbs of the import package `tangram_validate` that need PyTorch: (group, verb) -> what it does.
@@ -22,7 +22,7 @@ INSTALL = (
 _ANY_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-class VerbGroup(TyperGroup):
+class VerbGroup(GroupedVerbs):
     """A command group whose verbs may come from entry points; they are imported when they are called.
 
     Commands are `Any` here: which click they belong to depends on the version of typer.
