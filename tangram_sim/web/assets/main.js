@@ -7,12 +7,13 @@ import { estimatePage } from "./estimate-page.js";
 import { goodputPage } from "./goodput-page.js";
 import { forget, within } from "./kept.js";
 import { planPage } from "./plan-page.js";
+import { rlPage } from "./rl-page.js";
 import { servePage } from "./serve-page.js";
 import { makeSetup } from "./setup.js";
 import { slowPage } from "./slow-page.js";
 
 const PAGES = [["plan", "Plan", planPage], ["estimate", "Estimate", estimatePage], ["buy", "Buy", buyPage],
-  ["serve", "Serve", servePage], ["slow", "Slow ranks", slowPage], ["goodput", "Months", goodputPage]];
+  ["serve", "Serve", servePage], ["rl", "Post-train", rlPage], ["slow", "Slow ranks", slowPage], ["goodput", "Months", goodputPage]];
 
 async function start() {
   const page = document.getElementById("page"), tabs = document.getElementById("tabs");

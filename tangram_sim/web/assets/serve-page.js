@@ -1,11 +1,11 @@
-// Serving: what one replica gives its clients under a steady load, and a fleet file played.
+// Serving: which GPUs and settings a service needs, what one replica gives under a load, a fleet file played.
 
 import { asking } from "./asking.js";
 import { draw, seconds, short } from "./charts.js";
 import { command, count, facts, h, noted, percent, section, table } from "./dom.js";
 import { drop } from "./fields.js";
 import { questionForm } from "./question-form.js";
-import { modelPicker } from "./setup.js";
+import { clusterPicker, modelPicker } from "./setup.js";
 
 export function servePage(offered) {
   const content = h("div", { id: "content", tabindex: -1 });
@@ -20,6 +20,15 @@ export function servePage(offered) {
     },
     show: (answer) => showEstimate(content, answer),
   });
+  const offer = clusterPicker(offered);
+  const service = questionForm(offered.questions["serve plan"], { without: ["fleet"], prefix: "service-",
+    values: { rate: 10, workload: "496:200", slo: "ttft=1,tpot=0.05", objective: "cost" } });
+  const plan = asking("Plan a service", {
+    into: content,
+    request: () => ({ verb: "serve plan", arguments: [model.argument()], options: { ...service.options(), fleet: offer.argument() },
+      files: { ...model.files(), ...offer.files() } }),
+    show: (answer, asked) => showService(content, answer, asked),
+  });
   let fleet = null, requests = null;
   const load = questionForm(offered.questions["serve simulate"], { values: { rate: 2, requests: 500 }, without: ["trace"], prefix: "play-" });
   const play = asking("Play", {
@@ -33,17 +42,34 @@ export function servePage(offered) {
     },
     show: (answer, asked) => showPlayed(content, answer, asked),
   });
-  const forms = h("div", {}, h("form", { onsubmit: estimate.ask }, model.element, h("fieldset", {}, h("legend", {}, "One replica"),
-    replica.element), estimate.element),
-  h("form", { onsubmit: play.ask }, h("fieldset", {}, h("legend", {}, "A whole fleet"),
+  const forms = h("div", {},
+    h("form", { onsubmit: plan.ask }, model.element, offer.element, h("fieldset", {}, h("legend", {}, "A service"), service.element), plan.element),
+    h("form", { onsubmit: estimate.ask }, h("fieldset", {}, h("legend", {}, "One replica"), replica.element), estimate.element),
+    h("form", { onsubmit: play.ask }, h("fieldset", {}, h("legend", {}, "A whole fleet"),
     drop("Fleet file, or a plan of `serve plan -o`: ", ".yaml,.yml,.json", (_, text) => {
       fleet = text;
     }).element, drop("Trace of requests (CSV): ", ".csv", (_, text) => {
       requests = text;
     }).element, load.element), play.element));
-  content.append(h("h1", {}, "Serve a model"), h("p", {}, "Latencies, throughput, memory and cost of one replica, or of a fleet "
-    + "under a load."));
+  content.append(h("h1", {}, "Serve a model"), h("p", {}, "Which GPUs keep what a good request is promised, at what "
+    + "cost; latencies, throughput and memory of one replica, or of a fleet under a load."));
   return [forms, content];
+}
+
+function showService(content, answer, asked) {
+  const found = answer.document, asks = found.types.map((one) => `${count(one.input_tokens)}:${count(one.output_tokens)}`);
+  const values = Object.fromEntries(found.rivals.filter((one) => one.capped).map((one) => [one.gpu, one.value]));
+  const said = (value) => (value === null ? "no plan" : found.objective === "cost" ? `$${short(value)} an hour` : short(value));
+  content.replaceChildren(h("h1", {}, `$${short(found.cost_per_hour)} an hour`),
+    h("p", { class: "lead" }, Object.entries(found.gpus_used).filter(([, many]) => many).map(([gpu, many]) => `${many} ${gpu}`).join(", ")
+      + (found.replay ? `; played: ${short(found.replay.played)} requests a second, ${percent(found.replay.good_share)} of them good.` : ".")),
+    facts([["Requests a second", short(found.throughput_rps ?? 0)], ["No plan is below", said(found.bound)],
+      ...(found.replay ? [["First token, 99 % within", seconds(found.replay.ttft_p99_s)], ["Between tokens, 99 % within", seconds(found.replay.tpot_p99_s)]] : []),
+      ...(found.energy ? [["Site", `${short(found.energy.site_w / 1000)} kW`, `${short(found.energy.joules_per_output_token)} J a token`]] : [])]),
+    section("Replicas", table([["replica"], "how many", "USD an hour", ...asks.map((one) => `${one}, share`)], found.replicas.map((one) => ({ cells: [
+      one.configuration, String(one.count), short(one.cost_per_hour * one.count), ...(found.shares[one.configuration] || []).map((share) => percent(share))] })))),
+    section("One kind of GPU alone", table([["kind"], "at best"], Object.entries(values).map(([gpu, value]) => ({ cells: [gpu, said(value)] })))),
+    command(answer.command, Object.keys(asked.files)), noted(found.notes));
 }
 
 function showEstimate(content, answer) {

@@ -1,4 +1,4 @@
-"""The other pages of `tangram web` in a real browser: estimate, buy, serve, slow ranks, months."""
+"""The other pages of `tangram web` in a real browser: estimate, buy, serve, post-train, slow ranks, months."""
 
 from tests.unit.reliability.traces import rows_of, written
 from tests.unit.web.looks import cut_tables, faint, pressed_in_print
@@ -73,11 +73,34 @@ class TestOtherPages:
         assert says(page, "Why not otherwise")
         assert page.problems == []
 
+    def test_a_service_is_planned_with_the_gpus_of_a_cluster(self, page):
+        go(page, "serve")
+        put(page, "cluster", "b200-h100")
+        put(page, "service-requests", "200")
+        click(page, "Plan a service")
+        assert says(page, "One kind of GPU alone"), page.evaluate("document.body.innerText")
+        assert "99 % within" in page.evaluate("document.getElementById('content').innerText")
+        seen(page, "service")
+
     def test_a_replica_is_estimated(self, page):
         go(page, "serve")
         click(page, "Estimate")
         assert says(page, "A token every"), page.evaluate("document.body.innerText")
         seen(page, "serve")
+
+    def test_roles_of_post_training_are_placed(self, page):
+        go(page, "rl")
+        put(page, "model", "qwen2.5-1.5b")
+        put(page, "cluster", "b200-h100")
+        put(page, "rl-prompts", "16")
+        put(page, "rl-response-tokens", "512")
+        put(page, "rl-cap", "1024")
+        click(page, "Place roles")
+        assert says(page, "A step takes"), page.evaluate("document.body.innerText")
+        shown = page.evaluate("document.getElementById('content').innerText")
+        assert "trained tokens a second" in shown and "What each kind is best at" in shown
+        assert "--prompts=16" in shown or "--prompts 16" in shown
+        seen(page, "rl")
 
     def test_a_measured_run_shows_its_slow_rank(self, page, tmp_path):
         trace = written(rows_of(dp=2, slow={(1, 1): 2.0}), tmp_path / "trace.csv")
