@@ -1,4 +1,4 @@
-"""The other pages of `tangram web` in a real browser: estimate, buy, serve, post-train, slow ranks, months."""
+"""The other pages of `tangram web` in a real browser: estimate, buy, serve, rl, slow ranks, months."""
 
 from tests.unit.reliability.traces import rows_of, written
 from tests.unit.web.looks import cut_tables, faint, pressed_in_print
