@@ -45,6 +45,21 @@ def test_overload_says_by_how_much_and_what_would_carry_it() -> None:
     assert not calm["overloaded"] and not calm["verdict"]
 
 
+def test_the_nearer_to_saturation_the_wider_the_interval() -> None:
+    """An open loop's end to end time is as unsure as iterations, and more where requests queue up."""
+
+    def width(rate: float, name: str) -> float:
+        found = json.loads(run(*BASE, "--rate", f"{rate}", "--json").out)
+        low, high = found["intervals"][name]
+        assert low < found[name] < high
+        return high / low
+
+    most = json.loads(run(*BASE, "--rate", "1", "--json").out)["greatest_request_rate"]
+    widths = [width(part * most, "e2e_s") for part in (0.02, 0.5, 0.8)]
+    assert widths == sorted(widths) and widths[2] > 2.0 * widths[0]
+    assert widths[0] > 0.99 * width(0.02 * most, "tpot_s")
+
+
 def test_an_overloaded_replica_says_so_first_even_when_quiet() -> None:
     lines = run(*BASE, "--rate", "60", "--quiet").out.splitlines()
     assert lines[0].startswith("cannot keep up: serves ") and "of 60 requests/s" in lines[0]

@@ -102,7 +102,7 @@ def predict(
             except TangramError as error:
                 refused += [RefusedRun(run.line, str(error), run.table) for run in same.runs]
                 continue
-            found += _rows(same, values)
+            found += _rows(same, values, _stretched(same, values, hwdb))
     found.sort(
         key=lambda predicted_run: (
             predicted_run.run.table,
@@ -146,14 +146,41 @@ def _row(run: ServedRun, metric: str, measured: float, value: float, spread: flo
     return PredictedRun(run, metric, measured, value, value / reach, value * reach)
 
 
-def _rows(replica: DeploymentRuns, values: dict[str, Floats]) -> list[PredictedRun]:
+def _stretched(
+    replica: DeploymentRuns, values: dict[str, Floats], hwdb: Hwdb
+) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Values if iterations took as little, and as long, as they may: in open loops queues grow by more.
+
+    A server that takes f times as long is the same one under f times the rate, on a clock f times as slow.
+    """
+    runs = replica.runs
+    if runs[0].load != OPEN:
+        return values, values
+    spread = replica.fit.residuals["residual_tpot"]
+    factors = [float(np.exp(INTERVAL * spread * ASSUMED_WIDER ** len(run.assumed))) for run in runs]
+    ends = []
+    for sign in (-1.0, 1.0):
+        longer = np.array(factors) ** sign
+        same = replace(
+            replica,
+            runs=tuple(replace(run, rate=run.rate * f) for run, f in zip(runs, longer, strict=True)),
+        )
+        ends.append({metric: value * longer for metric, value in _values(same, OPEN, hwdb).items()})
+    return ends[0], ends[1]
+
+
+def _rows(
+    replica: DeploymentRuns, values: dict[str, Floats], ends: tuple[dict[str, Floats], dict[str, Floats]]
+) -> list[PredictedRun]:
     found = []
     for place, run in enumerate(replica.runs):
         for metric, measured in run.measured:
             if metric not in values or not 0.0 < values[metric][place] < np.inf:
                 continue
             spread = residual(replica, run, metric) * ASSUMED_WIDER ** len(run.assumed)
-            found.append(_row(run, metric, measured, float(values[metric][place]), spread))
+            row = _row(run, metric, measured, float(values[metric][place]), spread)
+            low, high = (float(end[metric][place]) for end in ends)
+            found.append(replace(row, low=min(row.low, low), high=max(row.high, high)))
     return found
 
 
