@@ -9,7 +9,7 @@ from tangram_validate.serving.fitting import FittedRow
 from tangram_validate.serving.left_out import NovelErrors, left_out, novel, widened
 from tangram_validate.serving.predict import PredictedRun, predict
 from tangram_validate.serving.reading import read_rows_as_runs
-from tangram_validate.serving.runs import BURST, CLOSED, ServedRun
+from tangram_validate.serving.runs import APART, BURST, CLOSED, ServedRun
 from tangram_validate.serving.tables import as_row, calibrate, table_of
 
 from tangram_sim.errors import BadInputError, UnknownNameError
@@ -55,7 +55,7 @@ def test_kinds_that_differ_more_than_runs_do_widen_what_is_said_of_a_new_one() -
     apart = {
         row.engine: row.value for row in novel(runs(lambda gpu: 0.7 + 0.4 * KINDS.index(gpu)), HWDB, "gpu")
     }
-    assert alike.keys() == apart.keys() == {"*", "vllm"}
+    assert alike.keys() == apart.keys() == {"*"}
     assert all(1.0 <= alike[engine] < apart[engine] for engine in alike)
 
 
@@ -78,13 +78,19 @@ def test_widened_intervals_hold_nine_of_ten_runs_on_kinds_left_out() -> None:
 def test_a_fold_s_own_errors_do_not_widen_it_and_each_fold_weighs_the_same() -> None:
     """Three hundred errors of one kind count as much as thirty of another; of one fold nothing is known."""
     few, many = [2.0] * 30, [0.5] * 300
-    errors = NovelErrors(
-        {("*", "tpot"): {"few": few, "many": many, "odd": [9.0] * 29}, ("vllm", "tpot"): {"many": many}}
-    )
-    assert errors.factor("vllm", "tpot") == 2.0  # of its single fold it cannot be told: that of all engines
-    assert errors.factor("vllm", "tpot", without="few") == 1.0  # never narrower than what is known
-    assert errors.factor("vllm", "tpot", without="many") == 2.0
-    assert errors.factor("vllm", "ttft") is None
+    cells = {("vllm", "few"): few, ("vllm", "many"): many, ("sglang", "odd"): [9.0] * 29}
+    errors = NovelErrors({"residual_tpot": cells})
+    assert errors.factor("residual_tpot") == 2.0
+    assert errors.factor("residual_tpot", without="few") == 1.0  # never narrower than what is known
+    assert errors.factor("residual_tpot", without="many") == 2.0
+    assert errors.factor("residual_ttft") is None
+    assert NovelErrors({"residual_tpot": {("vllm", "few"): few}}).factor("residual_tpot", "few") is None
+
+
+def test_a_kind_is_left_out_of_every_engine_at_once() -> None:
+    """Another engine's errors on the same kind say nothing of how far off a kind is that nobody ran."""
+    cells = {("vllm", "a"): [1.0] * 30, ("sglang", "a"): [5.0] * 30, ("vllm", "b"): [2.0] * 30}
+    assert NovelErrors({"residual_tpot": cells}).factor("residual_tpot", without="a") == 2.0
 
 
 def test_models_never_run_have_wider_intervals_than_known_ones() -> None:
@@ -108,7 +114,7 @@ def test_models_never_run_have_wider_intervals_than_known_ones() -> None:
     assert spread["T4", "llama3-8b"] == pytest.approx(0.1 * (4 + 9 - 1) ** 0.5)
 
 
-def test_bursts_and_parts_apart_are_no_wider_where_nothing_was_left_out() -> None:
+def test_bursts_are_as_wide_as_other_bursts_ask_and_parts_apart_as_they_were() -> None:
     table = CalibrationTable.load(HWDB)
     seen, new = (
         table.fit("vllm", model=model, gpu=gpu).residuals
@@ -118,12 +124,18 @@ def test_bursts_and_parts_apart_are_no_wider_where_nothing_was_left_out() -> Non
         assert new[name] == seen[name]
     assert new["residual_output_tok_s"] > seen["residual_output_tok_s"]
     served_run = runs(lambda gpu: 1.0)[0]
-    errors = NovelErrors({("*", "tpot"): {name: [3.0] * 30 for name in "abc"}})
-    closed, burst = (
-        PredictedRun(replace(served_run, load=load), "tpot", 1.0, 1.0, 0.9, 1.1) for load in (CLOSED, BURST)
+    closed, burst, apart = (
+        PredictedRun(replace(served_run, load=load), "tpot", 1.0, 1.0, 0.8, 1.1)
+        for load in (CLOSED, BURST, APART)
     )
-    assert widened(burst, errors, "a") == burst
-    assert widened(closed, errors, "a").high == pytest.approx(1.1**3)
+    asked = {"residual_tpot": 3.0, "residual_burst_tpot": 2.0}
+    errors = NovelErrors(
+        {name: {("vllm", fold): [factor] * 30 for fold in "ab"} for name, factor in asked.items()}
+    )
+    assert widened(apart, errors, "a") == apart
+    wide = widened(closed, errors, "a")
+    assert (wide.low, wide.high) == pytest.approx((0.8**3, 1.1**3))
+    assert widened(burst, errors, "a").high == pytest.approx(1.1**2)
 
 
 def test_what_is_left_of_a_model_on_a_kind_stays_with_both() -> None:
@@ -145,11 +157,11 @@ def test_too_few_runs_beside_a_fold_and_folds_nobody_knows_are_said() -> None:
         list(left_out(own, HWDB, "colour"))
 
 
-def test_the_shipped_rows_widen_engines_by_what_was_measured_of_each() -> None:
+def test_the_shipped_rows_widen_all_engines_alike() -> None:
     table = CalibrationTable.load(HWDB)
     rows = {(row["engine"], row["parameter"]): row.number("value") for row in table.rows()}
     for engine in ("vllm", "sglang", "trtllm"):
         seen, new = (table.fit(engine, gpu=gpu).residuals for gpu in ("H100-SXM5-80GB", "MI300X"))
-        assert new["residual_tpot"] / seen["residual_tpot"] == pytest.approx(rows[engine, "unseen_tpot"])
+        assert new["residual_tpot"] / seen["residual_tpot"] == pytest.approx(rows["*", "unseen_tpot"])
         # Nobody measured whole requests there: their intervals widen as those of tokens do.
-        assert new["residual_e2e"] / seen["residual_e2e"] == pytest.approx(rows[engine, "unseen_tpot"])
+        assert new["residual_e2e"] / seen["residual_e2e"] == pytest.approx(rows["*", "unseen_tpot"])

@@ -10,7 +10,7 @@ from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb import Hwdb
 from tangram_validate.serving.fitting import FittedRow
 from tangram_validate.serving.observations import is_telling
-from tangram_validate.serving.predict import PredictedRun, predict
+from tangram_validate.serving.predict import PredictedRun, predict, residual_name
 from tangram_validate.serving.runs import APART, BURST, ServedRun
 from tangram_validate.serving.tables import LEAST_RUNS, calibrate, table_of
 
@@ -52,26 +52,24 @@ def left_out(
 
 @dataclass(frozen=True)
 class NovelErrors:
-    """Errors on what was left out, in widths of intervals of what is known: by engine, metric and fold."""
+    """Errors on what was left out, in widths of intervals of what is known: by metric, engine and fold."""
 
-    widths: Mapping[tuple[str, str], Mapping[str, Sequence[float]]]
+    widths: Mapping[str, Mapping[tuple[str, str], Sequence[float]]]
 
-    def factor(self, engine: str, metric: str, without: str = "") -> float | None:
+    def factor(self, metric: str, without: str = "") -> float | None:
         """How many times wider intervals must be to hold nine of ten values on what is new.
 
-        What is new is as far from what is known as the folds are from each other, so each fold weighs the
-        same however many runs it has; `without` is left aside (cross-conformal prediction: Vovk, 2015). Of an
-        engine with a single fold that of all engines; None where there is none either. At least 1.
+        What is new is as far from what is known as the folds are from each other, so each fold of each engine
+        weighs the same however many runs it has; `without` is left aside (cross-conformal prediction: Vovk,
+        2015). One factor for all engines: of one engine there are two or three folds, which tell little of
+        the next. At least 1; None where no fold is left.
         """
-        for name in (engine, "*"):
-            folds = {
-                fold: errors
-                for fold, errors in self.widths.get((name, metric), {}).items()
-                if fold != without and len(errors) >= LEAST_OF_FOLD
-            }
-            if len(folds) > (name != "*"):
-                return max(1.0, _quantile(list(folds.values())))
-        return None
+        cells = [
+            errors
+            for (_, fold), errors in self.widths.get(metric, {}).items()
+            if fold != without and len(errors) >= LEAST_OF_FOLD
+        ]
+        return max(1.0, _quantile(cells)) if cells else None
 
 
 def _quantile(folds: Sequence[Sequence[float]]) -> float:
@@ -85,42 +83,40 @@ def _quantile(folds: Sequence[Sequence[float]]) -> float:
 
 def novel_errors(found: Mapping[str, Sequence[PredictedRun]]) -> NovelErrors:
     """The errors of folds' predictions, each fold predicted from the others."""
-    widths = defaultdict[tuple[str, str], dict[str, list[float]]](dict)
+    widths = defaultdict[str, dict[tuple[str, str], list[float]]](dict)
     for fold, predicted in found.items():
         for predicted_run in predicted:
-            if (
-                predicted_run.run.load in (BURST, APART)
-                or predicted_run.run.doubt
-                or predicted_run.metric not in NOVEL
-            ):
+            run = predicted_run.run
+            if run.load == APART or run.doubt or predicted_run.metric not in NOVEL:
                 continue
             error = float(
                 abs(np.log(predicted_run.predicted / predicted_run.measured))
                 / np.log(predicted_run.high / predicted_run.predicted)
             )
-            for engine in ("*", predicted_run.run.engine):
-                widths[engine, predicted_run.metric].setdefault(fold, []).append(error)
+            name = residual_name(run.load, predicted_run.metric)
+            widths[name].setdefault((run.engine, fold), []).append(error)
     return NovelErrors(widths)
 
 
 def widened(predicted_run: PredictedRun, errors: NovelErrors, fold: str) -> PredictedRun:
     """A prediction of a fold with the interval that the other folds' errors ask for.
 
-    Bursts, and prompts and outputs apart, are no part of those errors and keep their intervals.
+    Prompts and outputs apart are no part of those errors and keep their intervals.
     """
-    if predicted_run.run.load in (BURST, APART):
-        return predicted_run
-    factor = errors.factor(predicted_run.run.engine, predicted_run.metric.removesuffix("_p99"), fold)
+    factor = errors.factor(residual_name(predicted_run.run.load, predicted_run.metric), fold)
     if factor is None:
         return predicted_run
-    reach = (predicted_run.high / predicted_run.predicted) ** factor
-    return replace(predicted_run, low=predicted_run.predicted / reach, high=predicted_run.predicted * reach)
+    low, high = (
+        predicted_run.predicted * (end / predicted_run.predicted) ** factor
+        for end in (predicted_run.low, predicted_run.high)
+    )
+    return replace(predicted_run, low=low, high=high)
 
 
 def novel(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> list[FittedRow]:
     """Rows of how much wider intervals are on kinds of GPU (`gpu`), or of models (`model`), never run.
 
-    Each is left out in turn. One factor for each engine and metric, and one for all engines together.
+    Each is left out in turn. One factor for each metric.
     """
     clear = [run for run in runs if not run.doubt and run.load not in (BURST, APART)]
     found = {
@@ -134,11 +130,11 @@ def novel_rows(found: Mapping[str, Sequence[PredictedRun]], leave_out: str) -> l
     """The same of folds' predictions, each fold predicted from the others."""
     errors = novel_errors(found)
     rows = []
-    for (engine, metric), folds in sorted(errors.widths.items()):
-        factor = errors.factor(engine, metric)
-        count = sum(map(len, folds.values()))
-        telling = [width for width in errors.widths["*", metric].values() if len(width) >= LEAST_OF_FOLD]
+    for metric in NOVEL:
+        cells = errors.widths.get(residual_name("", metric), {})
+        factor = errors.factor(residual_name("", metric))
+        telling = {fold for (_, fold), widths in cells.items() if len(widths) >= LEAST_OF_FOLD}
+        count = sum(map(len, cells.values()))
         if factor is not None and count >= LEAST_RUNS and len(telling) > 1:
-            name = f"{NOVELTIES[leave_out]}_{metric}"
-            rows.append(FittedRow(engine, "*", name, factor, 0.0, count))
+            rows.append(FittedRow("*", "*", f"{NOVELTIES[leave_out]}_{metric}", factor, 0.0, count))
     return rows
