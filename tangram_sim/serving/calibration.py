@@ -133,13 +133,10 @@ class CalibrationTable:
                     value *= own.number("value")
                     known.update(names)
             values[parameter] = value
-        novel = []
-        if self._is_new("gpu", gpu):
-            novel.append("unseen")
-        elif gpu:
+        asked = {"unseen": ("gpu", gpu), "new_model": ("model", model)}
+        novel = [word for word, subject in asked.items() if self._is_new(*subject)]
+        if gpu and "unseen" not in novel:
             known.add("gpu")
-        if self._is_new("model", model):
-            novel.append("new_model")
         residuals = {}
         for parameter in RESIDUALS:
             row = self._find(engine, "*", parameter)

@@ -186,13 +186,12 @@ def _document(
         values["usd_per_million_output_tokens"] = dollars
         spreads["usd_per_million_output_tokens"] = spreads["output_tok_s"]
     intervals = {name: interval(value, spreads[name]) for name, value in values.items()}
-    if question.rate:
-        # A server f times as slow is this one under f times the rate, its clock stretched: queues grow more.
-        for factor in interval(1.0, fit.residuals["residual_tpot"]):
-            other = open_loop(cost, deployment, capacity, load, question.rate * factor)
-            for name in ("tpot_s", "ttft_s", "e2e_s"):
-                end, (low, high) = float(getattr(other, name)[0]) * factor, intervals[name]
-                intervals[name] = min(low, end), max(high, end)
+    # A server f times as slow is this one under f times the rate, its clock stretched: queues grow by more.
+    for factor in interval(1.0, fit.residuals["residual_tpot"]) if question.rate else ():
+        other = open_loop(cost, deployment, capacity, load, question.rate * factor)
+        for name in ("tpot_s", "ttft_s", "e2e_s"):
+            ends = (*intervals[name], float(getattr(other, name)[0]) * factor)
+            intervals[name] = min(ends), max(ends)
     parts = _parts(cost, load, steady)
     waiting = not question.rate and question.concurrency > room
     limit = "memory capacity" if waiting else max(parts, key=lambda name: parts[name])
