@@ -124,6 +124,7 @@ class LaunchBudget:
     near: float = 1.05  # of these, how much slower than the best one they are estimated to be, at most
     alike: int = 6  # of these, of the same degrees on the same groups
     rounds: int = 3  # passes over these
+    ops: int = 150_000  # of steps with shared links that are played while layers of one layout move
 
 
 @dataclass(frozen=True, slots=True)

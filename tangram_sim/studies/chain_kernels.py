@@ -190,6 +190,54 @@ def play_interleaved(
 
 
 @njit(cache=True)
+def stage_times(
+    chunks: int,
+    sums: Floats,
+    fixed: Floats,
+    hops: Floats,
+    beside: Floats,
+    held: Floats,
+    groups: IntArray,
+    bounds: IntArray,
+    times: Floats,
+    hop_s: Floats,
+) -> bool:
+    """Whether stages on `groups` [S] have the memory for the atoms between `bounds` [S + 1].
+
+    Filled: `times` [S, 4], seconds of a forward, of a backward and after the last pass, and 0; `hop_s` [S],
+    seconds to hand a microbatch to the next stage.
+    """
+    stages, atoms = len(groups), sums.shape[2] - 1
+    used = np.zeros(hops.shape[0], np.int64)
+    for behind in range(stages):
+        stage = stages - 1 - behind
+        group, start, stop = groups[stage], bounds[stage], bounds[stage + 1]
+        if start >= stop or (chunks > 1 and min(stop, atoms - 1) - max(start, 1) < chunks):
+            return False
+        fullest = fixed[1, group]
+        if start == 0:
+            fullest = max(fullest, fixed[2, group])
+        if stop == atoms:
+            fullest = max(fullest, fixed[3, group])
+        kept = held[behind] * (sums[3, group, stop] - sums[3, group, start])
+        kept *= uneven(start, stop, atoms, chunks)
+        state = sums[4, group, stop] - sums[4, group, start]
+        if kept + fullest + state > fixed[0, group]:  # summed as in `cover`, to the last digit
+            return False
+        own_s = fixed[4, group] + sums[0, group, stop] - sums[0, group, start]
+        forward_s = sums[1, group, stop] - sums[1, group, start]
+        tail_s = fixed[5, group] + sums[2, group, stop] - sums[2, group, start]
+        if behind > 0:
+            near = group == groups[stage + 1] and used[group] % int(beside[0, group]) > 0
+            hop_s[stage] = beside[1, group] if near else hops[group, groups[stage + 1]]
+        used[group] += 1
+        times[stage, 0] = forward_s
+        times[stage, 1] = own_s - forward_s
+        times[stage, 2] = tail_s
+    return True
+
+
+@njit(cache=True)
 def step_of(
     passes: int,
     eager: bool,
@@ -210,32 +258,8 @@ def step_of(
     """
     stages, atoms = len(groups), sums.shape[2] - 1
     times, hop_s = np.zeros((stages, 4)), np.zeros(stages)
-    used = np.zeros(hops.shape[0], np.int64)
-    for behind in range(stages):
-        stage = stages - 1 - behind
-        group, start, stop = groups[stage], bounds[stage], bounds[stage + 1]
-        if start >= stop or (chunks > 1 and min(stop, atoms - 1) - max(start, 1) < chunks):
-            return np.inf
-        fullest = fixed[1, group]
-        if start == 0:
-            fullest = max(fullest, fixed[2, group])
-        if stop == atoms:
-            fullest = max(fullest, fixed[3, group])
-        kept = held[behind] * (sums[3, group, stop] - sums[3, group, start])
-        kept *= uneven(start, stop, atoms, chunks)
-        state = sums[4, group, stop] - sums[4, group, start]
-        if kept + fullest + state > fixed[0, group]:  # summed as in `cover`, to the last digit
-            return np.inf
-        own_s = fixed[4, group] + sums[0, group, stop] - sums[0, group, start]
-        forward_s = sums[1, group, stop] - sums[1, group, start]
-        tail_s = fixed[5, group] + sums[2, group, stop] - sums[2, group, start]
-        if behind > 0:
-            near = group == groups[stage + 1] and used[group] % int(beside[0, group]) > 0
-            hop_s[stage] = beside[1, group] if near else hops[group, groups[stage + 1]]
-        used[group] += 1
-        times[stage, 0] = forward_s
-        times[stage, 1] = own_s - forward_s
-        times[stage, 2] = tail_s
+    if not stage_times(chunks, sums, fixed, hops, beside, held, groups, bounds, times, hop_s):
+        return np.inf
     if chunks > 1:
         wrap_s = hops[groups[stages - 1], groups[0]]
         blocks = np.minimum(bounds[1:], atoms - 1) - np.maximum(bounds[:-1], 1)

@@ -171,6 +171,20 @@ class ChainProblem:
 
         return float(step_of(self.passes, self.eager, self.chunks, *self._prices, *_arrays(groups, cuts)))
 
+    def stage_times(self, chain: Chain) -> tuple[Floats, Floats]:
+        """([S, 4] seconds of a forward, of a backward and after the last pass, and 0; [S] of handing one on).
+
+        The last stage hands on to the first, where stages have several chunks.
+        """
+        from tangram_sim.studies.chain_kernels import stage_times
+
+        (groups, bounds), stages = _arrays(chain.groups, chain.cuts), len(chain.groups)
+        filled = np.zeros((stages, 4)), np.zeros(stages)
+        sums, fixed, hops, beside, _, held = self._prices
+        stage_times(self.chunks, sums, fixed, hops, beside, held, groups, bounds, *filled)
+        filled[1][-1] = hops[groups[-1], groups[0]]
+        return filled
+
     def improved(self, chain: Chain, reach: int = _REACH) -> Chain:
         """The chain with atoms moved, `reach` stages at most, and stages changing places, while it gains."""
         from tangram_sim.studies.chain_kernels import improve

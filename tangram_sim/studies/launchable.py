@@ -29,7 +29,6 @@ from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayout
 from tangram_sim.studies.mesh_chains import MeshChains
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
-from tangram_sim.training.schedules import chunked
 from tangram_sim.training.step.lowered import Lowering
 
 _ROUNDING = 1e-4  # of the step: plans nearer to each other are as fast
@@ -127,7 +126,7 @@ def _found(
     steps = _estimated(layouts, spend, deadline, below_s)
     told: dict[Plan, tuple[str, ...]] = {}
     for finalist in _finalists(steps, spend):
-        refined = _refined(model, cluster, finalist, hwdb, known, spend.rounds, deadline)
+        refined = _refined(model, cluster, finalist, hwdb, known, spend, deadline)
         # Layers that were moved may be what a framework of stages alike does not take.
         for plan in (refined, uniform_plan(model, cluster, finalist.job, finalist.layout)):
             if (names := _names(plan, frameworks)) or not with_model:
@@ -156,8 +155,6 @@ def _estimated(
     estimator, chains = Estimator(layouts.model, layouts.cluster, layouts.hwdb), Chains(layouts)
     found: list[tuple[float, LaunchCandidate]] = []
     left, best_s = spend.chains, below_s
-    # Transfers of interleaved stages share links only when they are played: they end no look at others.
-    plain = not chunked(layouts.job.schedule)
 
     def estimate(waiting: Sequence[LaunchCandidate]) -> None:
         nonlocal left, best_s
@@ -172,14 +169,10 @@ def _estimated(
                 [candidate.job for candidate in some],
                 [candidate.layout for candidate in some],
             )
-            pairs = list(zip(steps, some, strict=True))
-            found.extend((step_s, candidate) for step_s, candidate in pairs if step_s < inf)
-            best_s = min(
-                [
-                    best_s,
-                    *(step_s for step_s, candidate in pairs if not (plain and candidate.layout.vpp > 1)),
-                ]
-            )
+            for step_s, candidate in zip(steps, some, strict=True):
+                if step_s < inf:
+                    found.append((step_s * candidate.sharing, candidate))
+                    best_s = min(best_s, found[-1][0])
 
     for waiting in chains.waves(lambda: best_s):
         estimate(waiting)
@@ -246,7 +239,7 @@ def _refined(
     candidate: LaunchCandidate,
     hwdb: Hwdb,
     frameworks: Sequence[Framework],
-    rounds: int,
+    spend: LaunchBudget,
     deadline: Deadline,
 ) -> Plan:
     """The plan of a candidate, single layers moved over its boundaries where that shortens the step."""
@@ -264,8 +257,12 @@ def _refined(
         stop = model.layers + 2 if stage.head else (stage.chunks[-1][1] if stage.chunks else 0) + 1
         seats.append(StageAssignment(part.island, part.ranks, part.layouts[0].layout, start, stop))
     try:
-        moved = evaluator.refine(tuple(seats), pipeline.microbatch, rounds)
-        step_s, refined, _ = evaluator.play(moved, pipeline.microbatch)
+        size, given = pipeline.microbatch, tuple(seats)
+        moved = evaluator.refine(given, size, spend.rounds)
+        if candidate.sharing > 1.0 + _ROUNDING:
+            first = min((moved, given), key=lambda some: evaluator.shared(some, size))
+            moved = evaluator.refine(first, size, spend.rounds, spend.ops)
+        step_s, refined, _ = evaluator.play(moved, size)
     except TangramError:  # a layout that the evaluator cannot lower stays as it was estimated
         return made
     return replace(made, pipelines=(refined,)) if step_s < float("inf") else made

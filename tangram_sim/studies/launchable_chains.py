@@ -23,6 +23,7 @@ from tangram_sim.planners.uniform.layouts import places_together, rank_order
 from tangram_sim.studies.chain_prices import GroupPrices, group_prices
 from tangram_sim.studies.chain_problem import Chain, ChainProblem
 from tangram_sim.studies.chain_roads import ChainRoads, chain_roads, held_ahead, stages_held
+from tangram_sim.studies.chain_sharing import SharedLinks
 from tangram_sim.studies.launchable_bounds import PassBounds
 from tangram_sim.studies.launchable_layouts import Degrees, LaunchCandidate, LaunchLayouts, usable_groups
 from tangram_sim.training.schedules import chunked
@@ -75,6 +76,7 @@ class Chains:
     def __init__(self, layouts: LaunchLayouts) -> None:
         self.layouts, self._bounds = layouts, PassBounds(layouts)
         self._placement = Placement(layouts.cluster, layouts.hwdb)
+        self._links = SharedLinks(layouts, self._placement)
         self._roads_of: dict[tuple[tuple[str, ...], int], ChainRoads] = {}
         self._arranged: dict[tuple[str, int, int], list[_Arrangement]] = {}
         self._solved: dict[LaunchCandidate, tuple[ChainProblem, Chain, bool]] = {}
@@ -117,15 +119,16 @@ class Chains:
         layers = chain.blocks(self.layouts.model.layers, problem.chunks)
         layout = replace(like.layout, pp=len(where), vpp=problem.chunks, layers=layers, stage_groups=where)
         job = replace(like.job, schedule="interleaved") if problem.chunks > 1 else like.job
-        return LaunchCandidate(chain.step_s, job, layout)
+        alone = LaunchCandidate(chain.step_s, job, layout)
+        longer = self._links.longer(alone, problem, chain)
+        return replace(alone, least_s=chain.step_s * longer, sharing=longer)
 
     def _solve(
         self, wave: Sequence[tuple[Degrees, _Arrangement]], limit_s: float
     ) -> Iterator[LaunchCandidate]:
         """The chains of some degrees on every set of grounds that may be faster than a limit."""
         # The likeliest first: what they come to spares most of the others.
-        # Transfers of interleaved stages share links that the program does not: they spare nobody else.
-        several_s, found = limit_s, self._problems(wave, limit_s)
+        found = self._problems(wave, limit_s)
         for wanted, problem, depth in sorted(found, key=lambda item: item[1].bound_s):
             rates, vain = problem.slots / problem.sums[0, :, -1], list[set[int]]()
             for grounds in _subsets(rates, together="+" in problem.names[0]):
@@ -138,14 +141,12 @@ class Chains:
                 own, fruitless = problem.on(grounds), True
                 for chain_problem, chain, even in self._chains(wanted, own, depth, limit_s):
                     fruitless = False
-                    candidate = self._candidate(wanted, chain_problem, chain)
-                    below_s = min(limit_s, several_s) if chain_problem.chunks > 1 else limit_s
-                    if chain.step_s >= below_s or not self.layouts.permits(candidate):
+                    if chain.step_s >= limit_s:
                         continue
-                    if chain_problem.chunks > 1 and not chunked(self.layouts.job.schedule):
-                        several_s = min(several_s, _HOPE[1] * chain.step_s)
-                    else:
-                        limit_s = min(limit_s, _HOPE[chain_problem.chunks > 1] * chain.step_s)
+                    candidate = self._candidate(wanted, chain_problem, chain)
+                    if candidate.least_s >= limit_s or not self.layouts.permits(candidate):
+                        continue
+                    limit_s = min(limit_s, _HOPE[chain_problem.chunks > 1] * candidate.least_s)
                     self._solved[candidate] = chain_problem, chain, even
                     yield candidate
                 if fruitless:

@@ -39,11 +39,15 @@ class Degrees(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LaunchCandidate:
-    """A uniform layout, the job it runs (its schedule), and about what its step takes."""
+    """A uniform layout, the job it runs (its schedule), and about what its step takes.
+
+    `sharing`: times longer that is than with every transfer over links of its own.
+    """
 
     least_s: float
     job: Job
     layout: Uniform
+    sharing: float = 1.0
 
     @property
     def batch(self) -> object:

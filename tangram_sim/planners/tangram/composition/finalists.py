@@ -247,20 +247,27 @@ class PlanEvaluator:
         return Scored(plan, step, self.shared(seats, microbatch))
 
     def refine(
-        self, seats: tuple[StageAssignment, ...], microbatch: int, rounds: int = 40
+        self, seats: tuple[StageAssignment, ...], microbatch: int, rounds: int = 40, ops: int = 0
     ) -> tuple[StageAssignment, ...]:
-        """Move single atoms to the next stage while that shortens the played step, or to the one after."""
-        best, reach = self.step_s(seats, microbatch), 1
+        """Move single atoms to the next stage while that shortens the played step, or to the one after.
+
+        Transfers share links as far as so many `ops` suffice, each has links of its own where they are 0.
+        """
+        played = self.shared if ops else self.step_s
+        best, reach, left = played(seats, microbatch), 1, ops // self.ops(seats, microbatch)
         for _ in range(rounds):
             improved = False
             for index in range(len(seats) - reach):
                 for move in (1, -1):
                     moved = _moved(seats, index, index + reach, move)
-                    if self.deadline.over():
+                    if self.deadline.over() or (ops and left <= 0):
                         return seats
                     if moved is None:
                         continue
-                    seconds = self.step_s(moved, microbatch)
+                    left -= 1
+                    if self.step_s(moved, microbatch) == float("inf"):
+                        continue
+                    seconds = played(moved, microbatch)
                     if seconds < best * (1 - 1e-9):
                         best, seats, improved = seconds, moved, True
             if improved:
