@@ -177,23 +177,3 @@ def class_seconds(programs: Sequence[Program]) -> Floats:
     graph = structure.graph
     counted = structure.group != _BACKGROUND
     return path_totals(graph, structure.source, durations.T, graph.kind, len(CLASSES), counted)
-
-
-def chain_graph(programs: Sequence[Program], names: Sequence[str], layout: int = 0) -> OpGraph:
-    """The op graph of one layout of the chain, labelled for people: what a slice looks like inside."""
-    distinct, _, structure, durations = _join(programs)
-    ops = [op.name for program in distinct for op in program.ops]
-    labels = [
-        f"{names[atom]}: {ops[source]}" for atom, source in zip(structure.atom, structure.source, strict=True)
-    ]
-    graph = structure.graph
-    return op_graph(
-        resource=graph.resource,
-        duration_s=durations[structure.source, layout],
-        pred_ptr=graph.pred_ptr,
-        pred=graph.pred,
-        resources=STREAMS,
-        kind=graph.kind,
-        kinds=CLASSES,
-        label=labels.__getitem__,
-    )

@@ -10,6 +10,7 @@ from tangram_sim.compiling import njit
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.opgraph import IntArray
 from tangram_sim.planners.tangram.composition.play_kernels import play, play_ahead
+from tangram_sim.studies.chain_prices import ChainPrices
 
 
 @njit(cache=True)
@@ -28,32 +29,21 @@ def cover(
     chunks: int,
     ordered: bool,
     slots: IntArray,
-    sums: Floats,
-    fixed: Floats,
-    hops: Floats,
-    beside: Floats,
-    tied: Floats,
+    prices: ChainPrices,
     back: int,
-    held: Floats,
     excess: Floats,
     latency: Floats,
     taken: IntArray,
 ) -> int:
     """The row in which stages cover all atoms with a microbatch every `limit_s` seconds, the least latency.
 
-    -1 where none do. The last stage stands on the group `back`, or on any where that is -1; `tied` [G, G]
+    -1 where none do. The last stage stands on the group `back`, or on any where that is -1; `tied` prices
     counts as latency between the first and the last stage. `ordered`: groups follow each other as they are
     numbered. Of several `chunks` a stage has a block in each, the stages are `depth`, no fewer, and a chunk
     keeps what the largest does; the first microbatch passes one chunk of a stage before it goes on.
 
     A row is how many stages each group holds, in mixed radix `slots` + 1, and the group of the first of these
-    stages; it is reached from the last stage backwards. `sums` [5, G, A + 1] of the atoms in front of each
-    boundary: seconds of a microbatch, forward seconds of it, seconds after the last pass, bytes kept of a
-    microbatch, bytes of state. `fixed` [6, G]: usable bytes, bytes beside what is kept (of blocks, with the
-    embedding, with the head), seconds of a microbatch and after the last pass whatever the stage holds.
-    `hops` [G, G] seconds to hand a microbatch on, `held` microbatches in flight with so many stages behind.
-    `beside` [2, G]: stages that a node holds, and seconds from one to the next of them; they fill nodes from
-    the last stage backwards.
+    stages; it is reached from the last stage backwards.
 
     Under 1F1B with one chunk (not `eager`) stages i to j, t seconds of a microbatch each and h to hand one
     on, take at least `(sum t + 2 sum h) / (j - i + 1)` a microbatch: the first hands one on only when the
@@ -63,6 +53,7 @@ def cover(
     Filled, [rows, A + 1] by row and first atom covered: `excess` the least D, inf where there is no chain;
     its `latency` of one microbatch; `taken` [2, rows, A + 1] the row and the first atom behind its stage.
     """
+    sums, fixed, hops, beside, tied, held = prices
     groups, atoms = slots.shape[0], sums.shape[2] - 1
     rows = excess.shape[0]
     excess[:] = np.inf
@@ -192,11 +183,7 @@ def play_interleaved(
 @njit(cache=True)
 def stage_times(
     chunks: int,
-    sums: Floats,
-    fixed: Floats,
-    hops: Floats,
-    beside: Floats,
-    held: Floats,
+    prices: ChainPrices,
     groups: IntArray,
     bounds: IntArray,
     times: Floats,
@@ -207,6 +194,7 @@ def stage_times(
     Filled: `times` [S, 4], seconds of a forward, of a backward and after the last pass, and 0; `hop_s` [S],
     seconds to hand a microbatch to the next stage.
     """
+    sums, fixed, hops, beside, _, held = prices
     stages, atoms = len(groups), sums.shape[2] - 1
     used = np.zeros(hops.shape[0], np.int64)
     for behind in range(stages):
@@ -242,23 +230,18 @@ def step_of(
     passes: int,
     eager: bool,
     chunks: int,
-    sums: Floats,
-    fixed: Floats,
-    hops: Floats,
-    beside: Floats,
-    tied: Floats,
-    held: Floats,
+    prices: ChainPrices,
     groups: IntArray,
     bounds: IntArray,
 ) -> float:
     """Seconds of the step of stages on `groups` [S] with atoms between `bounds` [S + 1]; inf without memory.
 
-    Played pass by pass, each transfer over a road of its own. `tied` [G, G]: seconds in which the first and
-    the last stage add up the gradients of a matrix that both read, 0 where they read none.
+    Played pass by pass, each transfer over a road of its own.
     """
-    stages, atoms = len(groups), sums.shape[2] - 1
+    hops, tied = prices.hops, prices.tied
+    stages, atoms = len(groups), prices.sums.shape[2] - 1
     times, hop_s = np.zeros((stages, 4)), np.zeros(stages)
-    if not stage_times(chunks, sums, fixed, hops, beside, held, groups, bounds, times, hop_s):
+    if not stage_times(chunks, prices, groups, bounds, times, hop_s):
         return np.inf
     if chunks > 1:
         wrap_s = hops[groups[stages - 1], groups[0]]
@@ -285,12 +268,7 @@ def improve(
     eager: bool,
     chunks: int,
     ordered: bool,
-    sums: Floats,
-    fixed: Floats,
-    hops: Floats,
-    beside: Floats,
-    tied: Floats,
-    held: Floats,
+    prices: ChainPrices,
     groups: IntArray,
     bounds: IntArray,
     reach: int,
@@ -302,7 +280,7 @@ def improve(
     stages change places with all they hold, unless groups are `ordered`. At most so many `rounds` over all.
     """
     stages = len(groups)
-    best_s = step_of(passes, eager, chunks, sums, fixed, hops, beside, tied, held, groups, bounds)
+    best_s = step_of(passes, eager, chunks, prices, groups, bounds)
     for _ in range(rounds):
         before_s = best_s
         for first in range(1, stages):
@@ -310,9 +288,7 @@ def improve(
                 for move in (1, -1):
                     while True:
                         bounds[first : last + 1] += move
-                        moved_s = step_of(
-                            passes, eager, chunks, sums, fixed, hops, beside, tied, held, groups, bounds
-                        )
+                        moved_s = step_of(passes, eager, chunks, prices, groups, bounds)
                         if moved_s >= best_s * (1.0 - 1e-9):
                             bounds[first : last + 1] -= move
                             break
@@ -324,9 +300,7 @@ def improve(
                 less = (bounds[other + 1] - bounds[other]) - (bounds[index + 1] - bounds[index])
                 groups[index], groups[other] = groups[other], groups[index]
                 bounds[index + 1 : other + 1] += less
-                moved_s = step_of(
-                    passes, eager, chunks, sums, fixed, hops, beside, tied, held, groups, bounds
-                )
+                moved_s = step_of(passes, eager, chunks, prices, groups, bounds)
                 if moved_s < best_s * (1.0 - 1e-9):
                     best_s = moved_s
                 else:

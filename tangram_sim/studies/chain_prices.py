@@ -18,8 +18,25 @@ from tangram_sim.training.stage.reductions import backward_directions
 from tangram_sim.training.stage.setting import Setting
 
 
+class ChainPrices(NamedTuple):
+    """What stages take and keep on G groups, of a model of A atoms."""
+
+    # [5, G, A + 1] of the atoms in front of each boundary: seconds of a microbatch, forward seconds of it,
+    # seconds after the last pass, bytes kept of a microbatch, bytes of state.
+    sums: Floats
+    # [6, G]: usable bytes, bytes beside what is kept (of blocks, with the embedding, with the head), seconds
+    # of a microbatch and after the last pass whatever the stage holds.
+    fixed: Floats
+    hops: Floats  # [G, G]: seconds to hand a microbatch on
+    # [2, G]: stages that a node holds, and seconds from one to the next of them; they fill nodes from the
+    # last stage backwards.
+    beside: Floats
+    tied: Floats  # [G, G]: seconds in which the ends add up gradients of a matrix of both; 0 for none
+    held: Floats  # microbatches in flight with so many stages behind
+
+
 class GroupPrices(NamedTuple):
-    """Of K layouts on one group: `sums` [5, K, atoms + 1] and `fixed` [6, K] of `chain_kernels.cover`."""
+    """Of K layouts on one group: `sums` [5, K, atoms + 1] and `fixed` [6, K] of `ChainPrices`."""
 
     sums: Floats
     fixed: Floats

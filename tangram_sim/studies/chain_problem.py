@@ -17,6 +17,7 @@ import numpy as np
 
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.opgraph import IntArray
+from tangram_sim.studies.chain_prices import ChainPrices
 
 # Times shorter a step becomes when its chain is improved, at most: 1.03 was seen, and 1.15 of six stages and
 # sixteen microbatches, where the first one's way through all of them counts.
@@ -50,7 +51,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class ChainProblem:
-    """Stages of one width under one layout on G groups: what `chain_kernels` take, see there."""
+    """Stages of one width under one layout on G groups: see `ChainPrices`."""
 
     names: tuple[str, ...]
     passes: int
@@ -100,9 +101,21 @@ class ChainProblem:
     def _search(
         self, found: dict[object, Chain], longest_s: float, depth: int, back: int, below_s: float
     ) -> None:
-        """Keep the best chains whose last stage stands on a group, from the least limit upwards."""
+        """Keep the best chains whose last stage stands on a group, from the least limit upwards.
+
+        Of a number of stages per group the fastest.
+        """
         room = self._room()
-        if not self._keep(found, longest_s, depth, back, room):
+
+        def keep(limit_s: float) -> bool:
+            row = self._cover(limit_s, depth, back, room)
+            if row >= 0:
+                chain = self._chain(row, room)
+                stages = frozenset(Counter(chain.groups).items())
+                found[stages] = min(found.get(stages, chain), chain, key=lambda item: item.step_s)
+            return row >= 0
+
+        if not keep(longest_s):
             return
         low, high = self.bound_s / self.passes, longest_s
         while high > low * (1.0 + _PRECISION):
@@ -112,35 +125,13 @@ class ChainProblem:
         for factor in _ABOVE:
             if factor * high > longest_s:
                 break
-            self._keep(found, factor * high, depth, back, room)
+            keep(factor * high)
             if back < 0 and all(chain.step_s > self._gained(chain) * below_s for chain in found.values()):
                 break
 
     def _gained(self, chain: Chain) -> float:
         """Times shorter the step of a chain may become when it is improved."""
         return _GAINED + _GAINED_IF_FEW * min(len(chain.groups) / self.passes, 1.0)
-
-    def _keep(
-        self,
-        found: dict[object, Chain],
-        limit_s: float,
-        depth: int,
-        back: int,
-        room: tuple[Floats, Floats, IntArray],
-    ) -> bool:
-        """Keep the chain under a limit by its number of stages per group, if it is the fastest of these."""
-        row = self._cover(limit_s, depth, back, room)
-        if row < 0:
-            return False
-        chain = self._chain(row, room)
-        stages = frozenset(Counter(chain.groups).items())
-        if stages not in found or chain.step_s < found[stages].step_s:
-            found[stages] = chain
-        return True
-
-    def feasible(self, limit_s: float, depth: int) -> bool:
-        """Whether a chain of at most `depth` stages takes a microbatch every `limit_s` seconds."""
-        return self._cover(limit_s, depth, -1, self._room()) >= 0
 
     def _room(self) -> tuple[Floats, Floats, IntArray]:
         """What the program fills for every row and first atom."""
@@ -152,7 +143,7 @@ class ChainProblem:
 
         eager = self.eager or self.chunks > 1  # twice as many in flight hide what stages wait for each other
         asked = float(limit_s), self.passes, depth, eager, self.chunks, self.ordered, self.slots
-        return int(cover(*asked, *self._prices[:4], self.tied, back, self.held, *room))
+        return int(cover(*asked, self._prices, back, *room))
 
     def _chain(self, found: int, room: tuple[Floats, Floats, IntArray]) -> Chain:
         """The stages that lead to a row, the last one of which is the first of the pipeline."""
@@ -169,7 +160,7 @@ class ChainProblem:
         """Seconds of the step of a chain; inf where a stage has not the memory for its atoms."""
         from tangram_sim.studies.chain_kernels import step_of
 
-        return float(step_of(self.passes, self.eager, self.chunks, *self._prices, *_arrays(groups, cuts)))
+        return float(step_of(self.passes, self.eager, self.chunks, self._prices, *_arrays(groups, cuts)))
 
     def stage_times(self, chain: Chain) -> tuple[Floats, Floats]:
         """([S, 4] seconds of a forward, of a backward and after the last pass, and 0; [S] of handing one on).
@@ -180,9 +171,8 @@ class ChainProblem:
 
         (groups, bounds), stages = _arrays(chain.groups, chain.cuts), len(chain.groups)
         filled = np.zeros((stages, 4)), np.zeros(stages)
-        sums, fixed, hops, beside, _, held = self._prices
-        stage_times(self.chunks, sums, fixed, hops, beside, held, groups, bounds, *filled)
-        filled[1][-1] = hops[groups[-1], groups[0]]
+        stage_times(self.chunks, self._prices, groups, bounds, *filled)
+        filled[1][-1] = self.hops[groups[-1], groups[0]]
         return filled
 
     def improved(self, chain: Chain, reach: int = _REACH) -> Chain:
@@ -192,40 +182,36 @@ class ChainProblem:
         groups, bounds = _arrays(chain.groups, chain.cuts)
         rounds = max(_MOVED // len(groups) ** 2, 1)
         asked = self.passes, self.eager, self.chunks, self.ordered
-        step_s = float(improve(*asked, *self._prices, groups, bounds, reach, rounds))
+        step_s = float(improve(*asked, self._prices, groups, bounds, reach, rounds))
         ends = bounds.tolist()
         return Chain(step_s, tuple(groups.tolist()), tuple(pairwise(ends)))
 
     @property
-    def _prices(self) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
-        return self.sums, self.fixed, self.hops, self.beside, self.tied, self.held
+    def _prices(self) -> ChainPrices:
+        return ChainPrices(self.sums, self.fixed, self.hops, self.beside, self.tied, self.held)
 
-    def side_by_side(self, depth: int) -> list[Chain]:
-        """Chains of the fastest stages, those of a group side by side, where `solve` is too much work."""
+    def side_by_side(self, depth: int, *, even: bool = False) -> list[Chain]:
+        """Chains of at most so many fastest stages, those of a group side by side; `solve` is more work.
+
+        `even`: of exactly as many that hold equally many blocks; [] where they cannot.
+        """
         fastest = [int(group) for group in np.argsort(self.sums[0, :, -1], kind="stable")]
-        if self.ordered:
-            fastest.sort()
         taken = [group for group in fastest for _ in range(self.slots[group])][:depth]
+        if self.ordered:
+            taken.sort()
+        cuts = self._equal(depth) if even else None
         found = []
         for groups in dict.fromkeys((tuple(taken), tuple(taken if self.ordered else taken[::-1]))):
-            cuts = self._levelled(groups)
-            if cuts is not None and (step_s := self.step_s(groups, cuts)) < inf:
-                found.append(Chain(step_s, groups, cuts))
+            own = cuts if even else self._levelled(groups)
+            if own is not None and (step_s := self.step_s(groups, own)) < inf:
+                found.append(Chain(step_s, groups, own))
         return sorted(found, key=lambda chain: chain.step_s)
 
-    def even(self, depth: int) -> list[Chain]:
-        """The best chain found of so many fastest stages with equally many blocks; [] where none fits."""
+    def _equal(self, depth: int) -> tuple[tuple[int, int], ...] | None:
         atoms = self.sums.shape[2] - 1
-        if (atoms - 2) % depth:
-            return []
-        each, fastest = (atoms - 2) // depth, np.argsort(self.sums[0, :, -1], kind="stable")
-        taken = [int(group) for group in fastest for _ in range(self.slots[group])][:depth]
-        ends = [1 + each * (stage + 1) for stage in range(depth)]
-        cuts = tuple(zip([0, *ends[:-1]], [*ends[:-1], atoms], strict=True))
-        orders = [sorted(taken)] if self.ordered else [taken, taken[::-1]]
-        chains = [Chain(self.step_s(groups, cuts), tuple(groups), cuts) for groups in orders]
-        best = min(chains, key=lambda chain: chain.step_s)
-        return [] if best.step_s == inf else [best if self.ordered else self.improved(best, reach=0)]
+        each, rest = divmod(atoms - 2, depth)
+        ends = [0, *(1 + each * stage for stage in range(1, depth)), atoms]
+        return None if rest else tuple(pairwise(ends))
 
     def variants(self, chain: Chain) -> Iterator[Chain]:
         """Chains on as many stages of each group that take as equally long as can be.

@@ -11,7 +11,9 @@ import numpy as np
 from tangram_sim.clusters import NodeGroup
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.layouts import Layout
+from tangram_sim.models import Model
 from tangram_sim.placement.ranks import Placement
+from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import in_flight
 from tangram_sim.training.step.boundary import tied_exchange_s
 
@@ -24,17 +26,18 @@ class ChainRoads(NamedTuple):
     beside: Floats  # [3, G]: stages that a node holds, and bytes/s and latency from one to the next of them
     tied_s: Floats  # [2, G, G]: seconds to add up gradients of a tied matrix, and of each byte of them
 
-    def hop_s(self, size: float) -> Floats:
-        """Seconds to hand so many bytes to the next stage."""
-        return self.latency_s + size / self.bytes_per_s
-
-    def beside_s(self, size: float) -> Floats:
-        """[2, G]: stages that a node holds, and seconds to hand so many bytes to the next of them."""
-        return np.stack([self.beside[0], self.beside[2] + size / self.beside[1]])
-
-    def exchange_s(self, size: float) -> Floats:
-        """Seconds in which the first and the last stage add up gradients of so many bytes; 0 for none."""
-        return self.tied_s[0] + size * self.tied_s[1] if size else 0.0 * self.latency_s
+    def seconds(
+        self, model: Model, job: Job, microbatch: int, layouts: Sequence[Layout]
+    ) -> tuple[Floats, Floats, Floats]:
+        """`hops`, `beside` and `tied` of `chain_kernels.cover`, for stages of some layouts."""
+        handed = microbatch * job.boundary_bytes(model, 1)
+        copies = max(layout.gradient_copies for layout in layouts) if model.tied else 0
+        tied_s = self.tied_s[0] + copies * job.tied_bytes(model) * self.tied_s[1]
+        return (
+            self.latency_s + handed / self.bytes_per_s,
+            np.stack([self.beside[0], self.beside[2] + handed / self.beside[1]]),
+            tied_s if copies else 0.0 * tied_s,
+        )
 
 
 def chain_roads(

@@ -1,17 +1,26 @@
-"""Steps of chains whose transfers share network links, as they do when a plan is played."""
+"""Steps of chains whose transfers share network links, as they do when a plan is played; and their cuts."""
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
+from tangram_sim.errors import TangramError
 from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.api import Counts
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
 from tangram_sim.planners.uniform.layouts import uniform_plan
 from tangram_sim.sim import contention
 from tangram_sim.studies.chain_problem import Chain, ChainProblem
 from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayouts
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Pipeline
 from tangram_sim.training.schedules import StageTimes, step_template
 from tangram_sim.training.step.links import with_links
+from tangram_sim.training.step.lowered import Lowering
 
+_ALONE = 1e-4  # of the step: what links that are shared may take without being looked at
 _SETTLED = (2, 3)  # times its depth in microbatches: from there on each further one takes as long
 _SHORT = 5  # times its depth: a pipeline that is played to its end
 
@@ -44,15 +53,41 @@ class SharedLinks:
         )
         pipeline = uniform_plan(layouts.model, layouts.cluster, candidate.job, candidate.layout).pipelines[0]
         size = pipeline.microbatch * layouts.job.boundary_bytes(layouts.model, 1)
-        whole = problem.passes <= _SHORT * depth
+        settled = problem.passes > _SHORT * depth
         steps = []
-        for passes in (problem.passes,) if whole else (times * depth for times in _SETTLED):
+        for passes in (factor * depth for factor in _SETTLED) if settled else (problem.passes,):
             template = step_template(candidate.job.schedule, depth, passes, chunks)
-            graph = with_links(
-                template.with_durations(asked), template, pipeline, self.placement, size
-            )
-            steps.append([contention.play(graph, shared).makespan_s for shared in (False, True)])
-        alone_s, shared_s = np.array(steps[-1])
-        if not whole:
-            alone_s, shared_s = steps[-1] + (problem.passes / depth - _SETTLED[1]) * (np.array(steps[1]) - steps[0])
-        return max(float(shared_s / alone_s), 1.0)
+            graph = template.with_durations(asked)
+            shared = with_links(graph, template, pipeline, self.placement, size)
+            steps.append(contention.play(shared).makespan_s)
+        periods = problem.passes / depth - _SETTLED[1] if settled else 0.0
+        step_s = steps[-1] + periods * (steps[-1] - steps[0])
+        return max(step_s / chain.step_s, 1.0)
+
+
+def refined(
+    layouts: LaunchLayouts,
+    job: Job,
+    lowering: Lowering,
+    seats: tuple[StageAssignment, ...],
+    microbatch: int,
+    deadline: Deadline | None = None,
+) -> tuple[float, Pipeline | None]:
+    """(seconds of the step, the pipeline) of stages, atoms moved while that makes the step shorter.
+
+    (inf, None) where they do not fit, or have no price.
+    """
+    evaluator = PlanEvaluator(layouts.model, layouts.cluster, job, lowering, Counts(), deadline)
+
+    def shared_s(some: tuple[StageAssignment, ...]) -> float:
+        return max(evaluator.step_s(some, microbatch), evaluator.shared(some, microbatch))
+
+    try:
+        moved = evaluator.refine(seats, microbatch, layouts.budget.rounds)
+        if shared_s(moved) > (1.0 + _ALONE) * evaluator.step_s(moved, microbatch):
+            moved = min((moved, seats), key=shared_s)
+            moved = evaluator.refine(moved, microbatch, layouts.budget.rounds, layouts.budget.ops)
+        step_s = shared_s(moved)
+        return step_s, evaluator.lowered(moved, microbatch)[0] if step_s < inf else None
+    except TangramError:
+        return inf, None

@@ -10,19 +10,20 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.errors import InfeasibleError, TangramError
+from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Counts, Found, Progress, Scored, SearchOptions
 from tangram_sim.planners.budget import LaunchBudget, budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
+from tangram_sim.planners.tangram.composition.finalists import StageAssignment
 from tangram_sim.planners.uniform.framework_models import model_objections
-from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, Framework, launching
+from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
 from tangram_sim.planners.uniform.layouts import uniform_plan
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.batch_estimates import Estimator
+from tangram_sim.studies.chain_sharing import refined
 from tangram_sim.studies.forecast import Forecast, forecast
 from tangram_sim.studies.launchable_chains import Chains
 from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayouts
@@ -126,9 +127,9 @@ def _found(
     steps = _estimated(layouts, spend, deadline, below_s)
     told: dict[Plan, tuple[str, ...]] = {}
     for finalist in _finalists(steps, spend):
-        refined = _refined(model, cluster, finalist, hwdb, known, spend, deadline)
+        moved = _refined(layouts, finalist, deadline)
         # Layers that were moved may be what a framework of stages alike does not take.
-        for plan in (refined, uniform_plan(model, cluster, finalist.job, finalist.layout)):
+        for plan in (moved, uniform_plan(model, cluster, finalist.job, finalist.layout)):
             if (names := _names(plan, frameworks)) or not with_model:
                 told[plan] = names
                 break
@@ -233,22 +234,13 @@ def _names(plan: Plan, frameworks: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in launching(plan) if name in frameworks)
 
 
-def _refined(
-    model: Model,
-    cluster: Cluster,
-    candidate: LaunchCandidate,
-    hwdb: Hwdb,
-    frameworks: Sequence[Framework],
-    spend: LaunchBudget,
-    deadline: Deadline,
-) -> Plan:
+def _refined(layouts: LaunchLayouts, candidate: LaunchCandidate, deadline: Deadline) -> Plan:
     """The plan of a candidate, single layers moved over its boundaries where that shortens the step."""
-    made = uniform_plan(model, cluster, candidate.job, candidate.layout)
-    even = not any(framework.uneven_stages for framework in frameworks)
+    model = layouts.model
+    made = uniform_plan(model, layouts.cluster, candidate.job, candidate.layout)
+    even = not any(framework.uneven_stages for framework in layouts.frameworks)
     if candidate.layout.vpp > 1 or candidate.layout.pp == 1 or even or deadline.over():
         return made
-    lowering = Lowering.of(made, hwdb)
-    evaluator = PlanEvaluator(model, cluster, candidate.job, lowering, Counts())
     pipeline = made.pipelines[0]
     seats = []
     for stage in pipeline.stages:
@@ -256,13 +248,7 @@ def _refined(
         start = 0 if stage.embedding else (stage.chunks[0][0] if stage.chunks else model.layers) + 1
         stop = model.layers + 2 if stage.head else (stage.chunks[-1][1] if stage.chunks else 0) + 1
         seats.append(StageAssignment(part.island, part.ranks, part.layouts[0].layout, start, stop))
-    try:
-        size, given = pipeline.microbatch, tuple(seats)
-        moved = evaluator.refine(given, size, spend.rounds)
-        if candidate.sharing > 1.0 + _ROUNDING:
-            first = min((moved, given), key=lambda some: evaluator.shared(some, size))
-            moved = evaluator.refine(first, size, spend.rounds, spend.ops)
-        step_s, refined, _ = evaluator.play(moved, size)
-    except TangramError:  # a layout that the evaluator cannot lower stays as it was estimated
-        return made
-    return replace(made, pipelines=(refined,)) if step_s < float("inf") else made
+    _, moved = refined(
+        layouts, candidate.job, Lowering.of(made, layouts.hwdb), tuple(seats), pipeline.microbatch, deadline
+    )
+    return replace(made, pipelines=(moved,)) if moved else made

@@ -1,12 +1,14 @@
 """Chains: uniform layouts whose stages stand on any sequence of node groups, found by an exact program.
 
-For given degrees all stages have one width in GPUs, and a node group holds so many stages of that width;
-where groups together hold more than one by one, they are a ground together, too, at the pace of the slowest.
+For given degrees all stages have one width in GPUs, and a node group holds so many stages of that width.
+Where groups together hold more than one by one, stages stand on them side by side, too, and a stage on
+several has the pace of the slowest of these.
 Degrees wait in the order of a bound on their steps (`PassBounds`). Those that may be faster than the best
 step known are priced on every ground with every expert degree and ZeRO stage (`chain_prices`), and solved on
 every set of grounds (`chain_problem`): a question about fewer groups asks a part of what this one asks.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
@@ -19,7 +21,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.models import has_experts
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.uniform.layouts import places_together, rank_order
+from tangram_sim.planners.uniform.layouts import AMONG, places_together, rank_order
 from tangram_sim.studies.chain_prices import GroupPrices, group_prices
 from tangram_sim.studies.chain_problem import Chain, ChainProblem
 from tangram_sim.studies.chain_roads import ChainRoads, chain_roads, held_ahead, stages_held
@@ -32,34 +34,21 @@ from tangram_sim.training.schedules import chunked
 _STATES = 6000  # counts of stages per ground that are told apart, at most
 _WAVES = (32, 64, 128, 256)  # degrees priced together: the first find a step that others have to beat
 _CHAINS = 3  # of one problem that differ in how many stages each ground holds
-# Chains whose steps are so many times the best one's by the program are estimated, too; of several chunks
-# more, for their steps are up to 5 % longer than that.
-_HOPE = (1.03, 1.08)
+_HOPE = 1.03  # chains whose steps are so many times the best one's by the program are estimated, too
 _SUBSETS = 5  # grounds of which every set is looked at; of more all, all but one, and the fastest ones
 
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """Node groups, one or several as if they were one, that stages of one width stand on."""
+    """Node groups on all of which every stage stands; `among`: those that it is one of, taken as one."""
 
-    groups: tuple[NodeGroup, ...]
+    groups: tuple[str, ...]
+    among: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """The names of its groups."""
-        return "+".join(group.name for group in self.groups)
-
-    def slots(self, tp: int, width: int) -> int:
-        """Stages of so many GPUs that it holds."""
-        if len(self.groups) == 1:
-            return stages_held(self.groups[0], Layout(tp, width // tp))
-        return sum(group.count * group.node.gpus for group in self.groups) // width
-
-    def stage_groups(self, width: int, slots: int) -> list[list[NodeGroup]]:
-        """The groups that each of its stages stands on, where stages take GPUs in the order of the groups."""
-        owners = [group for group in self.groups for _ in range(group.count * group.node.gpus)]
-        stages = [owners[slot * width : (slot + 1) * width] for slot in range(slots)]
-        return [[group for group in self.groups if group in stage] for stage in stages]
+        """The names of its groups, as `stage_ranks` takes them."""
+        return "+".join(self.groups) + (AMONG + "+".join(self.among) if self.among else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +120,8 @@ class Chains:
         found = self._problems(wave, limit_s)
         for wanted, problem, depth in sorted(found, key=lambda item: item[1].bound_s):
             rates, vain = problem.slots / problem.sums[0, :, -1], list[set[int]]()
-            for grounds in _subsets(rates, together="+" in problem.names[0]):
+            together = [ground for ground, name in enumerate(problem.names) if "+" in name.split(AMONG)[0]]
+            for grounds in _subsets(rates, together):
                 # What is too slow, or does not fit, on some grounds is no better on a part of them.
                 if any(set(grounds) <= item for item in vain):
                     continue
@@ -146,7 +136,7 @@ class Chains:
                     candidate = self._candidate(wanted, chain_problem, chain)
                     if candidate.least_s >= limit_s or not self.layouts.permits(candidate):
                         continue
-                    limit_s = min(limit_s, _HOPE[chain_problem.chunks > 1] * candidate.least_s)
+                    limit_s = min(limit_s, _HOPE * candidate.least_s)
                     self._solved[candidate] = chain_problem, chain, even
                     yield candidate
                 if fruitless:
@@ -167,8 +157,8 @@ class Chains:
                 yield plain, chain, False
             for stages in divisors(layers) if most > 1 and self._only_even(like) else ():
                 if stages <= most:
-                    for chain in plain.even(stages):
-                        yield plain, chain, True
+                    for chain in plain.side_by_side(stages, even=True)[:1]:
+                        yield plain, chain if plain.ordered else plain.improved(chain, reach=0), True
         if most < 2 or not self.layouts.chunks:
             return
         bounds = {chunks: plain.interleaved_bounds_s(chunks, most) for chunks in self.layouts.chunks}
@@ -187,7 +177,7 @@ class Chains:
         """(layout, problem, most stages) of degrees that may be faster than a limit, each way of sharding."""
         layouts, job = self.layouts, self.layouts.job
         rows: list[tuple[Degrees, Layout, int, _Arrangement]] = []
-        asked: dict[_Ground, dict[tuple[Degrees, Layout], int]] = {}
+        asked: dict[tuple[str, ...], dict[tuple[Degrees, Layout], int]] = {}
         for degrees, arrangement in wave:
             for layout in layouts.shardings(degrees):
                 depth = self._most_stages(layout)
@@ -195,34 +185,27 @@ class Chains:
                     continue
                 rows.append((degrees, layout, depth, arrangement))
                 for ground in arrangement.grounds:
-                    numbers = asked.setdefault(ground, {})
+                    numbers = asked.setdefault(ground.groups, {})
                     numbers.setdefault((degrees, layout), len(numbers))
-        priced = {ground: self._priced(ground, list(of)) for ground, of in asked.items()}
+        priced = {groups: self._priced(groups, list(of)) for groups, of in asked.items()}
         for degrees, layout, depth, arrangement in rows:
             passes, size = job.global_batch // (degrees.size * degrees.dp), degrees.size * degrees.dp
             slots = np.minimum(np.array(arrangement.slots, np.int32), depth)
-            known = [
-                (
-                    priced[item][0][:, asked[item][degrees, layout]],
-                    priced[item][1][:, asked[item][degrees, layout]],
-                )
-                for item in arrangement.grounds
-            ]
-            sums, fixed = (np.stack(some, axis=1) for some in zip(*known, strict=True))
+            row = [(item.groups, asked[item.groups][degrees, layout]) for item in arrangement.grounds]
+            sums, fixed = (
+                np.stack([priced[groups][part][:, number] for groups, number in row], axis=1)
+                for part in (0, 1)
+            )
             if passes >= limit_s * (slots / sums[0, :, -1]).sum():
                 continue
             roads = self._roads(arrangement, degrees)
-            handed = size * job.boundary_bytes(layouts.model, 1)
-            copies = layout.gradient_copies if layouts.model.tied else 0
             problem = ChainProblem(
                 tuple(item.name for item in arrangement.grounds),
                 passes,
                 slots,
                 sums,
                 fixed,
-                roads.hop_s(handed),
-                roads.beside_s(handed),
-                roads.exchange_s(copies * job.tied_bytes(layouts.model)),
+                *roads.seconds(layouts.model, job, size, [layout]),
                 held_ahead(job.schedule if not chunked(job.schedule) else "1f1b", self._depth, passes),
                 job.schedule == "gpipe",
                 ordered=bool(layouts.options.order),
@@ -248,9 +231,9 @@ class Chains:
         """Whether only frameworks whose stages are of equal depth take a layout."""
         return self._even and not self._uneven.permits(like)
 
-    def _priced(self, ground: _Ground, rows: Sequence[tuple[Degrees, Layout]]) -> GroupPrices:
-        """Prices of layouts on a ground."""
-        ranks = rank_order(self.layouts.cluster, ground.name.split("+"))
+    def _priced(self, groups: Sequence[str], rows: Sequence[tuple[Degrees, Layout]]) -> GroupPrices:
+        """Prices of layouts of stages that stand on all of some groups."""
+        ranks = rank_order(self.layouts.cluster, groups)
         island = self._placement.island(tuple(ranks)).anonymous()
         job = replace(self.layouts.job, schedule="1f1b")  # stages alone know of no schedule
         sequences, of = [item.size * item.dp for item, _ in rows], [layout for _, layout in rows]
@@ -282,31 +265,30 @@ class Chains:
                 for arrangement in self._arrangements(vendor, tp, width):
                     rates = np.zeros(len(rows))
                     for ground, slots in zip(arrangement.grounds, arrangement.slots, strict=True):
-                        if len(ground.groups) == 1:
-                            rates += slots / whole_s[ground.name]
-                            continue
-                        for groups_held in ground.stage_groups(width, slots):
-                            rates += 1 / np.max([whole_s[group.name] for group in groups_held], axis=0)
+                        rates += slots / np.max([whole_s[name] for name in ground.groups], axis=0)
                     for degrees, bound_s in zip(rows, (passes / rates).tolist(), strict=True):
                         yield bound_s, degrees, arrangement
 
     def _arrangements(self, vendor: str, tp: int, width: int) -> list[_Arrangement]:
         """Every group by itself; and several as one where they hold more stages so."""
         groups = [group for group in self._vendors[vendor] if group.node.gpus % tp == 0]
-        alone = [(_Ground((group,)), _Ground((group,)).slots(tp, width)) for group in groups]
-        found = [[(ground, slots) for ground, slots in alone if slots]]
+        alone = {group.name: stages_held(group, Layout(tp, width // tp)) for group in groups}
+        found = [{_Ground((name,)): slots for name, slots in alone.items() if slots}]
         for some in _joined(groups, adjacent=bool(self.layouts.options.order)):
-            together = _Ground(some).slots(tp, width)
-            if together > sum(slots for ground, slots in alone if ground.groups[0] in some):
-                others = [
-                    (ground, slots) for ground, slots in alone if slots and ground.groups[0] not in some
-                ]
-                found.append([(_Ground(some), together), *others])
-        return [
-            _Arrangement(tuple(ground for ground, _ in held), tuple(slots for _, slots in held))
-            for held in found
-            if held
-        ]
+            together = _side_by_side(some, width)
+            names = {group.name for group in some}
+            if sum(together.values()) > sum(alone[name] for name in names):
+                others = {ground: slots for ground, slots in found[0].items() if not names & {*ground.groups}}
+                found.append(together | others)
+        return [_Arrangement(tuple(held), tuple(held.values())) for held in found if held]
+
+
+def _side_by_side(some: tuple[NodeGroup, ...], width: int) -> dict[_Ground, int]:
+    """Stages of so many GPUs by the groups that they stand on, where they take GPUs group by group."""
+    owners = [group.name for group in some for _ in range(group.count * group.node.gpus)]
+    names = tuple(dict.fromkeys(owners))
+    stages = [owners[start : start + width] for start in range(0, len(owners) - width + 1, width)]
+    return Counter(_Ground(tuple(dict.fromkeys(stage)), names) for stage in stages)
 
 
 def _joined(groups: Sequence[NodeGroup], *, adjacent: bool) -> Iterator[tuple[NodeGroup, ...]]:
@@ -322,10 +304,10 @@ def _joined(groups: Sequence[NodeGroup], *, adjacent: bool) -> Iterator[tuple[No
         yield from combinations(groups, 2)
 
 
-def _subsets(rates: Floats, *, together: bool) -> Iterator[tuple[int, ...]]:
+def _subsets(rates: Floats, together: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Sets of grounds to look at, all first: every one, or of many all but one and the fastest ones.
 
-    `together`: the first ground is several groups as one, and in every set.
+    Where stages of some grounds stand on several groups `together`, one of these is in every set.
     """
     grounds = range(len(rates))
     if len(rates) <= _SUBSETS:
@@ -336,4 +318,4 @@ def _subsets(rates: Floats, *, together: bool) -> Iterator[tuple[int, ...]]:
         fastest = np.argsort(-rates, kind="stable").tolist()
         few = (tuple(sorted(fastest[:size])) for size in range(1, len(rates) - 1))
         every = (tuple(grounds), *combinations(grounds, len(rates) - 1), *few)
-    yield from (some for some in every if not together or 0 in some)
+    yield from (some for some in every if not together or set(together) & set(some))

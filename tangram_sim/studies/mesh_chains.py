@@ -8,23 +8,21 @@ microbatches; a pipeline is one, and no sequence is split (cp 1).
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
-from math import inf
 
 import numpy as np
 
 from tangram_sim.clusters import NodeGroup
 from tangram_sim.cost.kernels import Floats
-from tangram_sim.errors import TangramError
 from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.api import Counts
-from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
+from tangram_sim.planners.tangram.composition.finalists import StageAssignment
 from tangram_sim.planners.uniform.frameworks import Framework, plan_objections
 from tangram_sim.planners.uniform.layouts import places_in
 from tangram_sim.studies.chain_prices import group_prices
 from tangram_sim.studies.chain_problem import Chain, ChainProblem
 from tangram_sim.studies.chain_roads import chain_roads, held_ahead, stages_held
+from tangram_sim.studies.chain_sharing import refined
 from tangram_sim.studies.launchable_layouts import LaunchLayouts, usable_groups
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.stage.prices import StagePrices
@@ -144,21 +142,13 @@ class MeshChains:
                 for group, group_layout in zip(groups, some, strict=True)
             ]
             roads = chain_roads(self._placement, places, tied=self.layouts.model.tied)
-            copies = (
-                max(group_layout.layout.gradient_copies for group_layout in some)
-                if self.layouts.model.tied
-                else 0
-            )
-            handed = microbatch * job.boundary_bytes(self.layouts.model, 1)
             problem = ChainProblem(
                 tuple(group.name for group in groups),
                 passes,
                 np.array([group_layout.slots for group_layout in some], np.int32),
                 np.stack([group_layout.sums for group_layout in some], axis=1),
                 np.stack([group_layout.fixed for group_layout in some], axis=1),
-                roads.hop_s(handed),
-                roads.beside_s(handed),
-                roads.exchange_s(copies * job.tied_bytes(self.layouts.model)),
+                *roads.seconds(self.layouts.model, job, microbatch, [item.layout for item in some]),
                 held_ahead(job.schedule, self._depth, passes),
             )
             for chain in map(problem.improved, problem.solve(self._depth, limit_s)[:1]):
@@ -180,14 +170,11 @@ class MeshChains:
             for kind, cut in zip(found.chain.groups[::-1], found.chain.cuts[::-1], strict=True)
         )[::-1]
         lowering = Lowering(self._placement, StagePrices(layouts.model, layouts.job, layouts.hwdb))
-        evaluator = PlanEvaluator(layouts.model, layouts.cluster, layouts.job, lowering, Counts())
-        try:
-            moved = evaluator.refine(seats, found.microbatch, layouts.budget.rounds)
-            step_s, pipeline, _ = evaluator.play(moved, found.microbatch)
-        except TangramError:  # a law of degrees that the prices do not know
-            return inf, None
+        step_s, pipeline = refined(layouts, layouts.job, lowering, seats, found.microbatch)
+        if pipeline is None:  # a law of degrees that the prices do not know
+            return step_s, None
         plan = Plan(layouts.model, layouts.cluster, layouts.job, (pipeline,))
-        launched = step_s < inf and not plan_objections(self.framework, plan, with_model=layouts.with_model)
+        launched = not plan_objections(self.framework, plan, with_model=layouts.with_model)
         return step_s, plan if launched else None
 
 

@@ -17,6 +17,8 @@ from tangram_sim.training.job import Job
 from tangram_sim.training.plan import LayerLayout, Part, Pipeline, Plan, Stage
 from tangram_sim.training.schedules import Schedule, schedule_named
 
+AMONG = " of "  # between the groups that a stage stands on and those that are taken as one: `g1 of g0+g1`
+
 
 def settle_chunks(job: Job, wanted: Uniform) -> tuple[Job, Uniform]:
     """Several chunks mean the interleaved schedule, a schedule of two chunks means two, where not said."""
@@ -64,12 +66,18 @@ def places_in(group: NodeGroup, first: int, width: int) -> list[tuple[int, ...]]
 
 
 def places_together(cluster: Cluster, names: str, width: int) -> list[tuple[int, ...]]:
-    """Ranks of every stage of `width` GPUs on a node group, or on several as one (`g0+g1`), side by side."""
-    parts = names.split("+")
+    """Ranks of every stage of `width` GPUs on a node group, or on several as one (`g0+g1`), side by side.
+
+    Of several as one those that stand on some of them alone may be meant: `g1 of g0+g1`.
+    """
+    on, _, among = names.partition(AMONG)
+    parts = (among or on).split("+")
     ranks = rank_order(cluster, parts)  # raises for unknown names
     if len(parts) == 1:
         return places_in(next(group for group in cluster.groups if group.name == names), ranks[0], width)
-    return [tuple(ranks[start : start + width]) for start in range(0, len(ranks) - width + 1, width)]
+    places = [tuple(ranks[start : start + width]) for start in range(0, len(ranks) - width + 1, width)]
+    wanted, group_of = set(on.split("+")), _group_of(cluster)
+    return [some for some in places if not among or {group_of[rank] for rank in some} == wanted]
 
 
 def stage_ranks(cluster: Cluster, wanted: Uniform, width: int) -> list[tuple[int, ...]]:
@@ -86,7 +94,8 @@ def stage_ranks(cluster: Cluster, wanted: Uniform, width: int) -> list[tuple[int
             f"{len(wanted.stage_groups)} stage groups are named for {wanted.pp} stages; name one each"
         )
     names = dict.fromkeys(wanted.stage_groups)
-    rank_order(cluster, [part for name in names for part in name.split("+")])  # raises for one named twice
+    apart = dict.fromkeys(name.partition(AMONG)[2] or name for name in names)
+    rank_order(cluster, [part for name in apart for part in name.split("+")])  # raises for one named twice
     places = {name: places_together(cluster, name, width) for name in names}
     found = []
     for name in wanted.stage_groups[::-1]:

@@ -97,6 +97,13 @@ def test_other_shardings_of_the_worked_example():
     assert solve(free, 1e6) is None
 
 
+def size_of(graph: Graph) -> tuple[int, int]:
+    """(variables, rows) of the program without a memory limit."""
+    counts = [len(node.strategies) for node in graph.nodes]
+    pairs = [(counts[edge.before], counts[edge.after]) for edge in graph.edges]
+    return sum(counts) + sum(p * q for p, q in pairs), len(counts) + sum(1 + p + q for p, q in pairs)
+
+
 def test_the_program_equals_brute_force_over_all_layouts_of_a_block():
     """104,976 choices of six operators on two axes; 341 variables and 109 rows."""
     graph = graph_of(BOTH, 4096, 8192)

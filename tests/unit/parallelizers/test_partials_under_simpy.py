@@ -17,7 +17,6 @@ from tangram_sim import registry
 from tangram_sim.clusters import Island
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layers.atoms import Slice
-from tangram_sim.layers.chain import chain_graph
 from tangram_sim.layers.program import CLOSING, COMPUTE
 from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
 from tangram_sim.opgraph import OpGraph
@@ -30,6 +29,7 @@ from tangram_sim.training.stage.pricing import WINDOW, Pricer
 from tangram_sim.training.stage.reductions import backward_directions
 from tangram_sim.training.stage.runs import LayerRun, programs_of, with_one_copy
 from tangram_sim.training.stage.setting import Setting
+from tests.slices import chain_graph
 
 HWDB = Hwdb.load()
 PARALLELIZERS = tuple(name for name in registry.parallelizer_names() if name != "external")

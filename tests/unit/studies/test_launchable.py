@@ -264,7 +264,7 @@ def test_groups_that_cannot_be_used_are_left_out() -> None:
     free, two_vendors, item = (Chains(each)._waiting for each in layouts)
     assert free and item and not two_vendors
     for _, _, where in free:
-        held = {group.name for ground in where.grounds for group in ground.groups}
+        held = {name for ground in where.grounds for name in ground.groups}
         assert not {"g1"} < held  # no framework has a collective library that spans two vendors
 
 

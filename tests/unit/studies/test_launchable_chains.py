@@ -10,20 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
-from tangram_sim.hwdb import Hwdb, load_cluster, load_model
+from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_cluster, load_model
 from tangram_sim.layouts import Layout
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS
 from tangram_sim.planners.uniform.layouts import Uniform, places_in, stage_ranks, uniform_plan
+from tangram_sim.sim import contention
 from tangram_sim.studies.batch_estimates import Estimate, Estimator
 from tangram_sim.studies.chain_problem import Chain, ChainProblem
 from tangram_sim.studies.chain_roads import held_ahead
+from tangram_sim.studies.forecast import forecast
 from tangram_sim.studies.launchable import nearest
 from tangram_sim.studies.launchable_chains import Chains
-from tangram_sim.studies.launchable_layouts import LaunchLayouts
+from tangram_sim.studies.launchable_layouts import Degrees, LaunchCandidate, LaunchLayouts
 from tangram_sim.training.job import Job
 
 HWDB = Hwdb.load()
+KINDS = ("H200-SXM-141GB", "H100-SXM5-80GB")
 
 
 @st.composite
@@ -91,6 +94,11 @@ def period(problem: ChainProblem, chain: Chain) -> float:
     return most
 
 
+def feasible(problem: ChainProblem, limit_s: float, depth: int) -> bool:
+    """Whether a chain of at most `depth` stages takes a microbatch every `limit_s` seconds."""
+    return problem._cover(limit_s, depth, -1, problem._room()) >= 0
+
+
 @settings(max_examples=60, deadline=None)
 @given(problems())
 def test_a_microbatch_follows_the_other_as_soon_as_in_any_chain(problem: ChainProblem) -> None:
@@ -104,8 +112,8 @@ def test_a_microbatch_follows_the_other_as_soon_as_in_any_chain(problem: ChainPr
         assert known[item.groups, item.cuts] == pytest.approx(item.step_s)
     assert found.step_s == min(item.step_s for item in solved)
     least = min(period(problem, chain) for chain in every)
-    assert problem.feasible(least * (1 + 1e-9), 10)
-    assert not problem.feasible(least * (1 - 1e-6), 10)
+    assert feasible(problem, least * (1 + 1e-9), 10)
+    assert not feasible(problem, least * (1 - 1e-6), 10)
     better, best_s = problem.improved(found), min(known.values())
     assert known[better.groups, better.cuts] == pytest.approx(better.step_s)
     assert best_s * (1 - 1e-9) <= better.step_s <= found.step_s
@@ -160,7 +168,7 @@ def test_fewer_groups_and_less_memory_never_let_microbatches_follow_sooner() -> 
     for limit_s in (3.0, 4.0, 5.0, 7.0, 9.0, 12.0):
         less = replace(problem, fixed=np.array([[3.0, 8.0], *5 * [[0.0, 0.0]]]))
         for other in (problem.on([0]), problem.on([1]), less):
-            assert problem.feasible(limit_s, 8) or not other.feasible(limit_s, 8)
+            assert feasible(problem, limit_s, 8) or not feasible(other, limit_s, 8)
 
 
 def test_stages_stand_on_whole_nodes_or_parts_of_one() -> None:
@@ -281,9 +289,12 @@ def test_groups_are_one_ground_where_they_hold_more_stages_so() -> None:
             dict(zip((ground.name for ground in each.grounds), each.slots, strict=True)) for each in found
         ]
 
-    assert held(16) == [{"g0": 1, "g1": 2}, {"g0+g1": 4}]
+    assert held(16) == [{"g0": 1, "g1": 2}, {"g0 of g0+g1": 1, "g0+g1 of g0+g1": 1, "g1 of g0+g1": 2}]
     assert held(8) == [{"g0": 3, "g1": 5}]
-    assert held(64) == [{"g0+g1": 1}]
+    assert held(64) == [{"g0+g1 of g0+g1": 1}]
+    several = tuple(f"{on} of g0+g1" for on in ("g1", "g0+g1", "g1", "g0"))
+    ranks = stage_ranks(cluster, Uniform(pp=4, dp=16, stage_groups=several), 16)
+    assert ranks == [tuple(range(16 * place, 16 * place + 16)) for place in (2, 1, 3, 0)]
     assert stage_ranks(cluster, Uniform(pp=1, dp=64, stage_groups=("g0+g1",)), 64) == [tuple(range(64))]
     with pytest.raises(BadInputError, match="twice"):
         stage_ranks(cluster, Uniform(pp=2, dp=8, stage_groups=("g0+g1", "g1")), 8)
@@ -307,3 +318,31 @@ def test_a_plan_for_a_framework_is_not_slower_than_without_a_weak_kind(model: st
         found = nearest(load_model(model), cluster, job, within, options, ("megatron",))
         steps.append(found.forecast.step_s if found else inf)
     assert steps[0] <= min(steps[1] * 1.002, most_s * 1.002)
+
+
+@pytest.mark.parametrize("groups", [("g1", "g1", "g0"), ("g0", "g1", "g1"), ("g1", "g0", "g1")])
+@pytest.mark.parametrize("passes", [8, 64])
+def test_chains_share_links_as_their_plans_do(groups: tuple[str, ...], passes: int) -> None:
+    """How much longer a step takes with links shared, of one chain by its program and by its plan."""
+    nodes = [{"count": 2, "gpu": gpu, "gpus": 8, "intra_link": "NVLink4", "nic_gbps": 5} for gpu in KINDS]
+    cluster, model = cluster_from_dict({"nodes": nodes}, HWDB, "two kinds"), load_model("llama3-8b")
+    job = Job(passes, 8192, "bf16")
+    layouts = LaunchLayouts(model, cluster, job, HWDB, SearchOptions(), [FRAMEWORKS["megatron"]])
+    chains = Chains(layouts)
+    layout = Uniform(tp=8, pp=3, dp=1, sequence_parallel=True, layers=(10, 11, 11), stage_groups=groups)
+    plan = uniform_plan(model, cluster, job, layout)
+    degrees = Degrees(8, 1, 1, 1, "none")
+    (arrangement,) = chains._arrangements("nvidia", 8, 8)
+    problem = next(
+        problem
+        for like, problem, _ in chains._problems([(degrees, arrangement)], inf)
+        if like.layout.zero_stage == 0 and like.layout.sequence_parallel
+    )
+    cuts = ((0, 11), (11, 22), (22, 34))
+    numbers = tuple(problem.names.index(group) for group in groups)
+    chain = Chain(problem.step_s(numbers, cuts), numbers, cuts)
+    longer = chains._links.longer(LaunchCandidate(chain.step_s, job, layout), problem, chain)
+    graph = forecast(plan, HWDB).lowered.graph()
+    shared, alone = (contention.play(graph, sharing).makespan_s for sharing in (True, False))
+    assert shared > 1.01 * alone
+    assert longer == pytest.approx(shared / alone, rel=0.02)

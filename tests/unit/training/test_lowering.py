@@ -7,7 +7,6 @@ import pytest
 
 from tangram_sim.clusters import Cluster, Node, NodeGroup
 from tangram_sim.hwdb import load_model
-from tangram_sim.layers.chain import chain_graph
 from tangram_sim.layouts import Layout
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.sim import fast
@@ -16,6 +15,7 @@ from tangram_sim.training.stage import block as block_room
 from tangram_sim.training.stage.pricing import Pricer
 from tangram_sim.training.stage.setting import Setting
 from tangram_sim.training.step.ideal import ideal_seconds, model_flop
+from tests.slices import chain_graph
 from tests.unit.training.stages import HWDB, island, job, pricer
 
 NAMES = (

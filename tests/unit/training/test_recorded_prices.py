@@ -10,7 +10,7 @@ import pytest
 from tangram_sim.clusters import Cluster, Island, NodeGroup
 from tangram_sim.hwdb import load_cluster, load_model
 from tangram_sim.layers.atoms import Slice, atom_kinds, atoms_of, borrowers
-from tangram_sim.layers.chain import chain_graph, class_seconds
+from tangram_sim.layers.chain import class_seconds
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.training.job import Job
@@ -24,6 +24,7 @@ from tangram_sim.training.step.intervals import uncertainty
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import price_plan
 from tests.records import HWDB, hold
+from tests.slices import chain_graph
 
 PLAIN = Job(seq=2048, dtype="bf16")
 OLD = replace(PLAIN, dtype="fp16", flash_attention=False)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tangram_validate.calibration import first_sight, intervals
 
 from tangram_sim.hwdb import Hwdb, Row, load_cluster, load_model
-from tangram_sim.layers.chain import _join, chain_graph
+from tangram_sim.layers.chain import _join
 from tangram_sim.layers.program import CLASSES
 from tangram_sim.opgraph import op_graph
 from tangram_sim.planners.api import SearchOptions
@@ -28,6 +28,7 @@ from tangram_sim.training.step.intervals import Z90, compare, uncertainty
 from tangram_sim.training.step.lowered import Lowering
 from tests.commands import files, tangram
 from tests.neutral import neutral_hwdb
+from tests.slices import chain_graph
 from tests.unit.validation.published_rows import ROW
 from tests.unit.validation.published_rows import row as published_row
 
