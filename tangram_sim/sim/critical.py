@@ -1,4 +1,4 @@
-"""Why a timeline is as long as it is: its critical path, and the seconds each factor and kind has on it."""
+"""Why a timeline is as long as it is: its critical path, and the seconds each kind has on it."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,6 @@ from tangram_sim.opgraph import IntArray
 from tangram_sim.sim.timeline import Timeline
 
 START, PREDECESSOR, RESOURCE = "start", "predecessor", "resource"
-UNATTRIBUTED = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,11 +26,6 @@ class CriticalPath:
     def seconds(self) -> float:
         """Length of the path: the makespan."""
         return float(self._spent().sum())
-
-    def seconds_by_factor(self) -> dict[str, float]:
-        """Seconds on the path per uncertainty factor; ops without one are under "" (UNATTRIBUTED)."""
-        graph = self.timeline.graph
-        return self._totals(graph.factor, (*graph.factors, UNATTRIBUTED))
 
     def seconds_by_kind(self) -> dict[str, float]:
         """Seconds on the path per kind of op."""

@@ -35,20 +35,14 @@ class ChainPrices(NamedTuple):
     held: Floats  # microbatches in flight with so many stages behind
 
 
-class GroupPrices(NamedTuple):
-    """Of K layouts on one group: `sums` [5, K, atoms + 1] and `fixed` [6, K] of `ChainPrices`."""
-
-    sums: Floats
-    fixed: Floats
-
-
 def group_prices(
     model: Model, island: Island, job: Job, hwdb: Hwdb, layouts: Sequence[Layout], microbatch: Sequence[int]
-) -> GroupPrices:
-    """Prices of all atoms under these layouts, with `microbatch` sequences of a whole stage.
+) -> tuple[Floats, Floats]:
+    """`sums` [5, K, A + 1] and `fixed` [6, K] of `ChainPrices` under K layouts on one group.
 
-    Every kind of atom is played in a chain of equal ones: what one more adds, and what the first takes
-    longer (gathers and reductions that nothing hides). A layout may leave GPUs of the island idle.
+    `microbatch` are sequences of a whole stage. Every kind of atom is played in a chain of equal ones: what
+    one more adds, and what the first takes longer (gathers and reductions that nothing hides). A layout may
+    leave GPUs of the island idle.
     """
     setting = Setting(model, island, job, tuple(microbatch), tuple(layouts), hwdb)
     pricer, kinds, count = Pricer(setting), atom_kinds(model), len(layouts)
@@ -81,4 +75,4 @@ def group_prices(
     reserve = 1.0 + setting.rates.fragmentation
     sums[3] *= reserve
     usable = np.full((1, count), setting.rates.usable_memory_bytes)
-    return GroupPrices(sums, np.concatenate([usable, reserve * beside, np.maximum(alone, 0.0)]))
+    return sums, np.concatenate([usable, reserve * beside, np.maximum(alone, 0.0)])

@@ -41,7 +41,6 @@ class SharedLinks:
         chunks = candidate.layout.vpp
         counts = np.array(candidate.layout.layers, float).reshape(chunks, depth).T
         shares = counts / counts.sum(axis=1, keepdims=True) if chunks > 1 else np.ones((depth, 1))
-        none = np.zeros(depth)
         asked = StageTimes(
             forward_s=times[:, :1] * shares,
             backward_input_s=times[:, 1:2] * shares,
@@ -49,7 +48,7 @@ class SharedLinks:
             send_forward_s=hop_s,
             send_backward_s=hop_s,
             sync_s=times[:, 2],
-            optimizer_s=none,
+            optimizer_s=np.zeros(depth),
         )
         pipeline = uniform_plan(layouts.model, layouts.cluster, candidate.job, candidate.layout).pipelines[0]
         size = pipeline.microbatch * layouts.job.boundary_bytes(layouts.model, 1)

@@ -139,12 +139,12 @@ def _found(
     for plan, names in _of_meshes(layouts, best_s, frameworks).items():
         played.append(Launchable(forecast(plan, whole), names))
     best_s = min((launchable.forecast.step_s for launchable in played), default=inf)
-    tied = [launchable for launchable in played if launchable.forecast.step_s <= best_s * (1.0 + _ROUNDING)]
-    first = sorted(tied, key=lambda launchable: _taken(launchable.forecast.plan))[:1]
-    return first + sorted(
-        (launchable for launchable in played if launchable not in first),
-        key=lambda launchable: launchable.forecast.step_s,
-    )
+
+    def rank(launchable: Launchable) -> tuple[bool, int, int, float]:
+        later = launchable.forecast.step_s > best_s * (1.0 + _ROUNDING)
+        return later, *((0, 0) if later else _taken(launchable.forecast.plan)), launchable.forecast.step_s
+
+    return sorted(played, key=rank)
 
 
 def _estimated(

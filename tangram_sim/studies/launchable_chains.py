@@ -22,7 +22,7 @@ from tangram_sim.models import has_experts
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.uniform.layouts import AMONG, places_together, rank_order
-from tangram_sim.studies.chain_prices import GroupPrices, group_prices
+from tangram_sim.studies.chain_prices import group_prices
 from tangram_sim.studies.chain_problem import Chain, ChainProblem
 from tangram_sim.studies.chain_roads import ChainRoads, chain_roads, held_ahead, stages_held
 from tangram_sim.studies.chain_sharing import SharedLinks
@@ -231,7 +231,7 @@ class Chains:
         """Whether only frameworks whose stages are of equal depth take a layout."""
         return self._even and not self._uneven.permits(like)
 
-    def _priced(self, groups: Sequence[str], rows: Sequence[tuple[Degrees, Layout]]) -> GroupPrices:
+    def _priced(self, groups: Sequence[str], rows: Sequence[tuple[Degrees, Layout]]) -> tuple[Floats, Floats]:
         """Prices of layouts of stages that stand on all of some groups."""
         ranks = rank_order(self.layouts.cluster, groups)
         island = self._placement.island(tuple(ranks)).anonymous()

@@ -8,6 +8,7 @@ microbatches; a pipeline is one, and no sequence is split (cp 1).
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
+from typing import TypeAlias
 
 import numpy as np
 
@@ -55,14 +56,8 @@ class _GroupLayout:
         return float(self.slots / self.sums[0, -1])
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A chain with the layout of every group."""
-
-    chain: Chain
-    groups: tuple[NodeGroup, ...]
-    layouts: tuple[Layout, ...]
-    microbatch: int
+# A chain, its groups with the layout of each, and the sequences of a microbatch.
+_Found: TypeAlias = tuple[Chain, tuple[tuple[NodeGroup, Layout], ...], int]
 
 
 class MeshChains:
@@ -88,9 +83,9 @@ class MeshChains:
                 menus = [(group, priced[group.name].get(microbatch, [])) for group in groups]
                 for result in self._solve(microbatch, [pair for pair in menus if pair[1]], limit_s):
                     found.append(result)
-                    limit_s = min(limit_s, result.chain.step_s)
+                    limit_s = min(limit_s, result[0].step_s)
         best: Plan | None = None
-        for result in sorted(found, key=lambda result: result.chain.step_s)[:_PLAYED]:
+        for result in sorted(found, key=lambda result: result[0].step_s)[:_PLAYED]:
             step_s, plan = self._played(result)
             if plan and step_s < limit_s * (1.0 if best else 1.02):
                 best, limit_s = plan, step_s
@@ -154,23 +149,20 @@ class MeshChains:
             for chain in map(problem.improved, problem.solve(self._depth, limit_s)[:1]):
                 if chain.step_s < limit_s:
                     limit_s = chain.step_s
-                    yield _Found(
-                        chain, groups, tuple(group_layout.layout for group_layout in some), microbatch
-                    )
+                    of = [group_layout.layout for group_layout in some]
+                    yield chain, tuple(zip(groups, of, strict=True)), microbatch
 
     def _played(self, found: _Found) -> tuple[float, Plan | None]:
         """(seconds of the step, the plan) of a chain, atoms moved; no plan where it cannot be launched."""
         layouts = self.layouts
-        free = [
-            places_in(group, self._first[group.name], layout.gpus)
-            for group, layout in zip(found.groups, found.layouts, strict=True)
-        ]
+        chain, of, microbatch = found
+        free = [places_in(group, self._first[group.name], layout.gpus) for group, layout in of]
         seats = tuple(
-            StageAssignment(found.groups[kind].name, free[kind].pop(), found.layouts[kind], *cut)
-            for kind, cut in zip(found.chain.groups[::-1], found.chain.cuts[::-1], strict=True)
+            StageAssignment(of[kind][0].name, free[kind].pop(), of[kind][1], *cut)
+            for kind, cut in zip(chain.groups[::-1], chain.cuts[::-1], strict=True)
         )[::-1]
         lowering = Lowering(self._placement, StagePrices(layouts.model, layouts.job, layouts.hwdb))
-        step_s, pipeline = refined(layouts, layouts.job, lowering, seats, found.microbatch)
+        step_s, pipeline = refined(layouts, layouts.job, lowering, seats, microbatch)
         if pipeline is None:  # a law of degrees that the prices do not know
             return step_s, None
         plan = Plan(layouts.model, layouts.cluster, layouts.job, (pipeline,))

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.elastic.reliability import effective_training_ratio
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.reliability import periods
 from tangram_sim.reliability.checkpointing import (

@@ -143,7 +143,6 @@ def test_the_critical_path_is_a_chain_that_sums_to_the_makespan(graph: OpGraph) 
         path = critical_path(timeline)
         near = pytest.approx(timeline.makespan_s, rel=CLOSE, abs=1e-9)
         assert path.seconds == near
-        assert sum(path.seconds_by_factor().values()) == near
         assert sum(path.seconds_by_kind().values()) == near
         assert path.causes[0] == "start"
         for before, op, cause in zip(
@@ -155,7 +154,7 @@ def test_the_critical_path_is_a_chain_that_sums_to_the_makespan(graph: OpGraph) 
                 assert before == graph.resource_previous[op]
 
 
-def test_the_critical_path_names_causes_and_factors() -> None:
+def test_the_critical_path_names_causes() -> None:
     builder = GraphBuilder()
     first = builder.op("gemm", "gpu 0", 2.0, factor="compute")
     send = builder.op("send", "wire", 1.0, after=[first], factor="network")
@@ -165,7 +164,6 @@ def test_the_critical_path_names_causes_and_factors() -> None:
     path = critical_path(play(builder.freeze()))
     assert path.ops.tolist() == [0, 1, 3, 4]
     assert path.causes == ("start", "predecessor", "predecessor", "resource")
-    assert path.seconds_by_factor() == {"compute": 6.0, "network": 1.0, "": 1.0}
     assert path.seconds_by_kind() == {"gemm": 6.0, "send": 1.0, "norm": 1.0}
 
 
