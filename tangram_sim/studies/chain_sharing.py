@@ -34,11 +34,10 @@ class SharedLinks:
 
     def longer(self, candidate: LaunchCandidate, problem: ChainProblem, chain: Chain) -> float:
         """Times longer the step of a chain takes as its transfers share links; 1 where they do not."""
-        depth, layouts = candidate.layout.pp, self.layouts
+        depth, chunks, layouts = candidate.layout.pp, candidate.layout.vpp, self.layouts
         if depth == 1:
             return 1.0
         times, hop_s = problem.stage_times(chain)
-        chunks = candidate.layout.vpp
         counts = np.array(candidate.layout.layers, float).reshape(chunks, depth).T
         shares = counts / counts.sum(axis=1, keepdims=True) if chunks > 1 else np.ones((depth, 1))
         asked = StageTimes(

@@ -18,7 +18,7 @@ from tangram_sim.serving.energy import CappedStepCost
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.stepcost import KvCapacity
-from tangram_sim.serving.transfer import kv_transfer_s
+from tangram_validate.serving.cache_moves import kv_transfer_s
 from tangram_validate.serving.runs import RefusedRun, ServedRun
 
 ENDLESS = 10**9  # blocks
