@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.elastic.reliability import effective_training_ratio
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.reliability import periods
 from tangram_sim.reliability.checkpointing import (
@@ -194,6 +195,17 @@ def test_nothing_that_fails_and_no_checkpoint_is_all_useful() -> None:
 def test_state_without_a_tier_that_survives_is_an_answer_with_its_reason() -> None:
     with pytest.raises(InfeasibleError, match="survives: leaf"):
         regime(Struck("switch", 1e-6, "leaf", 0, 0, 0), tiers=(CheckpointTier("memory", 1, survives="node"),))
+
+
+def test_published_reliability_figures() -> None:
+    for row in figures("reliability"):
+        if "write 5 min" in row["setting"]:
+            rate = float(re.search(r"rf ([\d.]+)", row["setting"])[1])  # type: ignore[index]
+            found = effective_training_ratio(1500 * rate / 1000 / 86400, 300, 300)
+            assert found == pytest.approx(float(row["value"]), abs=0.01)
+        if row["metric"] == "effective time, restart":
+            assert pytest.approx(float(row["value"]), abs=0.01) == (18 - 10) / 18
+            assert periods.elastic_share(18 * 60, 12, 180, 420) > (18 - 10) / 18
 
 
 def test_spares_are_the_fewest_that_are_enough() -> None:
