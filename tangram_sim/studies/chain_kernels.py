@@ -219,9 +219,7 @@ def stage_times(
             near = group == groups[stage + 1] and used[group] % int(beside[0, group]) > 0
             hop_s[stage] = beside[1, group] if near else hops[group, groups[stage + 1]]
         used[group] += 1
-        times[stage, 0] = forward_s
-        times[stage, 1] = own_s - forward_s
-        times[stage, 2] = tail_s
+        times[stage, 0], times[stage, 1], times[stage, 2] = forward_s, own_s - forward_s, tail_s
     return True
 
 

@@ -56,12 +56,7 @@ class ChainProblem:
     names: tuple[str, ...]
     passes: int
     slots: IntArray
-    sums: Floats
-    fixed: Floats
-    hops: Floats
-    beside: Floats
-    tied: Floats
-    held: Floats
+    prices: ChainPrices
     eager: bool = False
     chunks: int = 1  # of a stage; with several `solve` finds chains of exactly as many stages as it is told
     ordered: bool = False
@@ -69,11 +64,11 @@ class ChainProblem:
     @property
     def bound_s(self) -> float:
         """Seconds of a step at least, were all GPUs to end together."""
-        return float(self.passes / (self.slots / self.sums[0, :, -1]).sum())
+        return float(self.passes / (self.slots / self.prices.sums[0, :, -1]).sum())
 
     def interleaved_bounds_s(self, chunks: int, most: int) -> list[float]:
         """Seconds of a step at least, of 1 to `most` stages of several chunks on the fastest groups."""
-        whole_s = np.sort(np.repeat(self.sums[0, :, -1], self.slots))[:most]
+        whole_s = np.sort(np.repeat(self.prices.sums[0, :, -1], self.slots))[:most]
         bounds = (self.passes - 1.0 / chunks) / np.cumsum(1.0 / whole_s) + whole_s[0] / chunks
         return [float(bound_s) for bound_s in bounds]
 
@@ -87,13 +82,14 @@ class ChainProblem:
 
         None of them where no chain is faster than `below_s`, or is likely to be when it is improved.
         """
-        passed_s = _PASSED / self.chunks * float(self.sums[0, self.slots > 0, -1].min(initial=inf))
-        every_s = (self.sums[0] + self.sums[2])[:, -1].sum() + self.fixed[4:].sum() + 2 * self.hops.sum()
+        passed_s = _PASSED / self.chunks * float(self.prices.sums[0, self.slots > 0, -1].min(initial=inf))
+        sums, fixed, hops, *_ = self.prices
+        every_s = (sums[0] + sums[2])[:, -1].sum() + fixed[4:].sum() + 2 * hops.sum()
         most_s = 1.001 * float(every_s)  # one stage may take all of it, to rounding
         longest_s = min((below_s - passed_s) / (self.passes - _PASSED), most_s)
         found = dict[object, Chain]()
         # Where both ends read one matrix, it matters which groups they stand on.
-        for back in np.flatnonzero(self.slots).tolist() if self.tied.any() else (-1,):
+        for back in np.flatnonzero(self.slots).tolist() if self.prices.tied.any() else (-1,):
             self._search(found, longest_s, depth, back, below_s)
         some = [chain for chain in found.values() if chain.step_s <= self._gained(chain) * below_s]
         return sorted(some, key=lambda chain: chain.step_s)
@@ -135,7 +131,7 @@ class ChainProblem:
 
     def _room(self) -> tuple[Floats, Floats, IntArray]:
         """What the program fills for every row and first atom."""
-        shape = int(np.prod(self.slots + 1)) * len(self.slots), self.sums.shape[2]
+        shape = int(np.prod(self.slots + 1)) * len(self.slots), self.prices.sums.shape[2]
         return np.empty(shape), np.empty(shape), np.empty((2, *shape), np.int32)
 
     def _cover(self, limit_s: float, depth: int, back: int, room: tuple[Floats, Floats, IntArray]) -> int:
@@ -143,11 +139,11 @@ class ChainProblem:
 
         eager = self.eager or self.chunks > 1  # twice as many in flight hide what stages wait for each other
         asked = float(limit_s), self.passes, depth, eager, self.chunks, self.ordered, self.slots
-        return int(cover(*asked, self._prices, back, *room))
+        return int(cover(*asked, self.prices, back, *room))
 
     def _chain(self, found: int, room: tuple[Floats, Floats, IntArray]) -> Chain:
         """The stages that lead to a row, the last one of which is the first of the pipeline."""
-        row, start, atoms, taken = found, 0, self.sums.shape[2] - 1, room[2]
+        row, start, atoms, taken = found, 0, self.prices.sums.shape[2] - 1, room[2]
         groups, cuts = list[int](), list[tuple[int, int]]()
         while start < atoms:
             stop = int(taken[1, row, start])
@@ -160,7 +156,7 @@ class ChainProblem:
         """Seconds of the step of a chain; inf where a stage has not the memory for its atoms."""
         from tangram_sim.studies.chain_kernels import step_of
 
-        return float(step_of(self.passes, self.eager, self.chunks, self._prices, *_arrays(groups, cuts)))
+        return float(step_of(self.passes, self.eager, self.chunks, self.prices, *_arrays(groups, cuts)))
 
     def stage_times(self, chain: Chain) -> tuple[Floats, Floats]:
         """([S, 4] seconds of a forward, of a backward and after the last pass, and 0; [S] of handing one on).
@@ -171,8 +167,8 @@ class ChainProblem:
 
         (groups, bounds), stages = _arrays(chain.groups, chain.cuts), len(chain.groups)
         filled = np.zeros((stages, 4)), np.zeros(stages)
-        stage_times(self.chunks, self._prices, groups, bounds, *filled)
-        filled[1][-1] = self.hops[groups[-1], groups[0]]
+        stage_times(self.chunks, self.prices, groups, bounds, *filled)
+        filled[1][-1] = self.prices.hops[groups[-1], groups[0]]
         return filled
 
     def improved(self, chain: Chain, reach: int = _REACH) -> Chain:
@@ -182,20 +178,16 @@ class ChainProblem:
         groups, bounds = _arrays(chain.groups, chain.cuts)
         rounds = max(_MOVED // len(groups) ** 2, 1)
         asked = self.passes, self.eager, self.chunks, self.ordered
-        step_s = float(improve(*asked, self._prices, groups, bounds, reach, rounds))
+        step_s = float(improve(*asked, self.prices, groups, bounds, reach, rounds))
         ends = bounds.tolist()
         return Chain(step_s, tuple(groups.tolist()), tuple(pairwise(ends)))
-
-    @property
-    def _prices(self) -> ChainPrices:
-        return ChainPrices(self.sums, self.fixed, self.hops, self.beside, self.tied, self.held)
 
     def side_by_side(self, depth: int, *, even: bool = False) -> list[Chain]:
         """Chains of at most so many fastest stages, those of a group side by side; `solve` is more work.
 
         `even`: of exactly as many that hold equally many blocks; [] where they cannot.
         """
-        fastest = [int(group) for group in np.argsort(self.sums[0, :, -1], kind="stable")]
+        fastest = [int(group) for group in np.argsort(self.prices.sums[0, :, -1], kind="stable")]
         taken = [group for group in fastest for _ in range(self.slots[group])][:depth]
         if self.ordered:
             taken.sort()
@@ -208,7 +200,7 @@ class ChainProblem:
         return sorted(found, key=lambda chain: chain.step_s)
 
     def _equal(self, depth: int) -> tuple[tuple[int, int], ...] | None:
-        atoms = self.sums.shape[2] - 1
+        atoms = self.prices.sums.shape[2] - 1
         each, rest = divmod(atoms - 2, depth)
         ends = [0, *(1 + each * stage for stage in range(1, depth)), atoms]
         return None if rest else tuple(pairwise(ends))
@@ -230,7 +222,7 @@ class ChainProblem:
 
     def _levelled(self, groups: Sequence[int]) -> tuple[tuple[int, int], ...] | None:
         """Cuts for stages on these groups, front to back, block by block to the stage that ends first."""
-        seconds = self.sums[0]
+        seconds = self.prices.sums[0]
         blocks, stages = seconds.shape[1] - 3, len(groups)
         if stages * self.chunks > blocks:
             return None

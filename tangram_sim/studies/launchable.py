@@ -23,11 +23,10 @@ from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
 from tangram_sim.planners.uniform.layouts import uniform_plan
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.batch_estimates import Estimator
-from tangram_sim.studies.chain_sharing import refined
 from tangram_sim.studies.forecast import Forecast, forecast
 from tangram_sim.studies.launchable_chains import Chains
 from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayouts
-from tangram_sim.studies.mesh_chains import MeshChains
+from tangram_sim.studies.mesh_chains import MeshChains, refined
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
@@ -136,8 +135,10 @@ def _found(
     whole = hwdb.filled_to(1.0)
     played = [Launchable(forecast(plan, whole), names) for plan, names in told.items()]
     best_s = min((launchable.forecast.step_s for launchable in played), default=below_s)
-    for plan, names in _of_meshes(layouts, best_s, frameworks).items():
-        played.append(Launchable(forecast(plan, whole), names))
+    for framework in known:  # degrees that differ from node group to node group
+        unequal = MeshChains(layouts, framework).fastest(best_s) if framework.unequal_stages else None
+        if unequal and (names := _names(unequal, frameworks)):
+            played.append(Launchable(forecast(unequal, whole), names))
     best_s = min((launchable.forecast.step_s for launchable in played), default=inf)
 
     def rank(launchable: Launchable) -> tuple[bool, int, int, float]:
@@ -181,18 +182,6 @@ def _estimated(
             break
     estimate(chains.variants(_finalists(found, spend)))
     return found
-
-
-def _of_meshes(
-    layouts: LaunchLayouts, best_s: float, frameworks: Collection[str]
-) -> dict[Plan, tuple[str, ...]]:
-    """A faster plan whose node groups differ in their degrees, with the frameworks that launch it."""
-    able = [framework for framework in layouts.frameworks if framework.unequal_stages]
-    if not able or layouts.options.order or layouts.job.schedule not in able[0].schedules:
-        return {}
-    plan = MeshChains(layouts, able[0]).fastest(best_s)
-    names = _names(plan, frameworks) if plan else ()
-    return {plan: names} if plan and names else {}
 
 
 def _taken(plan: Plan) -> tuple[int, int]:

@@ -21,20 +21,24 @@ from tangram_sim.layouts import Layout
 from tangram_sim.models import has_experts
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.uniform.layouts import AMONG, places_together, rank_order
-from tangram_sim.studies.chain_prices import group_prices
+from tangram_sim.planners.uniform.frameworks import takes
+from tangram_sim.planners.uniform.layouts import AMONG, places_together, rank_order, uniform_plan
+from tangram_sim.sim import contention
+from tangram_sim.studies.chain_prices import ChainPrices, group_prices
 from tangram_sim.studies.chain_problem import Chain, ChainProblem
 from tangram_sim.studies.chain_roads import ChainRoads, chain_roads, held_ahead, stages_held
-from tangram_sim.studies.chain_sharing import SharedLinks
 from tangram_sim.studies.launchable_bounds import PassBounds
 from tangram_sim.studies.launchable_layouts import Degrees, LaunchCandidate, LaunchLayouts, usable_groups
-from tangram_sim.training.schedules import chunked
+from tangram_sim.training.schedules import StageTimes, chunked, step_template
+from tangram_sim.training.step.links import with_links
 
 # Set by hand on the cases of `python -m benchmarks anywhere --narrower`.
 _STATES = 6000  # counts of stages per ground that are told apart, at most
 _WAVES = (32, 64, 128, 256)  # degrees priced together: the first find a step that others have to beat
 _CHAINS = 3  # of one problem that differ in how many stages each ground holds
 _HOPE = 1.03  # chains whose steps are so many times the best one's by the program are estimated, too
+_SETTLED = (2, 3)  # times its depth in microbatches: from there on each further one takes as long
+_SHORT = 5  # times its depth: a pipeline that is played to its end
 _SUBSETS = 5  # grounds of which every set is looked at; of more all, all but one, and the fastest ones
 
 
@@ -65,19 +69,22 @@ class Chains:
     def __init__(self, layouts: LaunchLayouts) -> None:
         self.layouts, self._bounds = layouts, PassBounds(layouts)
         self._placement = Placement(layouts.cluster, layouts.hwdb)
-        self._links = SharedLinks(layouts, self._placement)
         self._roads_of: dict[tuple[tuple[str, ...], int], ChainRoads] = {}
         self._arranged: dict[tuple[str, int, int], list[_Arrangement]] = {}
         self._solved: dict[LaunchCandidate, tuple[ChainProblem, Chain, bool]] = {}
         self._depth = min(layouts.budget.stages, layouts.model.layers + 2)
         self._depths: dict[Layout, int] = {}
         uneven = [framework for framework in layouts.frameworks if framework.uneven_stages]
-        self._even, self._uneven = len(uneven) < len(layouts.frameworks), layouts.of(uneven)
-        usable = usable_groups(layouts.cluster, layouts.job, layouts.options) if layouts.takes() else []
+        self._even, self._uneven = (
+            len(uneven) < len(layouts.frameworks),
+            replace(layouts, frameworks=uneven, _permitted={}),
+        )
+        usable = usable_groups(layouts.cluster, layouts.job, layouts.options)
         self._vendors: dict[str, list[NodeGroup]] = {}
         for group in usable:
             self._vendors.setdefault(group.node.gpu.vendor, []).append(group)
-        if layouts.options.order and len(self._vendors) > 1:
+        able = any(takes(framework, layouts.job) for framework in layouts.frameworks)
+        if not able or (layouts.options.order and len(self._vendors) > 1):
             self._vendors = {}  # no collective library spans them
         self._waiting = sorted(self._bounded(), key=lambda item: item[0])
 
@@ -100,17 +107,43 @@ class Chains:
                 found[self._candidate(launch_candidate, problem, problem.improved(other))] = None
         return sorted(found, key=lambda launch_candidate: launch_candidate.least_s)
 
-    def __contains__(self, launch_candidate: LaunchCandidate) -> bool:
-        return launch_candidate in self._solved
-
     def _candidate(self, like: LaunchCandidate, problem: ChainProblem, chain: Chain) -> LaunchCandidate:
         where = tuple(problem.names[ground] for ground in chain.groups)
         layers = chain.blocks(self.layouts.model.layers, problem.chunks)
         layout = replace(like.layout, pp=len(where), vpp=problem.chunks, layers=layers, stage_groups=where)
         job = replace(like.job, schedule="interleaved") if problem.chunks > 1 else like.job
         alone = LaunchCandidate(chain.step_s, job, layout)
-        longer = self._links.longer(alone, problem, chain)
+        longer = self._longer(alone, problem, chain)
         return replace(alone, least_s=chain.step_s * longer, sharing=longer)
+
+    def _longer(self, candidate: LaunchCandidate, problem: ChainProblem, chain: Chain) -> float:
+        """Times longer the step of a chain is as its transfers share links, as they do when it is played."""
+        depth, chunks, layouts = candidate.layout.pp, candidate.layout.vpp, self.layouts
+        if depth == 1:
+            return 1.0
+        times, hop_s = problem.stage_times(chain)
+        counts = np.array(candidate.layout.layers, float).reshape(chunks, depth).T
+        shares = counts / counts.sum(axis=1, keepdims=True) if chunks > 1 else np.ones((depth, 1))
+        asked = StageTimes(
+            forward_s=times[:, :1] * shares,
+            backward_input_s=times[:, 1:2] * shares,
+            backward_weight_s=0.0 * shares,
+            send_forward_s=hop_s,
+            send_backward_s=hop_s,
+            sync_s=times[:, 2],
+            optimizer_s=np.zeros(depth),
+            tied_s=float(problem.prices.tied[chain.groups[0], chain.groups[-1]]),
+        )
+        pipeline = uniform_plan(layouts.model, layouts.cluster, candidate.job, candidate.layout).pipelines[0]
+        size = pipeline.microbatch * layouts.job.boundary_bytes(layouts.model, 1)
+        settled, steps = problem.passes > _SHORT * depth, list[float]()
+        for passes in (factor * depth for factor in _SETTLED) if settled else (problem.passes,):
+            template = step_template(candidate.job.schedule, depth, passes, chunks, tied=asked.tied_s > 0.0)
+            graph = template.with_durations(asked)
+            graph = with_links(graph, template, pipeline, self._placement, size)
+            steps.append(contention.play(graph).makespan_s)
+        periods = problem.passes / depth - _SETTLED[1] if settled else 0.0
+        return max((steps[-1] + periods * (steps[-1] - steps[0])) / chain.step_s, 1.0)
 
     def _solve(
         self, wave: Sequence[tuple[Degrees, _Arrangement]], limit_s: float
@@ -119,7 +152,7 @@ class Chains:
         # The likeliest first: what they come to spares most of the others.
         found = self._problems(wave, limit_s)
         for wanted, problem, depth in sorted(found, key=lambda item: item[1].bound_s):
-            rates, vain = problem.slots / problem.sums[0, :, -1], list[set[int]]()
+            rates, vain = problem.slots / problem.prices.sums[0, :, -1], list[set[int]]()
             together = [ground for ground, name in enumerate(problem.names) if "+" in name.split(AMONG)[0]]
             for grounds in _subsets(rates, together):
                 # What is too slow, or does not fit, on some grounds is no better on a part of them.
@@ -155,7 +188,9 @@ class Chains:
             chains = plain.side_by_side(depth) if many else plain.solve(depth, limit_s)
             for chain in map(plain.improved, chains[:_CHAINS]):
                 yield plain, chain, False
-            for stages in divisors(layers) if most > 1 and self._only_even(like) else ():
+            for stages in (
+                divisors(layers) if most > 1 and self._even and not self._uneven.permits(like) else ()
+            ):
                 if stages <= most:
                     for chain in plain.side_by_side(stages, even=True)[:1]:
                         yield plain, chain if plain.ordered else plain.improved(chain, reach=0), True
@@ -166,7 +201,7 @@ class Chains:
             if not 2 <= stages <= min(most, layers // chunks) or bounds[chunks][stages - 1] >= limit_s:
                 continue
             held = held_ahead("interleaved", stages, plain.passes, chunks)
-            own = replace(plain, held=held, chunks=chunks)
+            own = replace(plain, prices=plain.prices._replace(held=held), chunks=chunks)
             chains = own.side_by_side(stages) if many else own.solve(stages, limit_s)
             for chain in map(own.improved, chains[:_CHAINS]):
                 yield own, chain, False
@@ -203,10 +238,12 @@ class Chains:
                 tuple(item.name for item in arrangement.grounds),
                 passes,
                 slots,
-                sums,
-                fixed,
-                *roads.seconds(layouts.model, job, size, [layout]),
-                held_ahead(job.schedule if not chunked(job.schedule) else "1f1b", self._depth, passes),
+                ChainPrices(
+                    sums,
+                    fixed,
+                    *roads.seconds(layouts.model, job, size, [layout]),
+                    held_ahead(job.schedule if not chunked(job.schedule) else "1f1b", self._depth, passes),
+                ),
                 job.schedule == "gpipe",
                 ordered=bool(layouts.options.order),
             )
@@ -220,16 +257,13 @@ class Chains:
         if layout not in self._depths:
             permits = self.layouts.permits
             several = layout.sequence_parallel == (layout.tp > 1)
-            alone = not chunked(self.layouts.job.schedule)
             if several and permits(self.layouts.candidate(layout, 1, 2)):
                 self._depths[layout] = self._depth
             else:
-                self._depths[layout] = int(alone and permits(self.layouts.candidate(layout, 1, 1)))
+                self._depths[layout] = int(
+                    not chunked(self.layouts.job.schedule) and permits(self.layouts.candidate(layout, 1, 1))
+                )
         return self._depths[layout]
-
-    def _only_even(self, like: LaunchCandidate) -> bool:
-        """Whether only frameworks whose stages are of equal depth take a layout."""
-        return self._even and not self._uneven.permits(like)
 
     def _priced(self, groups: Sequence[str], rows: Sequence[tuple[Degrees, Layout]]) -> tuple[Floats, Floats]:
         """Prices of layouts of stages that stand on all of some groups."""

@@ -13,7 +13,7 @@ from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import LaunchBudget, budget
-from tangram_sim.planners.uniform.frameworks import Framework, objections, rule_objections, takes
+from tangram_sim.planners.uniform.frameworks import Framework, objections, rule_objections
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, stage_places
 from tangram_sim.planners.uniform.shape import Shape, UniformPlan
 from tangram_sim.training.job import Job
@@ -95,14 +95,6 @@ class LaunchLayouts:
         asked = self.job.schedule
         able = asked == "interleaved" or (asked == "1f1b" and self.options.interleave)
         return self.budget.chunks if able and any(framework.chunks for framework in self.frameworks) else ()
-
-    def of(self, frameworks: Sequence[Framework]) -> "LaunchLayouts":
-        """The same layouts, of these frameworks."""
-        return replace(self, frameworks=frameworks, _permitted={})
-
-    def takes(self) -> bool:
-        """Whether some framework has what the job asks for in any layout."""
-        return any(takes(framework, self.job) for framework in self.frameworks)
 
     def degrees(self, groups: Sequence[NodeGroup]) -> Iterator[Degrees]:
         """Degrees of stages on any of these groups, or on several of them."""

@@ -8,24 +8,28 @@ microbatches; a pipeline is one, and no sequence is split (cp 1).
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
+from math import inf
 from typing import TypeAlias
 
 import numpy as np
 
 from tangram_sim.clusters import NodeGroup
 from tangram_sim.cost.kernels import Floats
+from tangram_sim.errors import TangramError
 from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
 from tangram_sim.placement.ranks import Placement
-from tangram_sim.planners.tangram.composition.finalists import StageAssignment
+from tangram_sim.planners.api import Counts
+from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
 from tangram_sim.planners.uniform.frameworks import Framework, plan_objections
 from tangram_sim.planners.uniform.layouts import places_in
-from tangram_sim.studies.chain_prices import group_prices
+from tangram_sim.studies.chain_prices import ChainPrices, group_prices
 from tangram_sim.studies.chain_problem import Chain, ChainProblem
 from tangram_sim.studies.chain_roads import chain_roads, held_ahead, stages_held
-from tangram_sim.studies.chain_sharing import refined
 from tangram_sim.studies.launchable_layouts import LaunchLayouts, usable_groups
-from tangram_sim.training.plan import Plan
+from tangram_sim.training.job import Job
+from tangram_sim.training.plan import Pipeline, Plan
 from tangram_sim.training.stage.prices import StagePrices
 from tangram_sim.training.step.lowered import Lowering
 
@@ -33,6 +37,7 @@ from tangram_sim.training.step.lowered import Lowering
 _LEAN = 0.6  # of the state of the fastest layout
 _TOGETHER = 400  # choices of a layout for every group, the fastest first; most do not fit
 _CHOICES = 4096  # of these that are put in order
+_ALONE = 1e-4  # of the step: what links that are shared may take without being looked at
 _PLAYED = 12  # chains that are made plans
 
 
@@ -44,11 +49,6 @@ class _GroupLayout:
     slots: int
     sums: Floats
     fixed: Floats
-
-    @property
-    def state_bytes(self) -> float:
-        """Bytes of state of the whole model on a rank of one stage."""
-        return float(self.sums[4, -1])
 
     @property
     def rate(self) -> float:
@@ -74,8 +74,10 @@ class MeshChains:
 
     def fastest(self, limit_s: float) -> Plan | None:
         """The fastest plan found whose step is shorter than a limit, transfers on roads of their own."""
-        found: list[_Found] = []
-        usable = usable_groups(self.layouts.cluster, self.layouts.job, self.layouts.options)
+        found, job = list[_Found](), self.layouts.job
+        usable = usable_groups(self.layouts.cluster, job, self.layouts.options)
+        if self.layouts.options.order or job.schedule not in self.framework.schedules:
+            return None
         for vendor in dict.fromkeys(group.node.gpu.vendor for group in usable):
             groups = [group for group in usable if group.node.gpu.vendor == vendor]
             priced = {group.name: self._priced(group) for group in groups}
@@ -141,10 +143,12 @@ class MeshChains:
                 tuple(group.name for group in groups),
                 passes,
                 np.array([group_layout.slots for group_layout in some], np.int32),
-                np.stack([group_layout.sums for group_layout in some], axis=1),
-                np.stack([group_layout.fixed for group_layout in some], axis=1),
-                *roads.seconds(self.layouts.model, job, microbatch, [item.layout for item in some]),
-                held_ahead(job.schedule, self._depth, passes),
+                ChainPrices(
+                    np.stack([group_layout.sums for group_layout in some], axis=1),
+                    np.stack([group_layout.fixed for group_layout in some], axis=1),
+                    *roads.seconds(self.layouts.model, job, microbatch, [item.layout for item in some]),
+                    held_ahead(job.schedule, self._depth, passes),
+                ),
             )
             for chain in map(problem.improved, problem.solve(self._depth, limit_s)[:1]):
                 if chain.step_s < limit_s:
@@ -173,5 +177,30 @@ class MeshChains:
 def _likeliest(alike: Sequence[_GroupLayout]) -> list[_GroupLayout]:
     """Of layouts of one width and recomputation the fastest, and the fastest that takes far less memory."""
     first = max(alike, key=lambda group_layout: group_layout.rate)
-    lean = [group_layout for group_layout in alike if group_layout.state_bytes < _LEAN * first.state_bytes]
+    state = first.sums[4, -1]  # bytes of the whole model on a rank of one stage
+    lean = [group_layout for group_layout in alike if group_layout.sums[4, -1] < _LEAN * state]
     return [first, max(lean, key=lambda group_layout: group_layout.rate)] if lean else [first]
+
+
+def refined(
+    layouts: LaunchLayouts,
+    job: Job,
+    lowering: Lowering,
+    seats: tuple[StageAssignment, ...],
+    microbatch: int,
+    deadline: Deadline | None = None,
+) -> tuple[float, Pipeline | None]:
+    """(seconds of the step, the pipeline) of stages, atoms moved while that makes the step shorter.
+
+    (inf, None) where they do not fit, or have no price.
+    """
+    evaluator = PlanEvaluator(layouts.model, layouts.cluster, job, lowering, Counts(), deadline)
+    try:
+        moved = evaluator.refine(seats, microbatch, layouts.budget.rounds)
+        if evaluator.shared(moved, microbatch) > (1.0 + _ALONE) * evaluator.step_s(moved, microbatch):
+            moved = min((moved, seats), key=lambda some: evaluator.shared(some, microbatch))
+            moved = evaluator.refine(moved, microbatch, layouts.budget.rounds, layouts.budget.ops)
+        step_s = evaluator.shared(moved, microbatch)
+        return step_s, evaluator.lowered(moved, microbatch)[0] if step_s < inf else None
+    except TangramError:
+        return inf, None

@@ -76,8 +76,8 @@ def places_together(cluster: Cluster, names: str, width: int) -> list[tuple[int,
     if len(parts) == 1:
         return places_in(next(group for group in cluster.groups if group.name == names), ranks[0], width)
     places = [tuple(ranks[start : start + width]) for start in range(0, len(ranks) - width + 1, width)]
-    wanted, group_of = set(on.split("+")), _group_of(cluster)
-    return [some for some in places if not among or {group_of[rank] for rank in some} == wanted]
+    group_of = _group_of(cluster)
+    return [one for one in places if not among or {group_of[rank] for rank in one} == {*on.split("+")}]
 
 
 def stage_ranks(cluster: Cluster, wanted: Uniform, width: int) -> list[tuple[int, ...]]:

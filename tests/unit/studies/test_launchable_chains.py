@@ -17,6 +17,7 @@ from tangram_sim.planners.uniform.frameworks import FRAMEWORKS
 from tangram_sim.planners.uniform.layouts import Uniform, places_in, stage_ranks, uniform_plan
 from tangram_sim.sim import contention
 from tangram_sim.studies.batch_estimates import Estimate, Estimator
+from tangram_sim.studies.chain_prices import ChainPrices
 from tangram_sim.studies.chain_problem import Chain, ChainProblem
 from tangram_sim.studies.chain_roads import held_ahead
 from tangram_sim.studies.forecast import forecast
@@ -48,21 +49,30 @@ def problems(draw: st.DrawFn) -> ChainProblem:
         names=tuple(f"g{number}" for number in range(groups)),
         passes=draw(st.integers(1, 8)),
         slots=np.array([draw(st.integers(0, 3)) for _ in range(groups)], np.int32),
-        sums=np.stack([seconds, seconds / 3, sums(0.0, 0.5), sums(0.0, 1.0), state]),
-        fixed=np.array(
-            [each(1.0, 12.0), each(0.0, 0.5), each(0.0, 0.5), each(0.0, 0.5), each(0.0, 0.1), each(0.0, 1.0)]
+        prices=ChainPrices(
+            sums=np.stack([seconds, seconds / 3, sums(0.0, 0.5), sums(0.0, 1.0), state]),
+            fixed=np.array(
+                [
+                    each(1.0, 12.0),
+                    each(0.0, 0.5),
+                    each(0.0, 0.5),
+                    each(0.0, 0.5),
+                    each(0.0, 0.1),
+                    each(0.0, 1.0),
+                ]
+            ),
+            hops=hops,
+            beside=np.array([[float(draw(st.integers(1, 2))) for _ in range(groups)], each(0.0, 0.5)]),
+            tied=np.array([each(0.0, 1.0) for _ in range(groups)]),
+            held=np.array([min(behind + 1.0, 4.0) for behind in range(10)]),
         ),
-        hops=hops,
-        beside=np.array([[float(draw(st.integers(1, 2))) for _ in range(groups)], each(0.0, 0.5)]),
-        tied=np.array([each(0.0, 1.0) for _ in range(groups)]),
-        held=np.array([min(behind + 1.0, 4.0) for behind in range(10)]),
         eager=draw(st.booleans()),
     )
 
 
 def every_chain(problem: ChainProblem) -> list[Chain]:
     """All sequences of groups with all cuts that have the memory."""
-    atoms, found = problem.sums.shape[2] - 1, []
+    atoms, found = problem.prices.sums.shape[2] - 1, []
     for depth in range(1, min(int(problem.slots.sum()), atoms) + 1):
         for groups in product(range(len(problem.names)), repeat=depth):
             if any(groups.count(group) > slots for group, slots in enumerate(problem.slots)):
@@ -78,12 +88,12 @@ def period(problem: ChainProblem, chain: Chain) -> float:
     """Seconds between two microbatches at least: the most that neighbouring stages take in the mean."""
     own, hops = [], []
     for number, (group, (start, stop)) in enumerate(zip(chain.groups, chain.cuts, strict=True)):
-        whole = problem.sums[:, group, stop] - problem.sums[:, group, start]
-        tail = (problem.fixed[5, group] + whole[2]) / problem.passes
-        own.append(float(problem.fixed[4, group] + whole[0] + tail))
+        whole = problem.prices.sums[:, group, stop] - problem.prices.sums[:, group, start]
+        tail = (problem.prices.fixed[5, group] + whole[2]) / problem.passes
+        own.append(float(problem.prices.fixed[4, group] + whole[0] + tail))
         behind = chain.groups[number + 1 :]
-        near = group == (*behind, -1)[0] and behind.count(group) % problem.beside[0, group] > 0
-        road = problem.beside[1, group] if near else problem.hops[group, (*behind, group)[0]]
+        near = group == (*behind, -1)[0] and behind.count(group) % problem.prices.beside[0, group] > 0
+        road = problem.prices.beside[1, group] if near else problem.prices.hops[group, (*behind, group)[0]]
         hops.append(float(road))
     most = 0.0
     for first in range(len(own)):
@@ -135,12 +145,14 @@ def test_chains_found_are_near_the_best_of_all() -> None:
             tuple(f"g{number}" for number in range(groups)),
             int(rng.integers(4, 40)),
             rng.integers(1, 3, groups).astype(np.int32),
-            np.stack([seconds, seconds / 3, 0.1 * seconds, 0.2 * bytes_each, bytes_each]),
-            np.concatenate([rng.uniform(3.0, 9.0, (1, groups)), np.zeros((5, groups))]),
-            rng.uniform(0.0, 0.6, (groups, groups)),
-            np.ones((2, groups)),
-            np.zeros((groups, groups)),
-            np.arange(1.0, 11.0),
+            ChainPrices(
+                np.stack([seconds, seconds / 3, 0.1 * seconds, 0.2 * bytes_each, bytes_each]),
+                np.concatenate([rng.uniform(3.0, 9.0, (1, groups)), np.zeros((5, groups))]),
+                rng.uniform(0.0, 0.6, (groups, groups)),
+                np.ones((2, groups)),
+                np.zeros((groups, groups)),
+                np.arange(1.0, 11.0),
+            ),
         )
         every, found = every_chain(problem), problem.solve(10)[:3]
         if found:
@@ -158,15 +170,19 @@ def test_fewer_groups_and_less_memory_never_let_microbatches_follow_sooner() -> 
         ("g0", "g1"),
         8,
         np.array([3, 2], np.int32),
-        np.stack([seconds, seconds / 3, nothing, nothing, np.repeat([np.arange(7.0)], 2, axis=0)]),
-        np.array([[4.0, 8.0], *5 * [[0.0, 0.0]]]),
-        np.full((2, 2), 0.1),
-        np.ones((2, 2)),
-        np.zeros((2, 2)),
-        np.ones(8),
+        ChainPrices(
+            np.stack([seconds, seconds / 3, nothing, nothing, np.repeat([np.arange(7.0)], 2, axis=0)]),
+            np.array([[4.0, 8.0], *5 * [[0.0, 0.0]]]),
+            np.full((2, 2), 0.1),
+            np.ones((2, 2)),
+            np.zeros((2, 2)),
+            np.ones(8),
+        ),
     )
     for limit_s in (3.0, 4.0, 5.0, 7.0, 9.0, 12.0):
-        less = replace(problem, fixed=np.array([[3.0, 8.0], *5 * [[0.0, 0.0]]]))
+        less = replace(
+            problem, prices=problem.prices._replace(fixed=np.array([[3.0, 8.0], *5 * [[0.0, 0.0]]]))
+        )
         for other in (problem.on([0]), problem.on([1]), less):
             assert feasible(problem, limit_s, 8) or not feasible(other, limit_s, 8)
 
@@ -230,7 +246,7 @@ def test_interleaved_stages_are_played_as_the_schedule_orders_them(data: st.Data
 
 def every_interleaved(problem: ChainProblem, depth: int) -> float:
     """The shortest step of all chains of so many stages that have the memory."""
-    atoms, best_s = problem.sums.shape[2] - 1, inf
+    atoms, best_s = problem.prices.sums.shape[2] - 1, inf
     for groups in product(range(len(problem.names)), repeat=depth):
         if any(groups.count(group) > slots for group, slots in enumerate(problem.slots)):
             continue
@@ -254,12 +270,14 @@ def test_interleaved_chains_are_near_the_best_of_all() -> None:
             ("g0", "g1"),
             passes,
             rng.integers(1, 4, groups).astype(np.int32),
-            np.stack([seconds, seconds / 3, 0.1 * seconds, 0.2 * kept, kept]),
-            np.concatenate([rng.uniform(4.0, 14.0, (1, groups)), np.zeros((5, groups))]),
-            rng.uniform(0.0, 0.3, (groups, groups)),
-            np.ones((2, groups)),
-            np.zeros((groups, groups)),
-            held_ahead("interleaved", depth, passes, 2),
+            ChainPrices(
+                np.stack([seconds, seconds / 3, 0.1 * seconds, 0.2 * kept, kept]),
+                np.concatenate([rng.uniform(4.0, 14.0, (1, groups)), np.zeros((5, groups))]),
+                rng.uniform(0.0, 0.3, (groups, groups)),
+                np.ones((2, groups)),
+                np.zeros((groups, groups)),
+                held_ahead("interleaved", depth, passes, 2),
+            ),
             chunks=2,
         )
         best_s = every_interleaved(problem, depth)
@@ -341,7 +359,7 @@ def test_chains_share_links_as_their_plans_do(groups: tuple[str, ...], passes: i
     cuts = ((0, 11), (11, 22), (22, 34))
     numbers = tuple(problem.names.index(group) for group in groups)
     chain = Chain(problem.step_s(numbers, cuts), numbers, cuts)
-    longer = chains._links.longer(LaunchCandidate(chain.step_s, job, layout), problem, chain)
+    longer = chains._longer(LaunchCandidate(chain.step_s, job, layout), problem, chain)
     graph = forecast(plan, HWDB).lowered.graph()
     shared, alone = (contention.play(graph, sharing).makespan_s for sharing in (True, False))
     assert shared > 1.01 * alone

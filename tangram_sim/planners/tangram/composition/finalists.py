@@ -221,11 +221,12 @@ class PlanEvaluator:
         return 4 * len(seats) * (self.job.global_batch // microbatch)
 
     def shared(self, seats: tuple[StageAssignment, ...], microbatch: int) -> float:
-        """Simulated seconds of a step whose transfers share network links, as `forecast` plays it."""
+        """As `step_s` of a step whose transfers share network links, as `forecast` plays it."""
         key = (seats, microbatch)
         if key not in self._shared:
-            graph = self.lowered(seats, microbatch)[1].graph()
-            self._shared[key] = contention.play(graph).makespan_s
+            step = self.lowered(seats, microbatch)[1]
+            fits = step.fits()
+            self._shared[key] = contention.play(step.graph()).makespan_s if fits else float("inf")
         return self._shared[key]
 
     def in_time(self, contenders: Sequence[Finalist]) -> list[Finalist]:
@@ -265,8 +266,6 @@ class PlanEvaluator:
                     if moved is None:
                         continue
                     left -= 1
-                    if self.step_s(moved, microbatch) == float("inf"):
-                        continue
                     seconds = played(moved, microbatch)
                     if seconds < best * (1 - 1e-9):
                         best, seats, improved = seconds, moved, True
