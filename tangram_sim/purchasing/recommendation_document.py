@@ -83,7 +83,7 @@ def _row(study: Recommendation, row: WhatIfRow, hwdb: Hwdb) -> RecommendedDocume
     low, high = usd_per_million_interval(row) if row.bill.known else (None, None)
     providers = dict.fromkeys(provider_of(member.name, hwdb) for member in bought)
     return RecommendedDocument(
-        **candidate_document(row).model_dump(),
+        **dict(candidate_document(row)),
         nodes={member.name: member.nodes for member in bought},
         providers=[name for name in providers if name],
         reaches_the_goal=study.reaches(row),
