@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tangram_sim.cli import begun
 from tangram_sim.cli.derived import Command, asking
 from tangram_sim.cli.outputs import AnswerOutputs, Shown
 from tangram_sim.questions.question import Question
@@ -21,11 +22,13 @@ def asked(
     """
 
     def command(question: Any, outputs: Any) -> None:
+        if page is not None:
+            outputs.require_writable()
+        limit_s = getattr(question, "time_limit_s", None)
+        found = question.answer(**{} if limit_s is None else {"left_s": begun.left_s(limit_s)})
         if page is None:
-            outputs.show(question.answer(), tables)
+            outputs.show(found, tables)
             return
-        outputs.require_writable()
-        found = question.answer()
         outputs.show(found, tables, partial(page, question, found))
 
     return asking(command, question=of, outputs=Shown if page is None else AnswerOutputs)

@@ -80,7 +80,7 @@ def print_answers(answers: "list[PlannerAnswer]") -> None:
     A note that all plans have is printed once.
     """
     from tangram_sim.cli.console import print_line, print_table
-    from tangram_sim.cli.plan_words import step_words
+    from tangram_sim.reports.plan_words import step_words
     from tangram_sim.studies.cautions import doubted
     from tangram_sim.units import show_bytes, show_seconds
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli.console import print_detail, print_findings, print_line, print_remark, print_widest
-from tangram_sim.cli.plan_words import (
+from tangram_sim.cli.tables import ConsoleTable
+from tangram_sim.reports.plan_words import (
     batch_words,
     count,
     layer_words,
@@ -14,7 +15,6 @@ from tangram_sim.cli.plan_words import (
     run_words,
     step_words,
 )
-from tangram_sim.cli.tables import ConsoleTable
 from tangram_sim.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli.console import print_line, print_notes, print_remark
+from tangram_sim.cli.console import print_columns, print_line, print_notes, print_remark
 from tangram_sim.cli.outputs import AnswerOutputs
-from tangram_sim.cli.served_days import print_days
-from tangram_sim.cli.serving.candidates import print_candidates
 
 if TYPE_CHECKING:
-    from tangram_sim.purchasing.day_documents import SharedPurchaseDocument
+    from tangram_sim.purchasing.day_documents import ServedDayDocument, SharedPurchaseDocument
     from tangram_sim.purchasing.served_candidates import ServedPurchaseDocument
     from tangram_sim.questions.served_fleets import ServedAnswer
+    from tangram_sim.studies.serving_whatif import ServiceCandidateDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +57,36 @@ def _tables(head: str, found: "ServedAnswer") -> None:
 def _print_looked(looked: Sequence[object], found: "SharedPurchaseDocument | ServedPurchaseDocument") -> None:
     left = f", {found.not_looked_at} not looked at" if found.not_looked_at else ""
     print_remark(f"searched: {len(looked)} mixes planned, {found.bounded_away} bounded away{left}")
+
+
+def print_candidates(candidates: "Sequence[ServiceCandidateDocument]", first: str, last: str) -> None:
+    """Print one line a fleet, with `first` and `last` as outer headings; below, why others have no plan."""
+    from tangram_sim.reports.served_candidates import candidate_columns
+
+    print_columns(candidate_columns(first, last), candidates, leaves=(2, 8, 3, 6))
+    for candidate in candidates:
+        if candidate.reason:
+            print_line(f"{candidate.name}: {candidate.status}: {candidate.reason}")
+
+
+def print_days(days: "Sequence[ServedDayDocument]", hours: float, head: str) -> None:
+    """Print one line a fleet: nodes that serve, tokens trained, and cost, beside not sharing the nodes."""
+    from tangram_sim.reports.served_days import day_columns
+
+    print_line(f"serving {hours:g} hours a day, training the rest of it and on what is free:")
+    print_columns(day_columns(head), days, leaves=(6, 8, 3, 5, 9, 7))
+    for day in days:
+        if day.reason:
+            most = (
+                "" if day.most_rps is None else f"; all its nodes serve {day.most_rps:.4g} requests/s at most"
+            )
+            print_line(f"{day.name}: {day.reason}{most}")
+        elif not day.changes_over and day.serving_nodes and hours < 24:
+            print_line(f"{day.name}: its nodes stay apart: changing over loses more than it gains")
+    changed = next((day.change for day in days if day.change is not None and day.changes_over), None)
+    if changed is not None:
+        print_line(
+            f"changing over: {changed.drain_s:.0f} s until requests are through, "
+            f"{changed.checkpoint_s:.0f} s to save what is trained, "
+            f"{changed.restart_s:.0f} s to go on from it, {changed.load_s:.0f} s until replicas serve"
+        )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli.asked import asked
-from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.cli.console import print_columns, print_line, print_table
 from tangram_sim.questions.stragglers import StragglersQuestion
 from tangram_sim.units import show_seconds
 
@@ -16,6 +16,8 @@ _WORKERS = 8  # cells of the grid shown
 
 def _show(found: "Diagnosis") -> None:
     """Print what slow ranks cost, which they are, and what helps."""
+    from tangram_sim.reports.stragglers import REMEDIES
+
     document = found.document
     print_line(
         f"{document.steps} steps of dp {document.dp} x {document.pp} stages, {document.microbatches} "
@@ -37,18 +39,7 @@ def _show(found: "Diagnosis") -> None:
     rows = [(f"dp {w.dp}, stage {w.stage}", f"{w.slowdown:.4f}", f"{w.compute_ratio:.3f}") for w in workers]
     print_table(("worker", "S", "passes / mean"), rows, right=(1, 2))
     if document.remedies:
-        shown = [
-            (
-                r.name,
-                show_seconds(r.step_s),
-                f"{r.gain:.3f} x",
-                show_seconds(r.price_s),
-                "never" if r.payback_s is None else show_seconds(r.payback_s),
-                r.detail,
-            )
-            for r in document.remedies
-        ]
-        print_table(("remedy", "step", "gain", "price", "paid back", "what"), shown, right=(1, 2, 3, 4))
+        print_columns(REMEDIES, document.remedies)
     for reason in document.remedies_left_out:
         print_line(f"not priced: {reason}")
     if len(document.escalation) > 1:

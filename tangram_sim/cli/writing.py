@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from tangram_sim.cli.console import print_json, print_line
 from tangram_sim.cli.plan_table import print_document
-from tangram_sim.cli.plan_words import count
 from tangram_sim.cli.wording import as_options
 from tangram_sim.datafiles import write_whole
 from tangram_sim.errors import BadInputError
+from tangram_sim.reports.plan_words import count
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb

@@ -69,15 +69,7 @@ def fit_genmodel(terms: Sequence[GenModelTerms], seconds: Sequence[float], sourc
         if np.linalg.matrix_rank(np.delete(rows, column, axis=1), tol=1e-8) == full
     )
     alpha, beta, gamma, delta, epsilon = (float(value) for value in found)
-    parameters = GenModelParameters(
-        alpha_s=alpha,
-        beta_s_per_byte=beta,
-        gamma_s_per_byte=gamma,
-        delta_s_per_byte=delta,
-        epsilon_s_per_byte=epsilon,
-        senders=threshold,
-        source=source,
-    )
+    parameters = GenModelParameters(alpha, beta, gamma, delta, epsilon, threshold, source=source)
     return GenModelFit(parameters, float(np.median(error)), float(np.quantile(error, 0.9)), len(terms), blind)
 
 

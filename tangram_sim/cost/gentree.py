@@ -96,15 +96,7 @@ class _Planner:
             )
             if option[0] < seconds:
                 seconds, rearranged, plan, density = option[0], True, option[2], thick
-        step = SwitchStep(
-            switch=tree.name,
-            level=level,
-            members=members,
-            plan=plan,
-            flat=False,
-            rearranged=rearranged,
-            seconds=seconds,
-        )
+        step = SwitchStep(tree.name, level, members, plan, flat=False, rearranged=rearranged, seconds=seconds)
         return TreePlan(first + seconds, _merged((*steps, step)), share / members, density / members)
 
     def _local(
@@ -150,15 +142,7 @@ class _Planner:
             + terms.memory_bytes * at.delta_s_per_byte
             + excess * terms.sent_bytes * at.epsilon_s_per_byte
         )
-        step = SwitchStep(
-            switch=tree.name,
-            level=tree.depth,
-            members=n,
-            plan=plan,
-            flat=True,
-            rearranged=False,
-            seconds=seconds,
-        )
+        step = SwitchStep(tree.name, tree.depth, n, plan, flat=True, rearranged=False, seconds=seconds)
         one_root = plan.name == "reduce-broadcast"
         density = max(
             [tree.widest_leaf_s_per_byte * (1.0 if one_root else 1 / n)]

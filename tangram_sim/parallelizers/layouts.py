@@ -62,12 +62,5 @@ def layouts(model: Model, gpus: int, inner: tuple[int, ...], copies: int = 1) ->
         for ep in expert_degrees(model, dp * cp):
             for zero, recompute, sequence_parallel in choices(dp * cp, tp):
                 yield Layout(
-                    tp,
-                    dp,
-                    cp,
-                    ep,
-                    pp,
-                    zero_stage=zero,
-                    recompute=recompute,
-                    sequence_parallel=sequence_parallel,
+                    tp, dp, cp, ep, pp, zero, recompute=recompute, sequence_parallel=sequence_parallel
                 )

@@ -202,16 +202,7 @@ def recommend_mix(
                 continue
             mix = search.mixes[index]
             grown, name = offered.bought(fleet, offers, mix), offered.mix_name(offers, mix)
-            row = row_of(
-                name,
-                grown,
-                document,
-                tokens=goal.tokens,
-                prices=prices,
-                terms=terms,
-                base=None,
-                failures=failures,
-            )
+            row = row_of(name, grown, document, goal.tokens, prices, terms, base=None, failures=failures)
             rows.append(replace(row, cut_short=outcomes[0].cut_short))
         best = tuple(rows[index] for index in ranked(rows, goal))
         shown = best[:MOST_SHOWN]

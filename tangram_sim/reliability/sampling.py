@@ -38,13 +38,7 @@ def sample_share(regime: Regime, failures: int, window_s: float, seed: int = 0) 
     if not regime.struck:
         share = regime.share()
         return SampledShare(
-            useful_share=share,
-            standard_error=0.0,
-            low=share,
-            high=share,
-            failures=0,
-            windows=0,
-            window_s=window_s,
+            share, standard_error=0.0, low=share, high=share, failures=0, windows=0, window_s=window_s
         )
     times, work = history(regime, failures, seed)
     span = times[-1]

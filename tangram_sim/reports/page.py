@@ -46,6 +46,12 @@ def caption(text: str) -> str:
     return f'<p class="caption">{text}</p>'
 
 
+def note_list(notes: Sequence[str]) -> str:
+    """HTML of a section of notes; empty if there are none."""
+    items = "".join(f"<li>{name(note)}</li>" for note in notes)
+    return section("Notes", f"<ul>{items}</ul>") if items else ""
+
+
 def verdict(sentences: Sequence[str]) -> str:
     """HTML of the conclusions, one paragraph per sentence (HTML); empty if there is none."""
     lines = "".join(f"<p>{sentence}</p>" for sentence in sentences)

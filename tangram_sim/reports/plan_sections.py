@@ -3,6 +3,7 @@
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.reports import charts, page
 from tangram_sim.reports.ledger import Cell, Ledger
+from tangram_sim.reports.plan_words import layer_words, layout_words
 from tangram_sim.reports.rounding import number, rounded, seconds_with_interval, with_interval
 from tangram_sim.studies.advice import advice, gap_words, tail_s
 from tangram_sim.studies.documents import PlanDocument, StageForecast
@@ -98,8 +99,8 @@ def _stages(
         [
             Cell(seat),
             Cell(f"{stage.gpus}", (source,), stage.gpus),
-            Cell(_layers(stage), (source,), stage.layers[0]),
-            Cell(_degrees(stage), (source,)),
+            Cell(layer_words(stage), (source,), stage.layers[0]),
+            Cell(layout_words(stage), (source,)),
             Cell(_memory(stage), (source, *hardware), stage.peak_memory_bytes / stage.memory_capacity_bytes),
             Cell(percent(stage.idle_fraction), (source, idle), stage.idle_fraction),
             Cell(show_seconds(stage.forward_s), (source,), stage.forward_s),
@@ -117,13 +118,6 @@ def _stages(
 
 def _memory(stage: StageForecast) -> str:
     return f"{show_bytes(stage.peak_memory_bytes)} of {show_bytes(stage.memory_capacity_bytes)}"
-
-
-def _layers(stage: StageForecast) -> str:
-    runs = [run for run in stage.chunks or [stage.layers] if run[1] > run[0]]
-    words = [f"{start}-{stop - 1}" if stop - start > 1 else f"{start}" for start, stop in runs]
-    ends = ("embedding" if stage.embedding else "", ", ".join(words), "head" if stage.head else "")
-    return " + ".join(part for part in ends if part)
 
 
 def _facts(document: PlanDocument, source: str, ledger: Ledger) -> str:
@@ -160,14 +154,6 @@ def _bounds(document: PlanDocument, source: str, ledger: Ledger) -> str:
             words = f"{show_seconds(bound_s)} ({gap})"
             found += f"No {what} is below {page.figure_of(words, sources)}. "
     return found
-
-
-def _degrees(stage: StageForecast) -> str:
-    degrees = (("tp", stage.tp), ("dp", stage.dp), ("cp", stage.cp), ("ep", stage.ep))
-    words = [f"{name} {value}" for name, value in degrees if value > 1] or ["no split"]
-    words += [f"ZeRO {stage.zero_stage}"] if stage.zero_stage else []
-    words += [f"recompute {stage.recompute}"] if stage.recompute != "none" else []
-    return ", ".join(words)
 
 
 def plan_report(document: PlanDocument, hwdb: Hwdb) -> str:

@@ -3,9 +3,34 @@
 from collections.abc import Sequence
 
 from tangram_sim.reports import charts
-from tangram_sim.reports.ledger import Cell, Ledger
-from tangram_sim.reports.page import caption, chart, figure_of, name, page, section, table, verdict
+from tangram_sim.reports.columns import Column, cells, heads
+from tangram_sim.reports.ledger import Ledger
+from tangram_sim.reports.page import caption, chart, figure_of, name, note_list, page, section, table, verdict
 from tangram_sim.studies.serving_whatif import ServiceCandidateDocument, cheapest_tokens
+
+_LATENCIES = (
+    Column("TTFT p99, s", "ttft_p99_s", "{:.3g}", "found"),
+    Column("TPOT p99, s", "tpot_p99_s", "{:.3g}", "found"),
+)
+
+
+def candidate_columns(first: str, last: str) -> tuple[Column, ...]:
+    """What a terminal and a page show of fleets; `first` and `last` head names and GPUs."""
+    return (
+        Column(first, "name"),
+        Column("good requests/s", "good_rps", "{:.4g}", "found"),
+        Column("tokens/s", "good_output_tok_s", "{:,.0f}", "found"),
+        Column("USD/h", "usd_per_hour", "{:.4g}", "paid"),
+        Column("USD/M tokens", "usd_per_million_tokens", "{:.3g}", "found paid"),
+        Column("tokens per USD more", "more_tokens_per_usd", "{:,.0f}", "found paid"),
+        Column("kW", "site_w", lambda watts: f"{watts / 1e3:.3g}", "found"),
+        Column("J/token", "joules_per_output_token", "{:.3g}", "found"),
+        Column(last, _gpus, rests="found"),
+    )
+
+
+def _gpus(candidate: ServiceCandidateDocument) -> str:
+    return ", ".join(f"{count} {gpu}" for gpu, count in candidate.gpus_used.items() if count)
 
 
 def candidates_report(
@@ -34,40 +59,16 @@ def candidates_report(
     spent = [(candidate.usd_per_hour, candidate.good_output_tok_s, candidate.name) for candidate in served]
     priced_points = [(usd, rate, words) for usd, rate, words in spent if usd is not None]
     drawn = charts.points(priced_points, "USD an hour", "good output tokens/s")
-    rows = [
-        [
-            Cell(candidate.name),
-            Cell(f"{candidate.good_rps:.4g}", [found], candidate.good_rps)
-            if not candidate.reason
-            else Cell(candidate.reason, [found]),
-            Cell(f"{candidate.good_output_tok_s:,.0f}", [found], candidate.good_output_tok_s),
-            _usd(candidate.usd_per_hour, paid),
-            _usd(candidate.usd_per_million_tokens, found, paid),
-            Cell(_seconds(candidate.ttft_p99_s), [found], candidate.ttft_p99_s),
-            Cell(_seconds(candidate.tpot_p99_s), [found], candidate.tpot_p99_s),
-            Cell(", ".join(f"{count} {gpu}" for gpu, count in candidate.gpus_used.items() if count), [found]),
-        ]
-        for candidate in candidates
-    ]
-    heads = (
-        *(head, "good requests/s", "tokens/s", "USD/h", "USD per M tokens", "TTFT p99", "TPOT p99"),
-        "GPUs of its replicas",
-    )
-    listed = "".join(f"<li>{name(note)}</li>" for note in notes)
+    columns = (*candidate_columns(head, "GPUs of its replicas"), *_LATENCIES)
+    rows = cells(columns, candidates, {"found": found, "paid": paid})
+    reasons = [f"{name(each.name)}: {figure_of(each.reason, [found])}" for each in candidates if each.reason]
+    below = ". ".join(["Good requests keep the objective", *reasons])
     sections = [
         verdict(said),
         section("What money serves", chart("front", drawn, [found, paid])) if priced_points else "",
-        section("Candidates", table("candidates", heads, rows), caption("Good requests keep the objective.")),
-        section("Notes", f"<ul>{listed}</ul>") if notes else "",
+        section("Candidates", table("candidates", heads(columns), rows), caption(f"{below}.")),
+        note_list(notes),
     ]
     return page(
         title, name(f"{len(candidates)} candidates"), answer, [item for item in sections if item], ledger
     )
-
-
-def _usd(value: float | None, *sources: str) -> Cell:
-    return Cell("-") if value is None else Cell(f"{value:.4g}", list(sources), value)
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g} s"

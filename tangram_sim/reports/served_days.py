@@ -1,13 +1,54 @@
 """The HTML report of fleets that serve some hours a day and train in the others, against separate fleets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tangram_sim.purchasing.catalogue import in_a_sentence
 from tangram_sim.purchasing.day_documents import ServedDayDocument
+from tangram_sim.questions.served_fleets import millions
 from tangram_sim.reports import charts
-from tangram_sim.reports.ledger import Cell, Ledger
-from tangram_sim.reports.page import caption, chart, figure_of, name, page, section, table, verdict
+from tangram_sim.reports.columns import Column, cells, heads
+from tangram_sim.reports.ledger import Ledger
+from tangram_sim.reports.page import caption, chart, figure_of, name, note_list, page, section, table, verdict
 from tangram_sim.units import MEGA, percent
+
+
+def day_columns(head: str) -> tuple[Column, ...]:
+    """What a terminal and a page show of days; `head` heads their names."""
+    return (
+        Column(head, "name"),
+        Column("nodes that serve", _nodes, rests="played"),
+        Column("served a day", _known("served_tokens_per_day"), millions, "played"),
+        Column("$/M served", _known("usd_per_million_served"), "{:.3g}", "played paid"),
+        Column("trained a day", _of("shared", "trained_tokens_per_day"), millions, "planned"),
+        Column("if kept apart", _of("apart", "trained_tokens_per_day"), millions, "planned"),
+        Column("change-over", _lost, lambda share: percent(share, 1), "planned"),
+        Column("$ a month", _of("shared", "usd_per_month"), "{:,.0f}", "paid"),
+        Column("if kept apart", _of("apart", "usd_per_month"), "{:,.0f}", "paid"),
+        Column("$/M trained", _of("shared", "usd_per_million_trained"), "{:.3g}", "planned paid"),
+    )
+
+
+def _nodes(day: ServedDayDocument) -> str | None:
+    if day.shared is None:
+        return None
+    return ", ".join(f"{count} {label}" for label, count in day.serving_nodes.items()) or "none"
+
+
+def _known(figure: str) -> Callable[[ServedDayDocument], float | None]:
+    """A figure of days that have a plan."""
+    return lambda day: None if day.shared is None else getattr(day, figure)
+
+
+def _of(kind: str, figure: str) -> Callable[[ServedDayDocument], float | None]:
+    """A figure of nodes that are shared, or kept apart."""
+    return lambda day: getattr(getattr(day, kind), figure, None)
+
+
+def _lost(day: ServedDayDocument) -> float | None:
+    """Tokens lost to changing over, a share of those trained."""
+    return (
+        None if day.shared is None else day.lost_tokens_per_day / max(day.shared.trained_tokens_per_day, 1.0)
+    )
 
 
 def days_report(
@@ -35,28 +76,8 @@ def days_report(
                 f"That is {gain} more than with the nodes that serve kept apart; changing over loses {lost} "
                 "tokens a day."
             )
-    rows = []
-    for day in days:
-        if day.shared is None or day.apart is None:
-            rows.append([Cell(day.name), Cell(day.reason, [played]), *[Cell("-")] * 7])
-            continue
-        nodes = ", ".join(f"{count} {label}" for label, count in day.serving_nodes.items()) or "none"
-        served, apart = day.served_tokens_per_day, day.apart.trained_tokens_per_day
-        rows.append(
-            [
-                Cell(day.name),
-                Cell(nodes, [played]),
-                Cell(f"{served / MEGA:,.4g}", [played], served),
-                _usd(day.usd_per_million_served, played, paid),
-                Cell(f"{_trained(day) / MEGA:,.0f}", [planned], _trained(day)),
-                Cell(f"{apart / MEGA:,.0f}", [planned], apart),
-                _usd(day.shared.usd_per_month, paid),
-                _usd(day.apart.usd_per_month, paid),
-                _usd(day.shared.usd_per_million_trained, planned, paid),
-            ]
-        )
-    heads = (head, "nodes that serve", "M tokens served a day", "USD per M served", "M tokens trained a day")
-    more = ("if kept apart", "USD a month", "if kept apart ", "USD per M trained")
+    columns = day_columns(head)
+    rows = cells(columns, days, {"planned": planned, "played": played, "paid": paid})
     spent = [
         (
             served_day.shared.usd_per_month if served_day.shared else None,
@@ -68,12 +89,12 @@ def days_report(
     priced = [(usd, tokens, words) for usd, tokens, words in spent if usd is not None]
     front = chart("front", charts.points(priced, "USD a month", "tokens trained a day"), [planned, paid])
     apart_means = "Kept apart: nodes that serve do nothing else; rented ones are given back for the night."
-    listed = "".join(f"<li>{name(note)}</li>" for note in notes)
+    reasons = [caption(f"{name(day.name)}: {figure_of(day.reason, [played])}") for day in days if day.reason]
     sections = [
         verdict(said),
         section("What money trains beside serving", front) if priced else "",
-        section("Candidates", table("days", (*heads, *more), rows), caption(apart_means)),
-        section("Notes", f"<ul>{listed}</ul>") if notes else "",
+        section("Candidates", table("days", heads(columns), rows), caption(apart_means), *reasons),
+        note_list(notes),
     ]
     job = name(f"{hours:g} hours of serving a day")
     return page(f"Serving and training: {title}", job, answer, [item for item in sections if item], ledger)
@@ -81,7 +102,3 @@ def days_report(
 
 def _trained(served_day: ServedDayDocument) -> float:
     return served_day.shared.trained_tokens_per_day if served_day.shared else 0.0
-
-
-def _usd(value: float | None, *sources: str) -> Cell:
-    return Cell("-") if value is None else Cell(f"{value:,.4g}", list(sources), value)

@@ -3,16 +3,41 @@
 import numpy as np
 
 from tangram_sim.reports import charts
+from tangram_sim.reports.columns import Column, cells, heads
 from tangram_sim.reports.ledger import Cell, Ledger
-from tangram_sim.reports.page import caption, chart, figure_of, name, page, section, table
+from tangram_sim.reports.page import caption, chart, figure_of, name, note_list, page, section, table
 from tangram_sim.serving.fleet import PlayedService
-from tangram_sim.serving.outcome import ServiceOutcome
+from tangram_sim.serving.outcome import ServiceOutcome, Spread
 from tangram_sim.serving.workload import Floats
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_simulation import ServeSimulationDocument
 from tangram_sim.units import show_seconds
 
 _MOST_ROWS = 200  # replicas told one by one
+REPLICAS = (
+    Column("replica", "name"),
+    Column("requests", "requests", "{:,}", "run"),
+    Column("output tokens", "output_tokens", "{:,}", "run"),
+    Column("busy", "busy_share", lambda share: f"{share * 100:.0f} %", "run"),
+    Column("KV blocks at most", "peak_blocks", "{:,}", "run"),
+    Column("of all", "capacity_blocks", "{:,}", "run"),
+    Column("USD", "cost_usd", "{:.4g}", "run"),
+)
+LATENCIES = (
+    Column("", lambda row: row[0]),
+    Column("mean", lambda row: row[1].mean, show_seconds, "run"),
+    Column("p50", lambda row: row[1].p50, show_seconds, "run"),
+    Column("p90", lambda row: row[1].p90, show_seconds, "run"),
+    Column("p99", lambda row: row[1].p99, show_seconds, "run"),
+)
+
+
+def latencies_of(found: ServeSimulationDocument) -> list[tuple[str, Spread]]:
+    """The spreads of a run, seconds, with their names."""
+    names = ("time to first token", "time per output token", "end to end", "in the queue")
+    return list(zip(names, (found.ttft_s, found.tpot_s, found.e2e_s, found.queue_s), strict=True))
+
+
 _UNITS = {"makespan": "s", "cost": "USD/h", "tokens": "tokens/s", "goodput": "requests/s"}
 
 
@@ -33,30 +58,19 @@ def simulation_report(found: ServeSimulationDocument, played: PlayedService, tit
         _latencies(found, outcome, run),
         _over_time(played, run, ledger),
         _replicas(found, run),
-        _notes(found.notes),
+        note_list(found.notes),
     ]
     return page(f"A service simulated: {title}", job, answer, sections, ledger)
 
 
 def _latencies(found: ServeSimulationDocument, outcome: ServiceOutcome, run: str) -> str:
-    columns = {
-        "time to first token": outcome.ttft_s,
-        "time per output token": outcome.tpot_s[outcome.several],
-        "end to end": outcome.e2e_s,
-        "in the queue": outcome.queue_s,
-    }
-    spreads = (found.ttft_s, found.tpot_s, found.e2e_s, found.queue_s)
-    rows = [
-        [
-            Cell(words),
-            *(Cell(show_seconds(s), [run], s) for s in (spread.mean, spread.p50, spread.p90, spread.p99)),
-        ]
-        for words, spread in zip(columns, spreads, strict=True)
-    ]
-    drawn = chart("distributions", charts.distributions(columns), [run])
+    latencies = latencies_of(found)
+    seconds = (outcome.ttft_s, outcome.tpot_s[outcome.several], outcome.e2e_s, outcome.queue_s)
+    named = {words: column for (words, _), column in zip(latencies, seconds, strict=True)}
+    rows = cells(LATENCIES, latencies, {"run": run})
+    drawn = chart("distributions", charts.distributions(named), [run])
     words = "Share of the served requests that took at most so long."
-    heads = ("", "mean", "p50", "p90", "p99")
-    return section("Latencies", table("latencies", heads, rows), drawn, caption(words))
+    return section("Latencies", table("latencies", heads(LATENCIES), rows), drawn, caption(words))
 
 
 def _over_time(played: PlayedService, run: str, ledger: Ledger) -> str:
@@ -101,29 +115,15 @@ def over_time(played: PlayedService, points: int = 400) -> tuple[Floats, Floats,
 
 def _replicas(found: ServeSimulationDocument, run: str) -> str:
     shown = found.replicas[:_MOST_ROWS]
-    rows = [
-        [
-            Cell(instance.name),
-            Cell(f"{instance.requests:,}", [run], instance.requests),
-            Cell(f"{instance.output_tokens:,}", [run], instance.output_tokens),
-            Cell(f"{instance.busy_share * 100:.0f} %", [run], instance.busy_share),
-            Cell(f"{instance.peak_blocks:,} of {instance.capacity_blocks:,}", [run], instance.peak_blocks),
-            Cell(f"{instance.cost_usd:.4g}", [run], instance.cost_usd),
-        ]
-        for instance in shown
-    ]
-    heads = ("replica", "requests", "output tokens", "busy", "KV blocks at most", "USD")
+    rows = cells(REPLICAS, shown, {"run": run})
     bars = charts.share_bars(
         {instance.name: 100 * instance.busy_share for instance in shown}, "busy, of the time up"
     )
     left = len(found.replicas) - len(shown)
     words = f"{left} more replicas are not shown." if left else ""
-    return section("Replicas", chart("busy", bars, [run]), table("replicas", heads, rows), caption(words))
-
-
-def _notes(notes: list[str]) -> str:
-    listed = "".join(f"<li>{name(note)}</li>" for note in notes) or "<li>none</li>"
-    return section("Notes", f"<ul>{listed}</ul>")
+    return section(
+        "Replicas", chart("busy", bars, [run]), table("replicas", heads(REPLICAS), rows), caption(words)
+    )
 
 
 def plan_report(found: ServePlanDocument, title: str) -> str:
@@ -145,7 +145,7 @@ def plan_report(found: ServePlanDocument, title: str) -> str:
     if found.replay is not None:
         replayed = ledger.cite("simulated", "the plan played by the simulator before it is shown")
         sections.append(_replay(found, replayed))
-    sections.append(_notes(found.notes))
+    sections.append(note_list(found.notes))
     return page(f"A service planned: {title}", name(f"best by {found.objective}"), answer, sections, ledger)
 
 

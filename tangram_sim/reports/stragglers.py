@@ -4,12 +4,21 @@ import numpy as np
 
 from tangram_sim.reliability.stragglers.whatif import ideal_work_s
 from tangram_sim.reports import charts
+from tangram_sim.reports.columns import Column, cells, heads
 from tangram_sim.reports.ledger import Cell, Ledger
 from tangram_sim.reports.page import caption, chart, figure_of, name, page, section, table
 from tangram_sim.studies.stragglers import Diagnosis
 from tangram_sim.units import show_seconds
 
 _MOST_ALONE = 20
+REMEDIES = (
+    Column("remedy", "name"),
+    Column("step", "step_s", show_seconds, "priced"),
+    Column("gain", "gain", "{:.3f} x", "priced"),
+    Column("price", "price_s", show_seconds, "priced"),
+    Column("paid back", "payback_s", show_seconds, "priced", unknown="never"),
+    Column("what", "detail", rests="priced"),
+)
 
 
 def stragglers_report(found: Diagnosis, trace: str) -> str:
@@ -63,22 +72,10 @@ def _alone(found: Diagnosis, source: str) -> str:
 
 
 def _remedies(found: Diagnosis, source: str) -> str:
-    rows = [
-        (
-            Cell(r.name),
-            Cell(show_seconds(r.step_s), [source], r.step_s),
-            Cell(f"{r.gain:.3f} x", [source], r.gain),
-            Cell(show_seconds(r.price_s), [source], r.price_s),
-            Cell("never" if r.payback_s is None else show_seconds(r.payback_s), [source], r.payback_s),
-            Cell(r.detail, [source]),
-        )
-        for r in found.document.remedies
-    ]
-    heads = ("remedy", "step", "gain", "price", "paid back", "what")
+    rows = cells(REMEDIES, found.document.remedies, {"priced": source})
+    drawn = table("remedies", heads(REMEDIES), rows, 0, names=(5,))
     left = "; ".join(found.document.remedies_left_out)
-    return section(
-        "What helps", table("remedies", heads, rows, 0, names=(5,)), caption(f"Not priced: {left}.")
-    )
+    return section("What helps", drawn, caption(f"Not priced: {left}."))
 
 
 def _timelines(found: Diagnosis, source: str) -> str:

@@ -80,14 +80,14 @@ def available(now: Now) -> int:
 
 
 @compiled
-def run_s(
-    steps: int, batch: int, tokens: float, first_s: float, slope_s: float, window_s: float, bend: float
-) -> float:
+def run_s(steps: int, batch: int, tokens: float, pace: tuple[float, float, float, float]) -> float:
     """Seconds of `steps` iterations of pure decode by `batch` requests, contexts of `tokens` in all at first.
 
-    An iteration takes first_s + slope_s C + window_s min(C, bend), C being the sum of contexts then; `bend`
-    is the sum of contexts at which all sliding windows are full.
+    `pace` is (first_s, slope_s, window_s, bend): an iteration takes first_s + slope_s C + window_s min(C,
+    bend), C being the sum of contexts then; `bend` is the sum of contexts at which all sliding windows are
+    full.
     """
+    first_s, slope_s, window_s, bend = pace
     half = 0.5 * batch * steps * (steps - 1.0)
     seconds = steps * first_s + slope_s * (steps * tokens + half)
     if window_s != 0.0:

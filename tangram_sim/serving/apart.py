@@ -78,16 +78,7 @@ def apart_loop(
     # Where prompts are the bottleneck, all clients who do not decode stand before them.
     ttft = np.maximum(ttft, wanted / rate - load.osl * tpot)
     e2e = ttft + (load.osl - 1.0) * tpot
-    return Steady(
-        running,
-        step_s=tpot,
-        prompt_s=prompt,
-        tpot_s=tpot,
-        ttft_s=ttft,
-        e2e_s=e2e,
-        request_rate=rate,
-        overloaded=np.zeros_like(tpot),
-    )
+    return Steady(running, tpot, prompt, tpot, ttft, e2e, request_rate=rate, overloaded=np.zeros_like(tpot))
 
 
 def _tpot(decode: StepCost, workers: int, load: Load, running: Floats) -> Floats:

@@ -146,14 +146,7 @@ def closed_loop(
     ttft = served + waiting
     e2e = ttft + (load.osl - 1.0) * tpot
     return Steady(
-        running,
-        step_s=step,
-        prompt_s=prompt,
-        tpot_s=tpot,
-        ttft_s=ttft,
-        e2e_s=e2e,
-        request_rate=wanted / e2e,
-        overloaded=np.zeros_like(step),
+        running, step, prompt, tpot, ttft, e2e, request_rate=wanted / e2e, overloaded=np.zeros_like(step)
     )
 
 
@@ -186,14 +179,7 @@ def open_loop(
     ttft = cost.request_s + first_token_s(step, prompt, carried) + unseen
     e2e = ttft + (load.osl - 1.0) * tpot
     return Steady(
-        running=high,
-        step_s=step,
-        prompt_s=prompt,
-        tpot_s=tpot,
-        ttft_s=ttft,
-        e2e_s=e2e,
-        request_rate=carried,
-        overloaded=over.astype(np.float64),
+        high, step, prompt, tpot, ttft, e2e, request_rate=carried, overloaded=over.astype(np.float64)
     )
 
 
@@ -206,14 +192,7 @@ def greatest_throughput(
     rate = room / (load.osl * tpot)
     nothing = np.full_like(step, np.nan)
     return Steady(
-        running=room,
-        step_s=step,
-        prompt_s=prompt,
-        tpot_s=tpot,
-        ttft_s=nothing,
-        e2e_s=nothing,
-        request_rate=rate,
-        overloaded=np.zeros_like(step),
+        room, step, prompt, tpot, nothing, nothing, request_rate=rate, overloaded=np.zeros_like(step)
     )
 
 

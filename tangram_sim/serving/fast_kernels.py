@@ -154,56 +154,31 @@ def run_length(now: Now, book: Ints, clock: Floats, until_s: float, preempted: b
             steps = min(steps, counts[INTERVAL] - counts[UNSEEN])
         else:
             end_s = min(end_s, clock[counts[PEND_HEAD], READY])
-    tokens, bend = float(counts[CONTEXT] + batch), batch * times[WINDOW]
-    first_s, slope_s, window_s = now.decode[0, batch], now.decode[1, batch], now.decode[2, batch]
+    tokens, rows = float(counts[CONTEXT] + batch), now.decode
+    pace = rows[0, batch], rows[1, batch], rows[2, batch], batch * times[WINDOW]
     now_s, halt_s = times[NOW], times[HALT]
-    seconds = run_s(steps, batch, tokens, first_s, slope_s, window_s, bend=bend)
+    seconds = run_s(steps, batch, tokens, pace)
     if now_s + seconds + SAME_S >= end_s:
         # The first iteration whose end is not before `end_s`.
         low, high = 0, steps
         while high - low > 1:
             middle = (low + high) // 2
-            if (
-                now_s
-                + run_s(
-                    steps=middle,
-                    batch=batch,
-                    tokens=tokens,
-                    first_s=first_s,
-                    slope_s=slope_s,
-                    window_s=window_s,
-                    bend=bend,
-                )
-                + SAME_S
-                >= end_s
-            ):
+            if now_s + run_s(middle, batch, tokens, pace) + SAME_S >= end_s:
                 high = middle
             else:
                 low = middle
         steps = high
-        seconds = run_s(steps, batch, tokens, first_s, slope_s, window_s, bend=bend)
+        seconds = run_s(steps, batch, tokens, pace)
     if now_s + seconds > halt_s:
         low, high = 0, steps
         while high - low > 1:
             middle = (low + high) // 2
-            if (
-                now_s
-                + run_s(
-                    steps=middle,
-                    batch=batch,
-                    tokens=tokens,
-                    first_s=first_s,
-                    slope_s=slope_s,
-                    window_s=window_s,
-                    bend=bend,
-                )
-                > halt_s
-            ):
+            if now_s + run_s(middle, batch, tokens, pace) > halt_s:
                 high = middle
             else:
                 low = middle
         steps = low
-        seconds = run_s(steps, batch, tokens, first_s, slope_s, window_s, bend=bend)
+        seconds = run_s(steps, batch, tokens, pace)
     return steps, seconds
 
 

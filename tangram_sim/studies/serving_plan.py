@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from tangram_sim.file_parts import FiniteOrNull
 from tangram_sim.serving_planners.answer import Rental
 from tangram_sim.serving_planners.flow import PlacedFlow, place, single_kind_flows
 from tangram_sim.serving_planners.flow_problem import FlowProblem
@@ -35,15 +36,15 @@ class RivalDocument(Document):
 
     gpu: str
     capped: bool = Field(description="within what is available of it; else the budget alone limits it")
-    value: float | None = Field(description="the objective; null where it cannot be done")
+    value: FiniteOrNull = Field(description="the objective; null where it cannot be done")
     optimal: bool = Field(description="whether that value is proven best, or that there is none")
 
 
 class LeverDocument(Document):
     """The best plan without one of three levers: mix of GPU kinds, parallelism, or shares by request type."""
 
-    value: float | None = Field(description="the objective; null where it cannot be done")
-    worth: float | None = Field(description="how much worse, as a share of the plan's objective")
+    value: FiniteOrNull = Field(description="the objective; null where it cannot be done")
+    worth: FiniteOrNull = Field(description="how much worse, as a share of the plan's objective")
 
 
 class PathDocument(Document):
@@ -167,10 +168,8 @@ def plan_problem(
 def _rental_document(problem: RentalProblem, answer: RentalAnswer) -> ServePlanDocument:
     objective: Literal["makespan", "cost"] = "makespan" if problem.objective == MAKESPAN else "cost"
     rivals = [
-        RivalDocument(
-            gpu=rival.gpu,
-            capped=rival.capped,
-            value=_finite(rival.value),
+        RivalDocument.from_objects(
+            rival,
             optimal=rival.answer.optimal if isinstance(rival.answer, Rental) else rival.answer.proven,
         )
         for rival in answer.rivals
@@ -215,8 +214,7 @@ def _rental_document(problem: RentalProblem, answer: RentalAnswer) -> ServePlanD
         rivals=rivals,
         levers={
             lever.name: LeverDocument(
-                value=_finite(value_of(lever.answer)),
-                worth=_finite(value_of(lever.answer) / plan.value - 1.0),
+                value=value_of(lever.answer), worth=value_of(lever.answer) / plan.value - 1.0
             )
             for lever in answer.levers
         },
@@ -304,7 +302,3 @@ def _why_no_flow(problem: FlowProblem) -> str:
     return (
         "no placement lets tokens pass from the host through all layers and back: a link or a node carries 0"
     )
-
-
-def _finite(value: float) -> float | None:
-    return value if value < inf else None

@@ -2,20 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli import begun
+from tangram_sim.cli.asked import asked
 from tangram_sim.cli.console import print_line, print_table
-from tangram_sim.cli.derived import derived
-from tangram_sim.cli.outputs import Shown
 from tangram_sim.questions.serve_replan import ServeReplanQuestion
 
 if TYPE_CHECKING:
     from tangram_sim.studies.serving_replan import ServeReplanDocument
-
-
-@derived
-def command(question: ServeReplanQuestion, shown: Shown) -> None:
-    """Print the answer."""
-    shown.show(question.answer(left_s=begun.left_s(question.time_limit_s)), _show)
 
 
 def _show(found: "ServeReplanDocument") -> None:
@@ -50,3 +42,6 @@ def _show(found: "ServeReplanDocument") -> None:
     print_table(("from", "replicas", "served"), lines, right=(0, 2))
     if len(shown.periods) > len(lines):
         print_line(f"and {len(shown.periods) - len(lines)} more periods; --json has all")
+
+
+command = asked(ServeReplanQuestion, _show)

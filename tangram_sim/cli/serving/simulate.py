@@ -81,7 +81,8 @@ def requests_text(played: "PlayedService") -> str:
 
 def print_run(found: "ServeSimulationDocument") -> None:
     """Figures of the run, latencies, instances."""
-    from tangram_sim.cli.console import print_line, print_notes, print_table
+    from tangram_sim.cli.console import print_columns, print_line, print_notes
+    from tangram_sim.reports.services import LATENCIES, REPLICAS, latencies_of
     from tangram_sim.units import show_seconds
 
     asked_for, tokens = found.requests, found.tokens
@@ -103,30 +104,9 @@ def print_run(found: "ServeSimulationDocument") -> None:
         f"fullest KV {found.kv.peak_share * 100:.0f} %"
     )
     print_line()
-    rows = [
-        (words, *(show_seconds(value) for value in (spread.mean, spread.p50, spread.p90, spread.p99)))
-        for words, spread in (
-            ("time to first token", found.ttft_s),
-            ("time per output token", found.tpot_s),
-            ("end to end", found.e2e_s),
-            ("in the queue", found.queue_s),
-        )
-    ]
-    print_table(("", "mean", "p50", "p90", "p99"), rows, right=(1, 2, 3, 4))
+    print_columns(LATENCIES, latencies_of(found))
     shown = found.replicas[:20]
-    instances = [
-        (
-            instance.name,
-            f"{instance.requests:,}",
-            f"{instance.output_tokens:,}",
-            f"{instance.busy_share * 100:.0f} %",
-            f"{instance.peak_blocks:,} of {instance.capacity_blocks:,}",
-            f"{instance.cost_usd:.4g}",
-        )
-        for instance in shown
-    ]
-    heads = ("replica", "requests", "output tokens", "busy", "KV blocks at most", "USD")
-    print_table(heads, instances, right=(1, 2, 3, 4, 5))
+    print_columns(REPLICAS, shown)
     if len(found.replicas) > len(shown):
         print_line(f"and {len(found.replicas) - len(shown)} more replicas")
     for reason, count in asked_for.failed_by_reason.items():

@@ -6,7 +6,7 @@ from tangram_sim.cli import begun
 from tangram_sim.cli.console import print_line, print_notes
 from tangram_sim.cli.derived import derived
 from tangram_sim.cli.outputs import AnswerOutputs
-from tangram_sim.cli.serving.candidates import print_candidates
+from tangram_sim.cli.served_fleets import print_candidates
 from tangram_sim.questions.serve_what_if import ServePurchaseQuestion, ServeWhatIfQuestion
 
 if TYPE_CHECKING:

@@ -61,14 +61,7 @@ def split(
             continue
         last, tried = bound, tried + 1
         count, path = stages_under(
-            seconds=costs,
-            limit=limit,
-            devices=sizes,
-            total_devices=total_devices,
-            held=flying,
-            most=most,
-            bound=float(bound),
-            microbatches=microbatches,
+            costs, limit, sizes, total_devices, flying, most, bound=float(bound), microbatches=microbatches
         )
         if not count:
             continue

@@ -74,14 +74,7 @@ def chunked(
     else:
         wide = replace(wishes, top=max(wishes.top, spend.chunked))
         found = tangram(
-            model,
-            cluster,
-            job=plain,
-            hwdb=hwdb,
-            wishes=wide,
-            progress=progress,
-            parallelizer=parallelizer,
-            deadline=deadline,
+            model, cluster, plain, hwdb, wide, progress, parallelizer=parallelizer, deadline=deadline
         )
         simple = [scored.plan for scored in found.ranked]
     lowering = Lowering.of(replace(simple[0], job=job), hwdb)

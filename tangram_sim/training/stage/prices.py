@@ -66,13 +66,7 @@ class StagePrices:
         key = (alike, layout, microbatch, sharing)
         if key not in self._pricers:
             setting = Setting(
-                self.model,
-                island=alike,
-                job=self.job,
-                microbatch=microbatch,
-                layouts=(layout,),
-                hwdb=self.hwdb,
-                sharing=sharing,
+                self.model, alike, self.job, microbatch, layouts=(layout,), hwdb=self.hwdb, sharing=sharing
             )
             alone = self.pricer(island, layout, microbatch).lowered if sharing else None
             self._pricers[key] = Pricer(setting, AtomPrices(setting, alone))

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tangram_sim.cli.plan_table import print_document
-from tangram_sim.cli.plan_words import batch_words
 from tangram_sim.cli.verbosity import Verbosity, saying
 from tangram_sim.hwdb import ReadSet
 from tangram_sim.layouts import Layout
+from tangram_sim.reports.plan_words import batch_words
 from tangram_sim.sim.critical import critical_path
 from tangram_sim.studies.advice import gap_words, tail_s
 from tangram_sim.studies.documents import PlanDocument

@@ -243,7 +243,7 @@ def _figures(one: "Prediction | PlanStep") -> dict[str, float | None]:
 
 
 def _print(found: CalibrationAnswer) -> None:
-    from tangram_sim.cli.plan_words import count
+    from tangram_sim.reports.plan_words import count
     from tangram_sim.units import show_seconds
 
     shifts = [
