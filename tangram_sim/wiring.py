@@ -5,7 +5,6 @@ A cluster without a stated graph gets one derived from its node types (`tangram_
 
 from dataclasses import dataclass
 
-VERTEX_KINDS = ("gpu", "nvswitch", "pcie-switch", "host", "nic", "leaf", "spine")
 FABRIC_KINDS = frozenset({"leaf", "spine"})
 
 
@@ -14,7 +13,7 @@ class Vertex:
     """A GPU, switch, host bridge (socket), NIC, leaf or spine."""
 
     name: str
-    kind: str  # one of VERTEX_KINDS; "nvswitch" stands for any scale-up switch
+    kind: str  # gpu, nvswitch (any scale-up switch), pcie-switch, host, nic, leaf or spine
     # Peer traffic that a host bridge turns around among its own devices, one direction; 0 = not limited.
     bytes_per_s: float = 0.0
 

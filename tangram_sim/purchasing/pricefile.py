@@ -62,7 +62,6 @@ class Economics:
 ECONOMICS = Economics()
 
 
-PREEMPTION_POLICIES = ("restart", "shrink")
 SPOT_LOSSES = 0.2  # per node-hour, where nodes are rented on spot and nobody says: 0.06 to 1.4 were seen
 SPOT_RETURN_S = 600.0
 

@@ -66,7 +66,6 @@ class Pools:
     _training: dict[Counts, BestTraining | None] = field(default_factory=dict)
     _hybrid: dict[tuple[Counts, Counts, float], BestRollout | None] = field(default_factory=dict)
     _rollout: dict[tuple[Counts, str], BestRollout | None] = field(default_factory=dict)
-    evaluated: int = 0
 
     def __post_init__(self) -> None:
         self._estimates = EngineEstimates(self.problem)
@@ -196,7 +195,6 @@ class Pools:
     def _trained(self, pool: TrainingPool) -> tuple[float, TrainingPhases | None]:
         """Seconds of updates and scoring of a step, and their parts; None where a law is broken."""
         work = self.problem.work
-        self.evaluated += 1
         try:
             phases = priced_training(work, pool, self.problem.hwdb)
         except TangramError:
@@ -278,7 +276,6 @@ class Pools:
             played += 1
             unequal = len(own) + len(lent) > 1
             for dispatch in (BY_SPEED,) if from_s else (EVEN, BY_SPEED) if unequal else (EVEN,):
-                self.evaluated += 1
                 seconds = rolled_out(
                     self.problem.work,
                     own,

@@ -10,12 +10,9 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.post_training.overheads import Overheads
 from tangram_sim.post_training.plan import (
     ASYNC,
-    COLOCATED,
     DRAIN,
-    HYBRID,
     IN_FLIGHT,
     ONE_STEP_OFF,
-    SPLIT,
     SYNC,
     Mode,
     RlPlan,
@@ -26,7 +23,6 @@ from tangram_sim.post_training.workload import PostTraining
 
 Counts = tuple[int, ...]  # nodes of each group of the fleet
 ANY = "any"
-PLACEMENTS = (ANY, COLOCATED, SPLIT, HYBRID)
 
 
 @dataclass(frozen=True)

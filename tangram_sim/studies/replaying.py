@@ -24,9 +24,6 @@ from tangram_sim.reliability.spot.speeds import LayoutTable, Speeds
 from tangram_sim.reliability.spot.transitions import Transitions, free_transitions
 from tangram_sim.studies.documents import AnswerDocument, Document
 
-FORECASTS = ("recent", "perfect")
-BATCHES = ("keep", "scale")
-
 
 class SpotPolicyDocument(Document):
     """What one policy made of the history."""

@@ -11,7 +11,6 @@ from tangram_sim.reliability.spot.speeds import Fleet, Option, Speeds
 from tangram_sim.reliability.spot.transitions import Stalls, Transitions
 
 Factors = tuple[tuple[str, tuple[float, ...]], ...]  # times slower, of nodes by kind, quickest first
-LOSES = ("nothing", "step", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
