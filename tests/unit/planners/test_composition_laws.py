@@ -243,17 +243,17 @@ def test_plays_that_time_does_not_suffice_for_are_infinite(monkeypatch: pytest.M
 
 def by_state(problem: PipelineTable, look: Look) -> dict[tuple[int, int], dict[tuple[int, ...], Any]]:
     """Labels by (first atom, state) and their options: (L, A, E, stages behind, deepest, ends, rate, tie)."""
-    taken: list[Any] = []
+    taken: dict[str, Any] = {}
     real = exact_kernels.below
 
-    def watched(*given: Any) -> None:
-        taken[:] = given
-        real(*given)
+    def watched(*given: Any, **named: Any) -> None:
+        taken.update(named, floats=given[2])
+        real(*given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact_kernels, "below", watched)
         looked(problem, look)
-    floats, (values, facts, _, first, last) = taken[2], taken[-7:-2]
+    floats, values, facts, first, last = map(taken.get, ("floats", "values", "facts", "first", "last"))
     found: dict[tuple[int, int], dict[tuple[int, ...], Any]] = defaultdict(dict)
     for start, state in product(range(first.shape[0] - 1), range(first.shape[1])):
         for label in range(first[start, state], last[start, state]):
