@@ -1,6 +1,8 @@
 """Bursts as benchmarks run them: commands that started the server, lengths, figures listed twice."""
 
+import csv
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,9 +10,10 @@ from tangram_validate.serving.commands import BenchmarkCommand, launch_command
 from tangram_validate.serving.copies import COPIED
 from tangram_validate.serving.lengths import sharegpt_lengths, spread_lengths
 from tangram_validate.serving.predict import predict
-from tangram_validate.serving.reading import DRAFTED, read_rows_as_runs
-from tangram_validate.serving.runs import SHAREGPT, RefusedRun, ServedRun
+from tangram_validate.serving.reading import DRAFTED, read_rows_as_runs, read_runs
+from tangram_validate.serving.runs import BURST, SHAREGPT, RefusedRun, ServedRun
 from tangram_validate.serving.tables import calibrate
+from tangram_validate.serving.unstated import LENGTHS
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.build import precision_of
@@ -168,3 +171,36 @@ def test_nothing_is_fitted_to_runs_that_do_not_say_what_ran() -> None:
     assert calibrate([*stated, *(replace(run, assumed=()) for run in unstated)], HWDB) != calibrate(
         stated, HWDB
     )
+
+
+FLEET_ROW = {
+    **{"model": "meta-llama/Llama-3.3-70B-Instruct", "throughput_rps": "40", "source": "somebody"},
+    **{"mean_output_tokens_inferred": "100", "total_requests": "9000"},
+    "placement_details": "NVDA:GH200 x8 (TP=4, Total GPUs=32, Weight: 0.9, Reqs: 8000); "
+    "NVDA:A100_80G:SXM x1 (TP=4, Total GPUs=4, Weight: 0.1, Reqs: 1000)",
+}
+
+
+def test_a_row_of_a_fleet_is_a_burst_on_the_replicas_that_end_last(tmp_path: Path) -> None:
+    """One A100 has as many requests as each GH200, and slower memory: 40 x 100 / 9 tokens a second."""
+    path = tmp_path / "fleets.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(FLEET_ROW))
+        writer.writeheader()
+        writer.writerows(
+            [
+                FLEET_ROW,
+                FLEET_ROW
+                | {"placement_details": "GH200 x2 (TP=4, Reqs: 500); A100-80G-SXM x1 (TP=8, Reqs: 100)"},
+                FLEET_ROW | {"placement_details": "eight GH200"},
+                FLEET_ROW | {"throughput_rps": ""},
+            ]
+        )
+    last, other, unclear, slow = read_runs(path, HWDB)
+    assert isinstance(last, ServedRun) and isinstance(other, ServedRun)
+    assert (last.gpu, last.tp, last.clients, last.load) == ("A100-SXM4-80GB", 4, 1000.0, BURST)
+    assert last.value("output_tok_s") == pytest.approx(40 * 100 / 9)
+    assert (other.gpu, other.clients) == ("GH200-96GB", 250.0)
+    assert isinstance(unclear, RefusedRun) and "eight GH200" in unclear.reason
+    assert isinstance(slow, RefusedRun) and "requests a second" in slow.reason
+    assert LENGTHS in last.assumed

@@ -1,5 +1,6 @@
 """Tables of measured serving runs, by their columns: benchmarks, and what vLLM printed at its start."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from tangram_sim.parallelizers.laws import tensor_law
 from tangram_sim.precision import Precision
 from tangram_sim.serving.build import precision_of
 from tangram_sim.serving.engines import engine_names
-from tangram_validate.serving import unstated
+from tangram_validate.serving import fleets, unstated
 from tangram_validate.serving.apart import Row, apart_layout, is_apart, known_layouts
 from tangram_validate.serving.cells import (
     SCENARIOS,
@@ -74,13 +75,14 @@ def read_runs(path: Path, hwdb: Hwdb) -> list[ServedRun | RefusedRun]:
     rows = read_csv(path)
     columns = set(rows[0]) if rows else set()
     missing = [name for name in _NEEDED if name not in columns]
-    if missing and not is_placed_runs(columns):
+    if missing and not is_placed_runs(columns) and not columns >= fleets.NEEDED:
         raise BadInputError(
             f"{path}: no table of serving runs: it lacks {', '.join(missing) if rows else 'rows'}; "
             "wanted are the columns of measurements.csv (gpu, model, engine, scenario, tp, concurrency, isl, "
             "osl, tpot_ms, ...), of vllm_kv_capacity.csv (gpu, model, vllm, tp, kv_tokens, ...), of a log of "
-            "requests (gpu, model, tp, arrival_s, input_toks, output_toks, ttft_ms, ...) or of runs of "
-            "placed layers as in helix_runs.csv (kind, method, part, load, decode_tok_s, decode_mean_s, ...)"
+            "requests (gpu, model, tp, arrival_s, input_toks, output_toks, ttft_ms, ...), of fleets (model, "
+            "placement_details, throughput_rps, ...) or of runs of placed layers as in helix_runs.csv (kind, "
+            "method, part, load, decode_tok_s, decode_mean_s, ...)"
         )
     if is_placed_runs(columns):
         return read_placed_runs(path, rows)
@@ -151,6 +153,8 @@ class _Reader:
         """A row of any of the tables of single runs, told by its columns."""
         if "kv_tokens" in row:
             return self.start(line, row)
+        if row.keys() >= fleets.NEEDED:
+            return self.run(line, defaultdict(str, fleets.row_of_replica(row, self.hwdb)))
         return self.energy(line, row) if is_energy(row) else self.run(line, row)
 
     def energy(self, line: int, row: dict[str, str]) -> ServedRun:
