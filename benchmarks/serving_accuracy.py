@@ -1,24 +1,35 @@
 """How far serving predictions are off: the one table of docs/serving/validation.md, and its figures as JSON.
 
-    python -m benchmarks.serving_accuracy FOLDER [shipped] [gpu] [model] [--folds KEPT]
+    python -m benchmarks.serving_accuracy FOLDER [shipped] [gpu] [model] [source] [--folds KEPT]
 
-FOLDER holds the collected tables. `shipped` scores the shipped calibration on them, `gpu` and `model` leave
-each kind of GPU or each model out of both tables together and predict it from rows fitted to the others
-(minutes), and print the rows of calibration on how much wider intervals are there. Without words all three.
+FOLDER holds the collected tables. `shipped` scores the shipped calibration on them, `gpu`, `model` and
+`source` leave each kind of GPU, each model or each publisher out of all tables together and predict it from
+rows fitted to the others (minutes), and print the rows of calibration on how much wider intervals are there;
+of publishers those with 30 runs, on kinds and of models that the others have, too. Without words all four.
 Figures of what was not asked for stay as they are. What folds came to is kept in the folder KEPT where one is
 given, and read from it by the next call: to go on with what was cut short, as long as nothing else changed.
 """
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tangram_validate.serving.left_out import FOLDS, left_out, novel_errors, novel_rows, widened
+from tangram_validate.serving.left_out import (
+    FOLDS,
+    LEAST_OF_FOLD,
+    left_out,
+    novel_errors,
+    novel_rows,
+    publisher,
+    widened,
+)
 from tangram_validate.serving.null import with_null
+from tangram_validate.serving.observations import is_telling
 from tangram_validate.serving.predict import PredictedRun, predict
 from tangram_validate.serving.reading import read_tables
 from tangram_validate.serving.runs import (
@@ -33,7 +44,7 @@ from tangram_validate.serving.runs import (
     STATIC,
     ServedRun,
 )
-from tangram_validate.serving.tables import calibration_csv, table_of
+from tangram_validate.serving.tables import calibration_csv, seen, table_of
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import CalibrationTable
@@ -43,7 +54,7 @@ FIGURES = ROOT / "benchmarks/results/serving_accuracy.json"
 PAGE = ROOT / "docs/serving/validation.md"
 BEGIN, END = "<!-- table of benchmarks.serving_accuracy -->\n", "<!-- end of the table -->"
 TABLES = ("measurements.csv", "measurements_2026-11.csv", "vllm_kv_capacity.csv", "helix_runs.csv")
-PARTS = ("shipped", "gpu", "model")
+PARTS = ("shipped", "gpu", "model", "source")
 KEPT = ("metric", "measured", "predicted", "low", "high", "null")  # of a prediction in a kept fold
 WIDTHS = "each {} of the tables of measured runs left out in turn: benchmarks.serving_accuracy"
 Test = Callable[[PredictedRun], bool]
@@ -193,10 +204,14 @@ def folds_of(
     bursts = [run for run in clear if run.load == BURST]
     measured = _measured(clear)
     folds = _kept(kept, part, clear)
-    for own, _, rows in left_out([run for run in clear if run.load != BURST], hwdb, part, folds):
+    steady = [run for run in clear if run.load != BURST]
+    few = _small(steady) if part == "source" else ()
+    for own, rest, rows in left_out(steady, hwdb, part, {*folds, *few}):
         fold = key(own[0])
         training = [predicted_run for predicted_run in measured if key(predicted_run.run) != fold]
         asked = own + [run for run in bursts if key(run) == fold]
+        if part == "source":
+            asked = _known(own, rest)
         folds[fold] = with_null(training, predict(asked, hwdb, table_of(rows, hwdb))[0], hwdb)
         sys.stderr.write(f"{part} {fold}: {len(asked)} runs\n")
         if kept is not None:
@@ -211,6 +226,22 @@ def folds_of(
             ]
             (kept / f"{part}-{len(folds):02}.json").write_text(json.dumps([fold, cells]), "utf-8")
     return dict(sorted(folds.items()))
+
+
+def _small(runs: Sequence[ServedRun]) -> set[str]:
+    """Publishers of fewer runs than tell anything."""
+    telling = Counter(publisher(run) for run in runs if is_telling(run))
+    return {publisher(run) for run in runs if telling[publisher(run)] < LEAST_OF_FOLD}
+
+
+def _known(own: Sequence[ServedRun], rest: Sequence[ServedRun]) -> list[ServedRun]:
+    """Runs of a publisher whose kind of GPU and model others ran, too: what is new of them is the source."""
+    known = {row.subject for row in seen([run for run in rest if not run.assumed])}
+    return [
+        run
+        for run in own
+        if f"gpu:{run.gpu}" in known and f"model:{run.model.name}" in known and not run.assumed
+    ]
 
 
 def _kept(kept: Path | None, part: str, runs: Sequence[ServedRun]) -> dict[str, list[PredictedRun]]:
@@ -239,6 +270,7 @@ COLUMNS = (
     *(("gpu", "kind left out", "median"), ("gpu", "90 % of rows", "p90")),
     *(("gpu", "null", "null"), ("gpu", "inside", "inside")),
     *(("model", "model left out", "median"), ("model", "inside", "inside")),
+    *(("source", "source left out", "median"), ("source", "inside", "inside")),
 )
 
 

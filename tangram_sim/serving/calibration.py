@@ -59,6 +59,8 @@ SEEN = "seen"  # of a kind of GPU or a model: how many runs of it are among thos
 # among it.
 UNSEEN = ("unseen_tpot", "unseen_ttft", "unseen_e2e", "unseen_output_tok_s")
 NEW_MODEL = ("new_model_tpot", "new_model_ttft", "new_model_e2e", "new_model_output_tok_s")
+# The same of a source that nothing was fitted to, as everybody's own service is; overlays of own runs have 1.
+NEW_SOURCE = ("new_source_tpot", "new_source_ttft", "new_source_e2e", "new_source_output_tok_s")
 
 
 def served(gpu: str, model: str, precision: str) -> str:
@@ -141,9 +143,10 @@ class CalibrationTable:
         for parameter in RESIDUALS:
             row = self._find(engine, "*", parameter)
             spread = row.number("value") if row else 0.3
-            # What a kind and what a model add to a variance are taken for independent.
-            added = sum(self._wider(engine, parameter, kind) ** 2 - 1.0 for kind in novel)
-            residuals[parameter] = spread * (1.0 + added) ** 0.5
+            # A source is new in both, as those left out were; what kind and model add beyond is independent.
+            source = self._wider(engine, parameter, "new_source") ** 2
+            more = (self._wider(engine, parameter, kind) ** 2 - source for kind in novel)
+            residuals[parameter] = spread * (source + sum(max(added, 0.0) for added in more)) ** 0.5
         return EngineFit(values, residuals, tuple(assumed), frozenset(known))
 
     def fit_of(self, deployment: Deployment, version: str = "") -> EngineFit:
@@ -203,7 +206,7 @@ def sister_kinds(hwdb: Hwdb) -> dict[str, tuple[str, ...]]:
 def _check(row: Row) -> None:
     """Raise BadInputError unless a row's parameter and subject are known."""
     where = row.origins["parameter"]
-    known = (*PARAMETERS, *RESIDUALS, *UNSEEN, *NEW_MODEL, SEEN)
+    known = (*PARAMETERS, *RESIDUALS, *UNSEEN, *NEW_MODEL, *NEW_SOURCE, SEEN)
     if row["parameter"] not in known:
         problem = unknown_name("parameter of serving", row["parameter"], known)
         raise BadInputError(f"{where}, column parameter: {problem}")

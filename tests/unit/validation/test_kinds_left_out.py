@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tangram_validate.serving.fitting import FittedRow
-from tangram_validate.serving.left_out import NovelErrors, left_out, novel, widened
+from tangram_validate.serving.left_out import NovelErrors, left_out, novel, publisher, widened
 from tangram_validate.serving.predict import PredictedRun, predict
 from tangram_validate.serving.reading import read_rows_as_runs
 from tangram_validate.serving.runs import APART, BURST, CLOSED, ServedRun
@@ -114,6 +114,34 @@ def test_models_never_run_have_wider_intervals_than_known_ones() -> None:
     assert spread["T4", "llama3-8b"] == pytest.approx(0.1 * (4 + 9 - 1) ** 0.5)
 
 
+def test_a_source_is_new_in_every_service_and_a_kind_adds_what_is_beyond_it() -> None:
+    """Kinds left out are left out with their sources: errors there are of both, and are not counted twice."""
+
+    def spread(source: float, gpu: str, model: str = "qwen3-8b") -> float:
+        names = {"residual_tpot": 0.1, "unseen_tpot": 2.0, "new_model_tpot": 3.0, "new_source_tpot": source}
+        rows = [FittedRow("*", "*", name, value, 0, 50) for name, value in names.items()]
+        rows += [FittedRow("*", name, "seen", 50, 0, 50) for name in ("gpu:L40S", "model:qwen3-8b")]
+        table = CalibrationTable((0, as_row(row, "")) for row in rows)
+        return table.fit("vllm", model=model, gpu=gpu).residuals["residual_tpot"]
+
+    assert spread(1.5, "L40S") == pytest.approx(0.15)
+    assert spread(1.5, "T4") == pytest.approx(0.2)
+    assert spread(2.5, "T4") == pytest.approx(0.25)
+    assert spread(2.5, "T4", "llama3-8b") == pytest.approx(0.3)
+    assert spread(1.0, "T4", "llama3-8b") == pytest.approx(0.1 * (4 + 9 - 1) ** 0.5)
+
+
+def test_a_publisher_is_the_owner_of_what_is_cited() -> None:
+    served_run = runs(lambda gpu: 1.0)[0]
+    cited = {
+        "gpustack/gpustack docs/h100.md @47": "gpustack",
+        "aiconfigurator silicon_sample.csv; met": "aiconfigurator silicon_sample.csv; met",
+        "": "",
+    }
+    for source, owner in cited.items():
+        assert publisher(replace(served_run, source=source)) == owner
+
+
 def test_bursts_are_as_wide_as_other_bursts_ask_and_parts_apart_as_they_were() -> None:
     table = CalibrationTable.load(HWDB)
     seen, new = (
@@ -162,6 +190,9 @@ def test_the_shipped_rows_widen_all_engines_alike() -> None:
     rows = {(row["engine"], row["parameter"]): row.number("value") for row in table.rows()}
     for engine in ("vllm", "sglang", "trtllm"):
         seen, new = (table.fit(engine, gpu=gpu).residuals for gpu in ("H100-SXM5-80GB", "MI300X"))
-        assert new["residual_tpot"] / seen["residual_tpot"] == pytest.approx(rows["*", "unseen_tpot"])
+        wider = max(1.0, rows["*", "unseen_tpot"] / rows["*", "new_source_tpot"])
         # Nobody measured whole requests there: their intervals widen as those of tokens do.
-        assert new["residual_e2e"] / seen["residual_e2e"] == pytest.approx(rows["*", "unseen_tpot"])
+        for name in ("residual_tpot", "residual_e2e"):
+            assert new[name] / seen[name] == pytest.approx(wider)
+            fitted = rows.get((engine, name)) or rows["*", name]
+            assert seen[name] == pytest.approx(fitted * rows["*", "new_source_tpot"])

@@ -14,12 +14,20 @@ from tangram_validate.serving.predict import PredictedRun, predict, residual_nam
 from tangram_validate.serving.runs import APART, BURST, ServedRun
 from tangram_validate.serving.tables import LEAST_RUNS, calibrate, table_of
 
+
+def publisher(run: ServedRun) -> str:
+    """Who published a run: of `owner/repository path` the owner, of a collection what it collected."""
+    first = run.source.partition(" ")[0]
+    return first.partition("/")[0] if "/" in first else run.source
+
+
 FOLDS: dict[str, Callable[[ServedRun], str]] = {
     "gpu": lambda run: run.gpu,
     "model": lambda run: run.model.name,
-    "source": lambda run: run.source,
+    "source": publisher,
 }
-NOVELTIES = {"gpu": "unseen", "model": "new_model"}  # how their rows of calibration are called
+# How their rows of calibration are called.
+NOVELTIES = {"gpu": "unseen", "model": "new_model", "source": "new_source"}
 NOVEL = ("tpot", "ttft", "e2e", "output_tok_s")  # metrics that kernels decide
 LEAST_TRAINING = 30  # runs: fewer fit nothing
 LEAST_OF_FOLD = LEAST_TRAINING  # errors: fewer tell nothing of how far off what is new may be
