@@ -55,12 +55,10 @@ RESIDUALS = (
 SAME_DIE = 0.02  # largest difference between the peaks of kinds with one die
 SUBJECTS = ("version", "served", "gpu", "model")
 SEEN = "seen"  # of a kind of GPU or a model: how many runs of it are among those fitted
-# How many times wider errors are on kinds, and of models, without any: of what kernels decide, KV tokens not
-# among it.
-UNSEEN = ("unseen_tpot", "unseen_ttft", "unseen_e2e", "unseen_output_tok_s")
-NEW_MODEL = ("new_model_tpot", "new_model_ttft", "new_model_e2e", "new_model_output_tok_s")
-# The same of a source that nothing was fitted to, as everybody's own service is; overlays of own runs have 1.
-NEW_SOURCE = ("new_source_tpot", "new_source_ttft", "new_source_e2e", "new_source_output_tok_s")
+# How many times wider errors are on kinds, of models and from sources without any (as everybody's own service
+# is one; overlays of own runs have 1), by metric that kernels decide: KV tokens are not among them.
+METRICS = ("tpot", "ttft", "e2e", "output_tok_s")
+WIDER = tuple(f"{novelty}_{name}" for novelty in ("unseen", "new_model", "new_source") for name in METRICS)
 
 
 def served(gpu: str, model: str, precision: str) -> str:
@@ -174,9 +172,8 @@ class CalibrationTable:
         bursts, and of prompts and outputs apart, nothing was left out: theirs stay as they are.
         """
         metric = residual.removeprefix("residual_")
-        if f"unseen_{metric}" not in UNSEEN:
-            return 1.0
-        row = self._find(engine, "*", f"{novelty}_{metric}") or self._find(engine, "*", f"{novelty}_tpot")
+        names = (f"{novelty}_{metric}", f"{novelty}_tpot") if metric in METRICS else ()
+        row = next((found for name in names if (found := self._find(engine, "*", name))), None)
         return row.number("value") if row else 1.0
 
     def _find(self, engine: str, subject: str, parameter: str) -> Row | None:
@@ -206,7 +203,7 @@ def sister_kinds(hwdb: Hwdb) -> dict[str, tuple[str, ...]]:
 def _check(row: Row) -> None:
     """Raise BadInputError unless a row's parameter and subject are known."""
     where = row.origins["parameter"]
-    known = (*PARAMETERS, *RESIDUALS, *UNSEEN, *NEW_MODEL, *NEW_SOURCE, SEEN)
+    known = (*PARAMETERS, *RESIDUALS, *WIDER, SEEN)
     if row["parameter"] not in known:
         problem = unknown_name("parameter of serving", row["parameter"], known)
         raise BadInputError(f"{where}, column parameter: {problem}")

@@ -191,12 +191,12 @@ def closed() -> Iterator[dict[str, Any]]:
 
 @shared
 def test_closed_loops_are_met_better_than_by_the_null_model(closed: dict[str, Any]) -> None:
-    """TPOT within 8 % in the median, first tokens too below the null; intervals hold nine of ten."""
+    """TPOT within 8 % in the median, first tokens too below the null; intervals hold what a new source asks."""
     tpot, ttft = closed["metrics"]["tpot"], closed["metrics"]["ttft"]
     assert tpot["rows"] > 2500
     assert tpot["median_ape"] <= 0.08 < closed["null"]["tpot"]["median_ape"]
     assert ttft["median_ape"] < closed["null"]["ttft"]["median_ape"]
-    assert 0.85 <= tpot["interval_coverage"] <= 0.95
+    assert 0.9 <= tpot["interval_coverage"] <= 0.99
     for engine, scores in tpot["by_engine"].items():
         assert scores["median_ape"] < closed["null"]["tpot"]["by_engine"][engine]["median_ape"], engine
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.serving.calibration import NEW_SOURCE, RESIDUALS, SEEN, CalibrationTable, sister_kinds
+from tangram_sim.serving.calibration import RESIDUALS, SEEN, WIDER, CalibrationTable, sister_kinds
 from tangram_validate.serving.fitting import FittedRow
 from tangram_validate.serving.predict import PredictedRun, Progress, predict, residual_name
 from tangram_validate.serving.runs import APART, BURST, CLOSED, OPEN, RefusedRun, ServedRun
@@ -135,7 +135,7 @@ def _spread(found: Sequence[PredictedRun], engine: str, name: str) -> list[Fitte
     rows = [FittedRow(engine, "*", name, min(value, expected), 0.0, count)]
     # What is fitted to a source is not wider for being new.
     source = name.replace("residual_", "new_source_")
-    return rows + [FittedRow(engine, "*", source, 1.0, 0.0, count)] * (source in NEW_SOURCE)
+    return rows + [FittedRow(engine, "*", source, 1.0, 0.0, count)] * (source in WIDER)
 
 
 def _scores(found: Sequence[PredictedRun]) -> dict[str, Any]:
