@@ -191,7 +191,7 @@ def closed() -> Iterator[dict[str, Any]]:
 
 @shared
 def test_closed_loops_are_met_better_than_by_the_null_model(closed: dict[str, Any]) -> None:
-    """TPOT within 8 % in the median, first tokens too below the null; intervals hold what a new source asks."""
+    """TPOT within 8 % in the median, first tokens too below the null; intervals are those of a new source."""
     tpot, ttft = closed["metrics"]["tpot"], closed["metrics"]["ttft"]
     assert tpot["rows"] > 2500
     assert tpot["median_ape"] <= 0.08 < closed["null"]["tpot"]["median_ape"]
