@@ -337,7 +337,7 @@ def test_rows_of_calibration_name_known_parameters() -> None:
         fitted = table.fit(engine)
         assert set(fitted.values) == set(PARAMETERS)
         assert all(value >= 0 for value in fitted.values.values())
-        assert 0.05 < fitted.residuals["residual_tpot"] < 0.3
+        assert 0.05 < fitted.residuals["residual_tpot"] < 0.4
 
 
 def test_a_table_of_which_nothing_can_be_predicted_is_an_error(tmp_path: Path) -> None:
