@@ -24,7 +24,7 @@ SECTIONS = {
 QUESTIONS = {
     "Train": (
         "cookbook", "read-a-plan", "plan-on-a-page", "export-a-plan", "plan-at-scale", "plan-on-spot",
-        "find-slow-ranks", "choose-a-checkpoint-period", "compare-planners",
+        "find-slow-ranks", "choose-a-checkpoint-period", "compare-planners", "fine-tune",
     ),
     "Serve": ("plan-a-service", "size-a-service", "simulate-a-service", "check-a-service", "serve-by-day"),
     "Post-train": ("plan-post-training",),

@@ -37,13 +37,12 @@ _MOST_SEATS = 4096  # requests of one replica that are priced one by one
 class Rollout:
     """A rollout played to its end: seconds, and the time at which each response was complete.
 
-    `finish_s` is [prompts, samples]; `replica` the number of the replica of each group; `busy_s` seconds in
+    `finish_s` is [prompts, samples]; `replica` the number of each group's replica; `busy_s` what each works.
     """
 
     seconds: float
     finish_s: Floats
     replica: Ints
-    replica_end_s: Floats
     busy_s: Floats
     generated_tokens: int
     preemptions: int
@@ -216,12 +215,10 @@ def play_rollout(
         instance.advance(inf)
     write()
     finish = ledger.finish_s.reshape(prompts, samples)
-    ends = np.array([finish[group == place].max(initial=0.0) for place in range(len(fleet))])
     return Rollout(
         seconds=float(finish.max(initial=0.0)),
         finish_s=finish,
         replica=group,
-        replica_end_s=ends,
         busy_s=np.array([instance.busy_s for instance in instances]),
         generated_tokens=int(lengths.sum()),
         preemptions=int(ledger.preemptions.sum()),

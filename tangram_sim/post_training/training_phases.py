@@ -106,7 +106,6 @@ def phases_of(
     pool: TrainingPool,
     hwdb: Hwdb,
     uneven: float = 1.0,
-    trainable: float = 1.0,
 ) -> TrainingPhases:
     """Seconds of an update and of a forward-only pass of `model` over the step's sequences.
 
@@ -114,7 +113,7 @@ def phases_of(
     """
     layout = with_allowed_experts(pool)
     share = (work.update_sequences, pool.pack_tokens)
-    update = _lowered(model, work, pool, layout, hwdb, share, uneven=uneven, trainable=trainable)
+    update = _lowered(model, work, pool, layout, hwdb, share, uneven=uneven)
     whole = update
     budget = pool.logprob_tokens or pool.pack_tokens
     if budget != pool.pack_tokens or work.updates != 1 or work.epochs != 1:
@@ -147,7 +146,6 @@ def _lowered(
     share: tuple[float, int],
     *,
     uneven: float = 1.0,
-    trainable: float = 1.0,
     few: bool = False,
 ) -> LoweredStep:
     """The lowered step over `share`: so many sequences, in micro-batches of so many tokens.
@@ -164,7 +162,6 @@ def _lowered(
         dtype=work.dtype,
         schedule="interleaved" if layout.vpp > 1 else "1f1b",
         stack=pool.stack,
-        trainable=trainable,
     )
     plan = uniform_plan(model, pool.cluster, job, replace(layout, micro_batch=passes.sequences, dp=pool.dp))
     return Lowering.of(plan, hwdb).lower(plan.pipelines[0])

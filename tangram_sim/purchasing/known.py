@@ -18,24 +18,6 @@ def known_on(
     return on_larger(plan_from_document(document, hwdb, "a smaller fleet", small), cluster, group_of)
 
 
-def groups_within(small: Cluster, large: Cluster) -> dict[int, int] | None:
-    """For every group of `small` one of `large` with the same nodes, as many or more; None where one lacks.
-
-    Groups keep their places where they can; the others take the smallest group that is large enough.
-    """
-    found: dict[int, int] = {}
-    free = list(range(len(large.groups)))
-    for number, group in enumerate(small.groups):
-        able = [
-            at for at in free if large.groups[at].node == group.node and large.groups[at].count >= group.count
-        ]
-        if not able:
-            return None
-        found[number] = min(able, key=lambda at: (at != number, large.groups[at].count, at))
-        free.remove(found[number])
-    return found
-
-
 def on_larger(plan: Plan, cluster: Cluster, group_of: Mapping[int, int]) -> Plan:
     """`plan` transferred to `cluster`, which contains the plan's groups with at least as many nodes.
 

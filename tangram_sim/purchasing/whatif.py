@@ -10,13 +10,12 @@ from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing.billing import Terms, failure_lacks
-from tangram_sim.purchasing.candidate_plans import CandidatePlans, is_slower
+from tangram_sim.purchasing.candidate_plans import CandidatePlans
 from tangram_sim.purchasing.cases import PlanOutcome
 from tangram_sim.purchasing.fleets import Fleet, Purchase
 from tangram_sim.purchasing.notes import notes_of
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.rows import WhatIfRow, row_of
-from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.sweep import Sweep
 from tangram_sim.training.job import Job
 
@@ -77,7 +76,6 @@ def what_if(
     failures = not any(failure_lacks(item.members, prices) for _, item in candidates)
     outcomes = plans.planned(wishes, deadline)
     outcomes |= _unseen(plans, every[standing:], outcomes, outcomes.get(standing - 1), deadline)
-    outcomes |= _floors(plans, outcomes, deadline)
     rows = _rows(
         candidates, outcomes, tokens=tokens, prices=prices, terms=terms, failures=failures, why=deadline.why
     )
@@ -99,29 +97,6 @@ _LATE_S = 0.4  # beyond a limit, for rows that nothing was searched for
 _UNSEEN = "no other was looked for"
 
 
-def _floors(
-    plans: CandidatePlans, outcomes: Mapping[int, PlanOutcome], deadline: Deadline
-) -> dict[int, PlanOutcome]:
-    """The fastest plan of fewer nodes for every candidate that is slower than it."""
-    found: dict[int, PlanOutcome] = {}
-    told, time_left = _documents(outcomes), _while_late(deadline)
-    for number in range(plans.standing, len(plans.candidates)):
-        own, inside = outcomes.get(number), plans.fastest_inside(number, told)
-        if own is None or inside is None or time_left.over():
-            continue
-        if own.document is None or is_slower(own.document, told[inside]):
-            why = own.reason if own.document else ""
-            floor = plans.floor(number, inside, told[inside], why or "none that was found is as fast")
-            if own.document is None or (floor.document and is_slower(own.document, floor.document)):
-                found[number] = replace(floor, cut_short=own.cut_short, reason=why)
-    return found
-
-
-def _while_late(deadline: Deadline) -> Deadline:
-    """The little while that an answer may be late; no limit where time is not over."""
-    return deadline.grace(_LATE_S) if deadline.over() else Deadline()
-
-
 def _unseen(
     plans: CandidatePlans,
     bought: Sequence[int],
@@ -136,19 +111,15 @@ def _unseen(
     if standing is None or standing.document is None:
         return {}
     found: dict[int, PlanOutcome] = {}
-    time_left = _while_late(deadline)
+    time_left = deadline.grace(_LATE_S) if deadline.over() else Deadline()
     for number in bought:
         own = outcomes.get(number)
         if time_left.over():
             break
         if own is None or (own.cut_short and own.document is None):
-            floor = plans.floor(number, plans.standing - 1, standing.document, _UNSEEN)
+            floor = plans.floor(number, standing.document, _UNSEEN)
             found[number] = replace(floor, cut_short=True, reason=_UNSEEN)
     return found
-
-
-def _documents(outcomes: Mapping[int, PlanOutcome]) -> dict[int, PlanDocument]:
-    return {number: outcome.document for number, outcome in outcomes.items() if outcome.document is not None}
 
 
 def _rows(

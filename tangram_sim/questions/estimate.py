@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from tangram_sim.fields import described, option, part
+from tangram_sim.fields import described, part
 from tangram_sim.planners.uniform.degrees import Uniform
 from tangram_sim.questions.shared_fields import (
     JOB_AND_SOFTWARE,
-    OnCluster,
+    OnTrainingCluster,
     Run,
     slow_option,
 )
@@ -24,16 +24,13 @@ _LAYOUT = part(
 
 @described
 @dataclass(frozen=True, slots=True)
-class EstimateQuestion(OnCluster):
+class EstimateQuestion(OnTrainingCluster):
     """Predict one uniform layout of MODEL on CLUSTER; ranks go node by node, tp fastest, then cp, dp, pp."""
 
     VERB: ClassVar[str] = "estimate"
 
     job: Job = field(default=Job(), metadata=JOB_AND_SOFTWARE)
     layout: Uniform = field(default=Uniform(), metadata=_LAYOUT)
-    lora_rank: int | None = option(
-        None, "Train only LoRA adapters of this rank on the attention projections."
-    )
     slow: tuple[str, ...] = slow_option()
     run: Run = field(default=Run(), metadata=part())
 
@@ -48,11 +45,8 @@ class EstimateQuestion(OnCluster):
 
         wanted = self.run.wanted
         database, model = self.hardware.load(), load_model(self.model)
-        trainable = self.job.trainable
-        if self.lora_rank is not None:
-            trainable = api.lora_share(model, self.lora_rank, trainable)
-        job = replace(self.job, trainable=trainable)
-        result = api.estimate(model, load_cluster(self.cluster, database), job, self.layout, hwdb=database)
+        cluster = load_cluster(self.cluster, database)
+        result = api.estimate(model, cluster, self.trained, self.layout, hwdb=database)
         if self.slow:
             from tangram_sim.studies.slow_files import read_every_slow
             from tangram_sim.studies.slow_plans import replayed

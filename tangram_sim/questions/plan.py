@@ -10,7 +10,8 @@ from tangram_sim.fields import SEARCH, described, option, part
 from tangram_sim.planners.search_options import POLICIES, SearchOptions
 from tangram_sim.questions.question import Question
 from tangram_sim.questions.shared_fields import (
-    OnCluster,
+    FINE_TUNING,
+    OnTrainingCluster,
     Run,
     dask_option,
     schedules,
@@ -34,7 +35,7 @@ DEGREES = {
 }
 _DIGITS = 9  # of a degree; more would be no number of GPUs
 _JOB = part(
-    *("global_batch", "seq", "dtype", "optimizer", "schedule", "stack"),
+    *("global_batch", "seq", "dtype", "optimizer", "schedule", "stack", *FINE_TUNING),
     schedule={
         "help": "1f1b, gpipe, zb-h1, interleaved, zb-v, dualpipe-v or an added one; auto: the first five.",
         "suggested": lambda: (*schedules(), "auto"),
@@ -79,7 +80,7 @@ def _frameworks(text: str) -> tuple[str, ...]:
 
 @described
 @dataclass(frozen=True, slots=True)
-class PlanQuestion(OnCluster):
+class PlanQuestion(OnTrainingCluster):
     """Find the fastest plan for MODEL on CLUSTER and predict what it achieves."""
 
     VERB: ClassVar[str] = "plan"
@@ -249,7 +250,7 @@ class PlanQuestion(OnCluster):
                 planner,
                 load_model(self.model),
                 where,
-                self.job,
+                self.trained,
                 hwdb=database,
                 deadline=deadline,
                 memory_margin=self.search.memory_margin,
@@ -261,7 +262,7 @@ class PlanQuestion(OnCluster):
             return tried.plan(
                 load_model(self.model),
                 where,
-                self.job,
+                self.trained,
                 wishes=wishes,
                 hwdb=database,
                 progress=progress,
@@ -296,7 +297,7 @@ class PlanQuestion(OnCluster):
                 cluster,
                 self.losses,
                 model,
-                job=self.job,
+                job=self.trained,
                 hwdb=database,
                 planned=planned,
                 deadline=deadline,

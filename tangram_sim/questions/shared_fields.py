@@ -1,10 +1,11 @@
 """Fields that several questions have, stated once."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tangram_sim.errors import BadInputError
 from tangram_sim.fields import LIMITS, SOFTWARE, about, option, part
 from tangram_sim.questions.question import Question
 from tangram_sim.training.job import Job
@@ -104,8 +105,9 @@ def schedules() -> Iterable[str]:
 
 # A job as it is asked about where the software is not.
 JOB = part("global_batch", "seq", "dtype", "optimizer", "schedule", schedule={"suggested": schedules})
+FINE_TUNING = ("trainable", "frozen", "packed")
 JOB_AND_SOFTWARE = part(
-    *("global_batch", "seq", "dtype", "optimizer", "schedule", "trainable", "stack", "flash_attention"),
+    *("global_batch", "seq", "dtype", "optimizer", "schedule", *FINE_TUNING, "stack", "flash_attention"),
     "dropout",
     schedule={"suggested": schedules},
 )
@@ -178,3 +180,26 @@ class OnCluster(Question):
     cluster: str = cluster_argument()
     job: Job = field(default=Job(), metadata=JOB)
     hardware: Hardware = field(default=Hardware(), metadata=part())
+
+
+@dataclass(frozen=True, slots=True)
+class OnTrainingCluster(OnCluster):
+    """A question about training all weights, or adapters in place of them."""
+
+    lora_rank: int | None = option(
+        None, "Train only LoRA adapters of this rank on the attention projections."
+    )
+
+    @property
+    def trained(self) -> Job:
+        """The job with the share of the weights that adapters train. Raises BadInputError."""
+        job = self.job
+        if self.lora_rank is not None:
+            from tangram_sim.hwdb import load_model
+            from tangram_sim.studies.api import lora_share
+
+            job = replace(job, trainable=lora_share(load_model(self.model), self.lora_rank, job.trainable))
+        if job.frozen and job.trainable >= 1.0:
+            why = "is of weights that are not trained: give `lora_rank=16`, or `trainable=` below 1"
+            raise BadInputError(f"`frozen={job.frozen}` {why}")
+        return job

@@ -49,6 +49,12 @@ def cuts(problem: RlProblem) -> list[Counts]:
     return found[:-1]
 
 
+def stages(problem: RlProblem, pools: Pools) -> list[tuple[float, float, Counts]]:
+    """(seconds of training, seconds of rollout, nodes that train) of every cut on which both fit."""
+    pairs = [(pools.training(cut), pools.rollout(problem.rest(cut)), cut) for cut in cuts(problem)]
+    return [(trains.seconds, rolls.seconds, cut) for trains, rolls, cut in pairs if trains and rolls]
+
+
 class AllColocated(RlBaseline):
     """Every role on all GPUs by turns, one uniform layout: the slowest kind sets the pace."""
 
@@ -66,17 +72,11 @@ class FastestTrain(RlBaseline):
 
     def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
         """See RlBaseline."""
-        for cut in cuts(problem):
-            trains, generates = pools.training(cut), pools.rollout(problem.rest(cut))
-            if trains is not None and generates is not None and trains.seconds <= generates.seconds:
+        for trains_s, generates_s, cut in stages(problem, pools):
+            if trains_s <= generates_s:
                 return best_mode(problem, pools, judge, cut, plain=True)
-        return _last(problem, pools, judge)
-
-
-def _last(problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
-    """The plan with most trainers that fits."""
-    found = [best_mode(problem, pools, judge, cut, plain=True) for cut in reversed(cuts(problem))]
-    return next((item for item in found if item is not None), None)
+        found = [best_mode(problem, pools, judge, cut, plain=True) for cut in reversed(cuts(problem))]
+        return next((item for item in found if item is not None), None)  # most trainers
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,7 @@ class StreamBalance(RlBaseline):
 
     def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
         """See RlBaseline."""
-        found = [
-            (abs(trains.seconds - generates.seconds), cut)
-            for cut in cuts(problem)
-            if (trains := pools.training(cut)) and (generates := pools.rollout(problem.rest(cut)))
-        ]
+        found = [(abs(trains_s - generates_s), cut) for trains_s, generates_s, cut in stages(problem, pools)]
         return best_mode(problem, pools, judge, min(found)[1]) if found else None
 
 
@@ -122,11 +118,7 @@ class EqualReplicas(RlBaseline):
 
     def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
         """See RlBaseline."""
-        found = [
-            (max(trains.seconds, generates.seconds), cut)
-            for cut in cuts(problem)
-            if (trains := pools.training(cut)) and (generates := pools.rollout(problem.rest(cut)))
-        ]
+        found = [(max(trains_s, generates_s), cut) for trains_s, generates_s, cut in stages(problem, pools)]
         if not found:
             return None
         cut = min(found)[1]

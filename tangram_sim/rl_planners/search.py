@@ -12,6 +12,7 @@ from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.post_training.plan import SPLIT
 from tangram_sim.post_training.step import StepOutcome
+from tangram_sim.rl_planners.baselines import baselines
 from tangram_sim.rl_planners.bound import Advantage, advantages
 from tangram_sim.rl_planners.candidates import RoleChoices, RoleNodes
 from tangram_sim.rl_planners.pools import Pools
@@ -20,6 +21,7 @@ from tangram_sim.rl_planners.problem import ANY, Counts, Judge, RlProblem
 _PATIENCE = 120  # candidates played without a better plan, on small fleets
 _LARGE = 20  # the same on fleets of which not every choice of nodes is a candidate
 _CURVE = 16  # ratios of the same GPUs
+_RULES = 20  # nodes up to which other rules' plans are candidates, too: their search costs seconds beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,10 @@ class RlSearch:
         kinds = tuple(advantages(problem))
         candidates = RoleChoices(problem, self.pools, kinds)
         lower_s, stopped = self._look(candidates)
+        for rule in baselines() if problem.placement == ANY and sum(problem.counts) <= _RULES else ():
+            plan = None if self.deadline.over() else rule.plan(problem, self.pools, self.judge)
+            if plan is not None:
+                self.judge.outcome(plan)
         outcomes = [item for item in self.judge.played.values() if isinstance(item, StepOutcome)]
         if not outcomes:
             raise self._refusal()

@@ -4,7 +4,7 @@ Keys are added, never renamed. Seconds, bytes, and rates are SI; counts are inte
 """
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -57,6 +57,8 @@ class JobDocument(Document):
     flash_attention: bool = Field(True, description="whether the software has a fused attention kernel")
     dropout: bool = Field(True, description="whether blocks of GPT's and BERT's kind train with dropout")
     stack: str = Field("generic", description="software stack whose efficiency rows apply")
+    frozen: Literal["", "nf4"] = Field("", description="format of weights not trained; empty: dtype's")
+    packed: float = Field(0.0, ge=0, description="mean tokens of documents packed into a sequence; 0: one")
     gradient_bytes: float = Field(0.0, ge=0, le=8, description="width of a gradient; 0: the recipe's")
 
 

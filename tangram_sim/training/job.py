@@ -55,8 +55,14 @@ OPTIMIZER_STATE_BYTES = {
     "sgd": 0.0,
     "momentum": 4.0,
     "lion": 4.0,  # one moment (Chen et al., arXiv:2302.06675)
+    "muon": 4.0,  # one moment of matrices; ends of the model have AdamW's (Jordan et al., 2024)
     "adafactor": 0.1,  # row and column sums only (Shazeer & Stern, arXiv:1804.04235)
 }
+
+
+# A 4-bit weight with its share of scales quantised twice (Dettmers et al., arXiv:2305.14314, section 3).
+NF4_BYTES = (4.0 + 0.127) / 8.0
+PACKED_SPREAD = 1.63  # tokens seen over the mean document: exp(0.7 squared), lognormal lengths (assumed)
 
 
 def _schedule(text: str) -> str:
@@ -99,7 +105,7 @@ class Job:
     )
     optimizer: str = option(
         "adamw",
-        "adamw, adam, adamw-8bit, lamb, sgd, momentum, lion or adafactor.",
+        "adamw, adam, adamw-8bit, lamb, sgd, momentum, lion, muon or adafactor.",
         label="Optimizer",
         choices=tuple(OPTIMIZER_STATE_BYTES),
     )
@@ -116,6 +122,18 @@ class Job:
         above=0,
         most=1,
         example="0.001 for adapters",
+    )
+    frozen: str = option(
+        "",
+        "Format in which weights that are not trained are held: nf4 is QLoRA's; the number format's own if "
+        "left out.",
+        choices=("", "nf4"),
+    )
+    packed: float = option(
+        0.0,
+        "Mean tokens of documents packed into a sequence, each attending to itself alone; 0: one fills it.",
+        unit="tokens",
+        least=0,
     )
     gradient_bytes: float = option(
         0.0, "Bytes of a gradient where the software departs from the recipe; 0: the recipe's."
@@ -173,6 +191,10 @@ class Job:
             raise BadInputError(
                 f"`trainable={self.trainable:g}`: give a share above 0, at most 1, e.g. 0.001 for adapters"
             )
+        if self.frozen not in ("", "nf4") or self.packed < 0:
+            raise BadInputError(
+                f"`frozen={self.frozen}`, `packed={self.packed:g}`: give nf4; a mean of tokens"
+            )
         if self.optimizer not in OPTIMIZER_STATE_BYTES:
             raise unknown_name("optimizer", self.optimizer, OPTIMIZER_STATE_BYTES)
         if self.dtype not in ("auto", *RECIPES):
@@ -223,8 +245,19 @@ class Job:
         """Least weights, gradients and optimizer state, bytes per parameter held once."""
         precision = self.precision
         trained = precision.weight_bytes + self.recipe.gradient_bytes + self.optimizer_bytes
-        frozen = min(precision.weight_bytes, precision.operand_bytes)
-        return self.trainable * trained + (1.0 - self.trainable) * frozen
+        return self.trainable * trained + (1.0 - self.trainable) * self.frozen_bytes
+
+    @property
+    def frozen_bytes(self) -> float:
+        """Bytes of a frozen weight of a block: no more than the type that products read, 4 bits in NF4."""
+        if self.frozen:
+            return NF4_BYTES
+        return min(self.precision.weight_bytes, self.precision.operand_bytes)
+
+    @property
+    def attended(self) -> int:
+        """Tokens of what attention sees as one sequence: all, or the usual one of documents packed in."""
+        return min(self.seq, max(round(self.packed * PACKED_SPREAD), 1)) if self.packed else self.seq
 
     @property
     def tokens(self) -> int:

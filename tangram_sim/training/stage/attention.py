@@ -119,10 +119,9 @@ def _unfused(setting: Setting) -> Unfused:
 
 def _keys(setting: Setting, attention: Attention) -> float:
     """Keys of the whole sequence that a query is multiplied with, on average."""
-    seq = setting.job.seq
     if not setting.rates.fused_attention:
-        return float(seq)
-    return visible_keys(seq, attention.window, attention.causal)
+        return float(setting.job.seq)  # the whole matrix, masked
+    return visible_keys(setting.job.attended, attention.window, attention.causal)
 
 
 def _alone_s(setting: Setting, block: Block, pieces: Number = 1.0) -> Floats:
@@ -154,7 +153,7 @@ def _ring(setting: Setting, block: Block, alone: Floats, backward: float = 0.0) 
         step = step - rates.launch_s
     elif rates.fused_attention:
         # The tiles of a step are queries by the keys of one or half a block: 0.75 of a block on average.
-        keys = 0.75 * setting.job.seq / cp if attention.causal else setting.job.seq / cp
+        keys = (0.75 if attention.causal else 1.0) * setting.job.attended / cp
         tile = fused_attention_s(TILE_ROWS * keys, attention.head_dim, attention.value_dim, 0.0, rates)
         step = step + LAST_ROUND * PROCESSORS * (tile - rates.launch_s)
     # A partial result (the output; backward the gradients of queries, keys and values) is added to the sum:

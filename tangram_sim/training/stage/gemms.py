@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tangram_sim.cost.kernels import Floats, gemm_s
+from tangram_sim.cost.kernels import Floats, gemm_s, streaming_s
 from tangram_sim.layers.products import IMBALANCE, Gemm
 from tangram_sim.models import Experts
 from tangram_sim.training.stage.setting import Setting
@@ -24,11 +24,12 @@ class Passes(NamedTuple):
     weight_gradient: Floats
 
 
-def passes(setting: Setting, gemms: Iterable[Gemm]) -> Passes:
+def passes(setting: Setting, gemms: Iterable[Gemm], *, quantised: bool = True) -> Passes:
     """The three passes over several products in sequence; each pass has the same arithmetic.
 
-    Weight gradients are added to those of the microbatches before inside the product (read and written
-    once, as with Megatron's fused accumulation); frozen weights (adapters) have none.
+    Frozen weights of 4 bits, which the model's ends have not (`quantised`), are written out in the type of
+    the products before either pass. Weight gradients are added to those of the microbatches before inside
+    the product (read and written once, as with Megatron's fused accumulation); frozen weights have none.
     """
     precision, rates = setting.job.precision, setting.rates
     activations = partial(
@@ -49,6 +50,10 @@ def passes(setting: Setting, gemms: Iterable[Gemm]) -> Passes:
         forward = forward + activations(rows, n, k, count=count)
         inputs = inputs + activations(rows, k, n, count=count)
         weights = weights + setting.job.trainable * gradients(n, k, rows, count=count)
+        if setting.job.frozen and quantised:
+            unpacked = n * k * count * (setting.job.frozen_bytes + precision.operand_bytes)
+            seconds = (1.0 - setting.job.trainable) * streaming_s(unpacked, rates)
+            forward, inputs = forward + seconds, inputs + seconds
     return Passes(forward, inputs, weights)
 
 

@@ -104,7 +104,12 @@ def head_forward(setting: Setting, atom: Head) -> Program:
     )
     gather = program.add("gather", TENSOR, "tensor_parallel", gather_s, norm)
     logits = program.add(
-        "logits", COMPUTE, "gemm", passes(setting, logit_gemms(setting)).forward, gather, weights
+        "logits",
+        COMPUTE,
+        "gemm",
+        passes(setting, logit_gemms(setting), quantised=False).forward,
+        gather,
+        weights,
     )
     loss = program.add("loss", COMPUTE, "memory", loss_s(setting), logits, host)
     program.add("loss reduce", TENSOR, "tensor_parallel", _loss_reduce_s(setting), loss)
@@ -115,7 +120,7 @@ def head_backward(setting: Setting, atom: Head, direction: str) -> Program:
     """Gradient of the loss through the vocabulary projection and the final norm."""
     program = Program(len(setting.layouts))
     residual = _residual_bytes(setting)
-    logits = passes(setting, logit_gemms(setting))
+    logits = passes(setting, logit_gemms(setting), quantised=False)
     weights = program.add(
         "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, atom), BEFORE_PREVIOUS
     )

@@ -71,11 +71,17 @@ def _sharded(setting: Setting, atom: Atom, stage: int) -> Floats:
     return kept + np.where(on | setting.fsep, expert / setting.expert_replicas, expert)
 
 
-def _weight_bytes(job: Job) -> float:
-    """Bytes of one weight: frozen ones (adapters) need no more than the type that GEMMs read."""
+def _weight_bytes(job: Job, atom: Atom) -> float:
+    """Bytes of one weight: frozen ones (adapters) need no more than the type that GEMMs read, or 4 bits."""
     precision = job.precision
-    frozen = min(precision.weight_bytes, precision.operand_bytes)
-    return job.trainable * precision.weight_bytes + (1.0 - job.trainable) * frozen
+    plain = min(precision.weight_bytes, precision.operand_bytes)  # the model's ends are not quantised
+    frozen = (1.0 - job.trainable) * (job.frozen_bytes if isinstance(atom, Block) else plain)
+    return job.trainable * precision.weight_bytes + frozen
+
+
+def _optimizer_bytes(job: Job, atom: Atom) -> float:
+    """Optimizer state and master copy per parameter of an atom: Muon leaves the model's ends to AdamW."""
+    return job.optimizer_bytes + (4.0 if job.optimizer == "muon" and not isinstance(atom, Block) else 0.0)
 
 
 def static_bytes(setting: Setting, atom: Atom) -> Floats:
@@ -84,9 +90,9 @@ def static_bytes(setting: Setting, atom: Atom) -> Floats:
     # Where a recipe has a master copy, a sharding optimizer of the stack may keep more (copies of gradients)
     # or less (no 16-bit shard) for it.
     master = setting.rates.master_bytes if recipe.master_bytes else 0.0
-    state = job.optimizer_bytes + np.where(setting.zero >= 1, master - recipe.master_bytes, 0.0)
+    state = _optimizer_bytes(job, atom) + np.where(setting.zero >= 1, master - recipe.master_bytes, 0.0)
     return (
-        _sharded(setting, atom, 3) * _weight_bytes(job)
+        _sharded(setting, atom, 3) * _weight_bytes(job, atom)
         + _sharded(setting, atom, 2) * recipe.gradient_bytes * job.trainable
         + _sharded(setting, atom, 1) * state * job.trainable
     )
@@ -97,9 +103,22 @@ def optimizer_s(setting: Setting, atom: Atom) -> Floats:
     passes over it.
     """
     job = setting.job
-    moved = 2 * job.optimizer_bytes + job.recipe.gradient_bytes + job.precision.weight_bytes
+    moved = 2 * _optimizer_bytes(job, atom) + job.recipe.gradient_bytes + job.precision.weight_bytes
     moved *= job.trainable * job.code.optimizer_passes
-    return streaming_s(_sharded(setting, atom, 1) * moved, setting.rates)
+    seconds = streaming_s(_sharded(setting, atom, 1) * moved, setting.rates)
+    return seconds + _orthogonalised_s(setting, atom) if job.optimizer == "muon" else seconds
+
+
+def _orthogonalised_s(setting: Setting, atom: Atom) -> Floats:
+    """Seconds of Muon's Newton-Schulz iterations on the matrices that a rank updates.
+
+    Five of 4 n n m + 2 n n n operations for n x m; matrices are taken as square, whole on a rank.
+    """
+    if not isinstance(atom, Block):
+        return np.zeros(len(setting.layouts))
+    width = float(setting.model.hidden)
+    flop = 5.0 * 6.0 * width * _sharded(setting, atom, 1) * setting.job.trainable
+    return np.asarray(flop / setting.rates.gemm_flop_per_s)
 
 
 def accumulation_s(setting: Setting, atom: Atom) -> Floats:
@@ -175,7 +194,7 @@ def sharded_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
 
     Every slice beyond the first is one more collective, hence one more latency.
     """
-    width = _weight_bytes(setting.job)
+    width = _weight_bytes(setting.job, atom)
     resharded = _experts_resharded_s(setting, atom, width)
     if not (setting.zero >= 3).any():
         return resharded
@@ -343,7 +362,7 @@ def held(setting: Setting, atom: Atom) -> Held:
     job, recipe = setting.job, setting.job.recipe
     gathered = np.where(setting.zero >= 3, dense + expert, np.where(setting.fsep, expert, 0.0))
     unsharded = np.where(setting.zero == 2, dense + expert, gathered)
-    transient = 2 * gathered * _weight_bytes(job) + unsharded * recipe.gradient_bytes * job.trainable
+    transient = 2 * gathered * _weight_bytes(job, atom) + unsharded * recipe.gradient_bytes * job.trainable
     transient = np.where(setting.zero >= 3, transient / setting.slices, transient)
     boundary = tokens * hidden * width / setting.sequence_shards
     if isinstance(atom, Embedding):

@@ -58,7 +58,7 @@ def _gemms(setting: Setting, atom: Atom) -> list[Gemm]:
 def _attention_flop(setting: Setting, atom: Atom) -> float:
     if not isinstance(atom, Block):
         return 0.0
-    attention, seq = atom.attention, setting.job.seq
+    attention, seq = atom.attention, setting.job.attended
     seen = visible_keys(seq, attention.window, attention.causal)
     flop = attention_flop(setting.tokens, seen, attention.heads, attention.head_dim, attention.value_dim)
     return float(flop[0])
