@@ -78,9 +78,9 @@ class _PlannedService(OfService):
         from tangram_sim.hwdb import load_model
         from tangram_sim.studies.serving_model_plan import plan_service
 
-        hwdb, goal, requests = self.hardware.load(), self.goal, self.requests
-        wanted = goal.goal(hwdb)
-        if goal.objective == "makespan" and requests.rate is not None:
+        hwdb, requests = self.hardware.load(), self.requests
+        wanted = self.goal.goal(hwdb, requests.rate)
+        if self.goal.objective == "makespan" and requests.rate is not None:
             raise BadInputError(
                 f"`rate={requests.rate:g}` means nothing to `objective=makespan`, a batch that is there at "
                 "once: give `objective=cost` (the least USD/h that carry the rate) or `objective=goodput` "
@@ -89,7 +89,7 @@ class _PlannedService(OfService):
         return plan_service(
             {name: load_model(name) for name in name_list(self.model)},
             offers,
-            requests.made(goal.objective),
+            requests.made(wanted.objective),
             hwdb,
             wanted,
             time_limit_s=limit_s,
@@ -100,7 +100,7 @@ class _PlannedService(OfService):
         """The GPUs on offer; `priced`: whether each needs a price (None: where the goal is about money)."""
         from tangram_sim.serving_planners.offer_file import load_offers
 
-        money = self.goal.objective == "cost" or self.goal.budget is not None
+        money = self.goal.settled(self.requests.rate) == "cost" or self.goal.budget is not None
         return load_offers(fleet, self.hardware.load(), priced=money if priced is None else priced)
 
 
@@ -185,5 +185,5 @@ class ServeCompareQuestion(_PlannedService):
         return compare_services(
             lambda planner: self._planned(self._offers(fleet), limit.left_s(next(turns)), planner),
             asked,
-            self.goal.objective,
+            self.goal.settled(self.requests.rate),
         )

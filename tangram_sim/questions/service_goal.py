@@ -36,10 +36,10 @@ class GoalOptions:
     )
     slo: str | None = slo_option()
     objective: str = option(
-        "makespan",
-        "Of a model: makespan, cost (of the rate) or goodput.",
+        "auto",
+        "Of a model: makespan (of a batch), cost (of the rate) or goodput; auto: cost where a rate is given.",
         label="Objective",
-        choices=("makespan", "cost", "goodput"),
+        choices=("auto", "makespan", "cost", "goodput"),
         **_BASIC,
     )
     engine: str = option("vllm", "Of a model: vllm, sglang or trtllm.", group=SOFTWARE)
@@ -100,12 +100,16 @@ class GoalOptions:
         **_ENERGY,
     )
 
-    def goal(self, hwdb: "Hwdb") -> "ServiceGoal":
+    def settled(self, rate: float | None) -> str:
+        """The objective, by whether a rate of requests is given where it is left open."""
+        return self.objective if self.objective != "auto" else "makespan" if rate is None else "cost"
+
+    def goal(self, hwdb: "Hwdb", rate: float | None = None) -> "ServiceGoal":
         """The goal on a hardware database. Raises BadInputError or UnknownNameError for bad values."""
         from tangram_sim.studies.serving_question import EnergyTerms, ServiceGoal
 
         return ServiceGoal(
-            objective=self.objective,
+            objective=self.settled(rate),
             budget_usd_per_hour=self.budget,
             slo=slo_of(self.slo),
             engine=self.engine,
