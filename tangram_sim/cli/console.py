@@ -18,7 +18,7 @@ from tangram_sim.naming import printable
 
 if TYPE_CHECKING:
     from tangram_sim.findings import Finding
-    from tangram_sim.reports.columns import Column
+    from tangram_sim.reports.columns import ViewColumn
 
 PIPE_WIDTH = 200  # of a pipe or file when COLUMNS does not say otherwise: nobody's window wraps it
 MOST_NOTES = 5  # beside an answer, unless --verbose asks for all
@@ -107,7 +107,7 @@ def print_table(
     print_widest([ConsoleTable(columns, rows, right, leaves)])
 
 
-def print_columns(columns: "Sequence[Column]", rows: Sequence[Any], leaves: Sequence[int] = ()) -> None:
+def print_columns(columns: "Sequence[ViewColumn]", rows: Sequence[Any], leaves: Sequence[int] = ()) -> None:
     """Print a table of columns that a page shows, too; `leaves` as in `print_table`."""
     figures = [place for place, column in enumerate(columns) if column.show]
     cells = [[column.text(row) for column in columns] for row in rows]

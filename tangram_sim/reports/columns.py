@@ -8,7 +8,7 @@ from tangram_sim.reports.ledger import Cell
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ViewColumn:
     """A heading, where a row has its figure or word, how it is shown, and what it rests on.
 
     `field` is an attribute or a function of the row; `show` a format (`{:,.0f}`) or a function; none: words.
@@ -40,11 +40,11 @@ class Column:
         return Cell(text, rests, self.value(row) if self.show else None)
 
 
-def heads(columns: Sequence[Column]) -> list[str]:
+def heads(columns: Sequence[ViewColumn]) -> list[str]:
     """The headings."""
     return [column.head for column in columns]
 
 
-def cells(columns: Sequence[Column], rows: Sequence[Any], sources: Mapping[str, str]) -> list[list[Cell]]:
+def cells(columns: Sequence[ViewColumn], rows: Sequence[Any], sources: Mapping[str, str]) -> list[list[Cell]]:
     """The cells of a page's table."""
     return [[column.cell(row, sources) for column in columns] for row in rows]

@@ -3,29 +3,29 @@
 from collections.abc import Sequence
 
 from tangram_sim.reports import charts
-from tangram_sim.reports.columns import Column, cells, heads
+from tangram_sim.reports.columns import ViewColumn, cells, heads
 from tangram_sim.reports.ledger import Ledger
 from tangram_sim.reports.page import caption, chart, figure_of, name, note_list, page, section, table, verdict
 from tangram_sim.studies.serving_whatif import ServiceCandidateDocument, cheapest_tokens
 
 _LATENCIES = (
-    Column("TTFT p99, s", "ttft_p99_s", "{:.3g}", "found"),
-    Column("TPOT p99, s", "tpot_p99_s", "{:.3g}", "found"),
+    ViewColumn("TTFT p99, s", "ttft_p99_s", "{:.3g}", "found"),
+    ViewColumn("TPOT p99, s", "tpot_p99_s", "{:.3g}", "found"),
 )
 
 
-def candidate_columns(first: str, last: str) -> tuple[Column, ...]:
+def candidate_columns(first: str, last: str) -> tuple[ViewColumn, ...]:
     """What a terminal and a page show of fleets; `first` and `last` head names and GPUs."""
     return (
-        Column(first, "name"),
-        Column("good requests/s", "good_rps", "{:.4g}", "found"),
-        Column("tokens/s", "good_output_tok_s", "{:,.0f}", "found"),
-        Column("USD/h", "usd_per_hour", "{:.4g}", "paid"),
-        Column("USD/M tokens", "usd_per_million_tokens", "{:.3g}", "found paid"),
-        Column("tokens per USD more", "more_tokens_per_usd", "{:,.0f}", "found paid"),
-        Column("kW", "site_w", lambda watts: f"{watts / 1e3:.3g}", "found"),
-        Column("J/token", "joules_per_output_token", "{:.3g}", "found"),
-        Column(last, _gpus, rests="found"),
+        ViewColumn(first, "name"),
+        ViewColumn("good requests/s", "good_rps", "{:.4g}", "found"),
+        ViewColumn("tokens/s", "good_output_tok_s", "{:,.0f}", "found"),
+        ViewColumn("USD/h", "usd_per_hour", "{:.4g}", "paid"),
+        ViewColumn("USD/M tokens", "usd_per_million_tokens", "{:.3g}", "found paid"),
+        ViewColumn("tokens per USD more", "more_tokens_per_usd", "{:,.0f}", "found paid"),
+        ViewColumn("kW", "site_w", lambda watts: f"{watts / 1e3:.3g}", "found"),
+        ViewColumn("J/token", "joules_per_output_token", "{:.3g}", "found"),
+        ViewColumn(last, _gpus, rests="found"),
     )
 
 

@@ -6,25 +6,25 @@ from tangram_sim.purchasing.catalogue import in_a_sentence
 from tangram_sim.purchasing.day_documents import ServedDayDocument
 from tangram_sim.questions.served_fleets import millions
 from tangram_sim.reports import charts
-from tangram_sim.reports.columns import Column, cells, heads
+from tangram_sim.reports.columns import ViewColumn, cells, heads
 from tangram_sim.reports.ledger import Ledger
 from tangram_sim.reports.page import caption, chart, figure_of, name, note_list, page, section, table, verdict
 from tangram_sim.units import MEGA, percent
 
 
-def day_columns(head: str) -> tuple[Column, ...]:
+def day_columns(head: str) -> tuple[ViewColumn, ...]:
     """What a terminal and a page show of days; `head` heads their names."""
     return (
-        Column(head, "name"),
-        Column("nodes that serve", _nodes, rests="played"),
-        Column("served a day", _known("served_tokens_per_day"), millions, "played"),
-        Column("$/M served", _known("usd_per_million_served"), "{:.3g}", "played paid"),
-        Column("trained a day", _of("shared", "trained_tokens_per_day"), millions, "planned"),
-        Column("if kept apart", _of("apart", "trained_tokens_per_day"), millions, "planned"),
-        Column("change-over", _lost, lambda share: percent(share, 1), "planned"),
-        Column("$ a month", _of("shared", "usd_per_month"), "{:,.0f}", "paid"),
-        Column("if kept apart", _of("apart", "usd_per_month"), "{:,.0f}", "paid"),
-        Column("$/M trained", _of("shared", "usd_per_million_trained"), "{:.3g}", "planned paid"),
+        ViewColumn(head, "name"),
+        ViewColumn("nodes that serve", _nodes, rests="played"),
+        ViewColumn("served a day", _known("served_tokens_per_day"), millions, "played"),
+        ViewColumn("$/M served", _known("usd_per_million_served"), "{:.3g}", "played paid"),
+        ViewColumn("trained a day", _of("shared", "trained_tokens_per_day"), millions, "planned"),
+        ViewColumn("if kept apart", _of("apart", "trained_tokens_per_day"), millions, "planned"),
+        ViewColumn("change-over", _lost, lambda share: percent(share, 1), "planned"),
+        ViewColumn("$ a month", _of("shared", "usd_per_month"), "{:,.0f}", "paid"),
+        ViewColumn("if kept apart", _of("apart", "usd_per_month"), "{:,.0f}", "paid"),
+        ViewColumn("$/M trained", _of("shared", "usd_per_million_trained"), "{:.3g}", "planned paid"),
     )
 
 

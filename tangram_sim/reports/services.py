@@ -3,7 +3,7 @@
 import numpy as np
 
 from tangram_sim.reports import charts
-from tangram_sim.reports.columns import Column, cells, heads
+from tangram_sim.reports.columns import ViewColumn, cells, heads
 from tangram_sim.reports.ledger import Cell, Ledger
 from tangram_sim.reports.page import caption, chart, figure_of, name, note_list, page, section, table
 from tangram_sim.serving.fleet import PlayedService
@@ -15,20 +15,20 @@ from tangram_sim.units import show_seconds
 
 _MOST_ROWS = 200  # replicas told one by one
 REPLICAS = (
-    Column("replica", "name"),
-    Column("requests", "requests", "{:,}", "run"),
-    Column("output tokens", "output_tokens", "{:,}", "run"),
-    Column("busy", "busy_share", lambda share: f"{share * 100:.0f} %", "run"),
-    Column("KV blocks at most", "peak_blocks", "{:,}", "run"),
-    Column("of all", "capacity_blocks", "{:,}", "run"),
-    Column("USD", "cost_usd", "{:.4g}", "run"),
+    ViewColumn("replica", "name"),
+    ViewColumn("requests", "requests", "{:,}", "run"),
+    ViewColumn("output tokens", "output_tokens", "{:,}", "run"),
+    ViewColumn("busy", "busy_share", lambda share: f"{share * 100:.0f} %", "run"),
+    ViewColumn("KV blocks at most", "peak_blocks", "{:,}", "run"),
+    ViewColumn("of all", "capacity_blocks", "{:,}", "run"),
+    ViewColumn("USD", "cost_usd", "{:.4g}", "run"),
 )
 LATENCIES = (
-    Column("", lambda row: row[0]),
-    Column("mean", lambda row: row[1].mean, show_seconds, "run"),
-    Column("p50", lambda row: row[1].p50, show_seconds, "run"),
-    Column("p90", lambda row: row[1].p90, show_seconds, "run"),
-    Column("p99", lambda row: row[1].p99, show_seconds, "run"),
+    ViewColumn("", lambda row: row[0]),
+    ViewColumn("mean", lambda row: row[1].mean, show_seconds, "run"),
+    ViewColumn("p50", lambda row: row[1].p50, show_seconds, "run"),
+    ViewColumn("p90", lambda row: row[1].p90, show_seconds, "run"),
+    ViewColumn("p99", lambda row: row[1].p99, show_seconds, "run"),
 )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from tangram_sim.reliability.stragglers.whatif import ideal_work_s
 from tangram_sim.reports import charts
-from tangram_sim.reports.columns import Column, cells, heads
+from tangram_sim.reports.columns import ViewColumn, cells, heads
 from tangram_sim.reports.ledger import Cell, Ledger
 from tangram_sim.reports.page import caption, chart, figure_of, name, page, section, table
 from tangram_sim.studies.stragglers import Diagnosis
@@ -12,12 +12,12 @@ from tangram_sim.units import show_seconds
 
 _MOST_ALONE = 20
 REMEDIES = (
-    Column("remedy", "name"),
-    Column("step", "step_s", show_seconds, "priced"),
-    Column("gain", "gain", "{:.3f} x", "priced"),
-    Column("price", "price_s", show_seconds, "priced"),
-    Column("paid back", "payback_s", show_seconds, "priced", unknown="never"),
-    Column("what", "detail", rests="priced"),
+    ViewColumn("remedy", "name"),
+    ViewColumn("step", "step_s", show_seconds, "priced"),
+    ViewColumn("gain", "gain", "{:.3f} x", "priced"),
+    ViewColumn("price", "price_s", show_seconds, "priced"),
+    ViewColumn("paid back", "payback_s", show_seconds, "priced", unknown="never"),
+    ViewColumn("what", "detail", rests="priced"),
 )
 
 

@@ -169,7 +169,7 @@ def test_the_tail_of_latencies_keeps_the_objective(offers: Path) -> None:
         (("--workload", MIX, "--budget", "0"), "--budget"),
         (("--workload", "llama3-8b=800:200,300:40"), "name it in all"),
         (("--workload", MIX, "--slo", "tpot=fast"), "seconds above 0"),
-        (("--workload", MIX, "--rate", "4"), "--objective cost (the least"),
+        (("--workload", MIX, "--rate", "4", "--objective", "makespan"), "--objective cost (the least"),
         (("--workload", MIX, "--slo", "tpot=0.000001"), "no replica of"),
     ],
 )
