@@ -12,6 +12,7 @@ from tangram_sim.reports.plan_words import (
     layer_words,
     layout_words,
     limit_words,
+    power_words,
     run_words,
     step_words,
 )
@@ -61,6 +62,8 @@ def print_document(document: "PlanDocument") -> None:
         )
     if document.run is not None:
         print_line(run_words(document.run))
+    for line in power_words(document.power) if document.power else ():
+        print_line(line)
     _print_stages(document.stages)
     print_line(advice(document))
     for doubt in doubted(document.gpu_kinds):

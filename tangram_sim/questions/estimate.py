@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from tangram_sim.errors import BadInputError
 from tangram_sim.fields import described, part
 from tangram_sim.planners.uniform.degrees import Uniform
 from tangram_sim.questions.shared_fields import (
@@ -14,6 +15,7 @@ from tangram_sim.questions.shared_fields import (
 from tangram_sim.training.job import Job
 
 if TYPE_CHECKING:
+    from tangram_sim.clusters import Cluster
     from tangram_sim.studies.results import Result
 
 _LAYOUT = part(
@@ -46,12 +48,24 @@ class EstimateQuestion(OnTrainingCluster):
         wanted = self.run.wanted
         database, model = self.hardware.load(), load_model(self.model)
         cluster = load_cluster(self.cluster, database)
-        result = api.estimate(model, cluster, self.trained, self.layout, hwdb=database)
+        terms = self.run.power.terms(database)
+        if terms is not None and self.slow:
+            raise BadInputError("`slow=` and options of power: give one of the two")
+
+        def estimated(where: "Cluster") -> "Result":
+            return api.estimate(model, where, self.trained, self.layout, hwdb=database)
+
+        if terms is None:
+            result = estimated(cluster)
+        else:
+            from tangram_sim.studies.power_choice import plan_under_power
+
+            result = plan_under_power(cluster, terms, database, estimated)
         if self.slow:
             from tangram_sim.studies.slow_files import read_every_slow
             from tangram_sim.studies.slow_plans import replayed
 
             given = read_every_slow(list(self.slow), result.forecast.plan.cluster)
             result = result if given.is_nothing else replayed(result.forecast.plan, given, database)
-        result = with_run(result, database, wanted)
+        result = with_run(result, database, wanted, terms)
         return replace(result, document=self.with_answer(result.document))

@@ -57,6 +57,7 @@ _OF_ALL = (
     "dask",
     "tokens",
     "finish_within",
+    *("power_cap", "site_power", "pue", "carbon", "usd_per_kwh"),
     "model",
     "cluster",
     "global_batch",
@@ -94,11 +95,10 @@ class PlanQuestion(OnTrainingCluster):
         on_page=False,
     )
     objective: str = option(
-        "throughput",
-        "Objective to maximise. Only throughput so far.",
-        choices=("throughput",),
-        group=SEARCH,
-        on_page=False,
+        "time",
+        "What to minimise: time, energy or cost; or weights, e.g. time=2,energy=1.",
+        suggested=lambda: ("time", "energy", "cost"),
+        group="Energy",
     )
     fix: tuple[str, ...] = option(
         (),
@@ -168,6 +168,10 @@ class PlanQuestion(OnTrainingCluster):
             raise BadInputError(
                 "`slow=`, `without=` and `losses=`: nodes are slow, gone, or may go; give one of them"
             )
+        if (self.slow or self.without or self.losses is not None) and (
+            self.objective != "time" or any(leaf.within[-1:] == ("power",) for leaf in self.stated)
+        ):
+            raise BadInputError("`slow=`, `without=` and `losses=` know no power; drop one of the two")
         if self.losses is not None:
             who = "`losses=`, which compares uniform layouts over all GPUs,"
             self._refuse(who, "plan without it", _OF_LAYOUTS)
@@ -228,7 +232,7 @@ class PlanQuestion(OnTrainingCluster):
         with processes(self.dask, self.search.jobs) as jobs:
             options = replace(self.options, every_candidate=candidates, jobs=jobs)
             found = self._searched(options, database, progress, timed)
-        found = with_run(found, database, wanted)
+        found = with_run(found, database, wanted, self.run.power.terms(database, self.objective))
         return replace(found, document=self.with_answer(found.document))
 
     def _searched(
@@ -303,7 +307,12 @@ class PlanQuestion(OnTrainingCluster):
                 deadline=deadline,
                 shown=options.top,
             )
-        return planned(cluster)
+        terms = self.run.power.terms(database, self.objective)
+        if terms is None:
+            return planned(cluster)
+        from tangram_sim.studies.power_choice import plan_under_power
+
+        return plan_under_power(cluster, terms, database, planned)
 
 
 def fixed_degrees(given: Collection[str]) -> tuple[tuple[str, int], ...]:

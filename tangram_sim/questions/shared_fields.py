@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.fields import LIMITS, SOFTWARE, about, option, part
+from tangram_sim.questions.power import PowerOptions
 from tangram_sim.questions.question import Question
 from tangram_sim.training.job import Job
 from tangram_sim.units import amount_of, days_of
@@ -132,7 +133,7 @@ def finish_within_option(help: str) -> Any:  # noqa: A002
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The run that a plan is for: tokens, and the time to train them in."""
+    """The run that a plan is for: tokens, the time to train them in, limits on power."""
 
     tokens: float | None = option(
         None,
@@ -145,6 +146,7 @@ class Run:
     finish_within: float | None = finish_within_option(
         "Time that training them may take, e.g. 14d, 36h, 2w: say whether it does."
     )
+    power: PowerOptions = field(default=PowerOptions(), metadata=part())
 
     @property
     def wanted(self) -> "WantedRun | None":

@@ -1,11 +1,13 @@
 """Figures of plans as text for tables and printed lines."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tangram_sim.units import show_amount, show_seconds
+from tangram_sim.units import percent, show_amount, show_seconds
 
 if TYPE_CHECKING:
     from tangram_sim.studies.documents import PlanDocument, RunDocument, StageForecast
+    from tangram_sim.studies.power_documents import PowerDocument
 
 _CHUNKS = 4  # of an interleaved stage that are shown
 
@@ -47,7 +49,40 @@ def run_words(run: "RunDocument") -> str:
         words.append(f"${span(million, low, high)} per million tokens")
     if run.mwh is not None:
         words.append(f"{span(run.mwh, run.mwh_low or run.mwh, run.mwh_high or run.mwh)} MWh")
+    if run.co2_t is not None:
+        words.append(f"{_short(run.co2_t)} t CO2e")
     return "   ".join([*words, f"goodput {run.goodput * 100:.1f} %"])
+
+
+def power_words(power: "PowerDocument") -> Iterator[str]:
+    """What a plan draws, which GPUs are capped, what that costs in time and saves in energy: lines."""
+    words = [
+        f"power of the site: {_short(power.chosen.site_kw)} kW ({_short(power.site_kw_low)} to "
+        f"{_short(power.site_kw_high)}), {_short(power.site_kw_most)} kW at most"
+    ]
+    if power.site_limit_kw is not None:
+        words[-1] += f", {_short(power.site_limit_kw)} kW allowed"
+    words.append(f"{_short(power.chosen.joules_per_token)} J per token")
+    if power.chosen.usd_per_million_tokens is not None and "cost" in power.objective:
+        words.append(f"${_short(power.chosen.usd_per_million_tokens)} per million tokens")
+    if power.co2_g_per_million_tokens is not None:
+        words.append(f"{_short(power.co2_g_per_million_tokens)} g CO2e per million tokens")
+    yield "   ".join(words)
+    capped = [kind for kind in power.kinds if kind.capped]
+    if not capped:
+        yield "no GPU is capped below its board's own limit"
+        return
+    named = ", ".join(
+        f"{kind.gpus} x {kind.gpu} at {kind.cap_w:,.0f} W ({percent(kind.clock)} of the clock)"
+        for kind in capped
+    )
+    yield f"capped: {named}"
+    span = f"{percent(power.slower_low, 1)} to {percent(power.slower_high, 1)}"
+    yield (
+        f"next to no caps ({show_seconds(power.reference.step_s)}, {_short(power.reference.site_kw)} kW): "
+        f"step {percent(power.slower, 1, signed=True)} ({span}), "
+        f"energy {percent(-power.saved, 1, signed=True)}"
+    )
 
 
 def _short(value: float) -> str:

@@ -11,6 +11,7 @@ from pydantic import Field
 from tangram_sim.file_parts import FilePart, Text
 from tangram_sim.findings import Finding
 from tangram_sim.hwdb.file_kinds import PLAN_SCHEMA
+from tangram_sim.studies.power_documents import PowerDocument
 from tangram_sim.studies.slow_documents import SlowDocument
 from tangram_sim.training.job import MOST_SEQUENCES, MOST_TOKENS
 
@@ -229,10 +230,11 @@ class RunDocument(Document):
     usd_per_million_tokens: float | None = None
     usd_per_million_tokens_low: float | None = None
     usd_per_million_tokens_high: float | None = None
-    mwh: float | None = Field(None, description="of GPUs and their share of the hosts; null: power not known")
+    mwh: float | None = Field(None, description="of GPUs and hosts, with PUE; null: power not known")
     mwh_low: float | None = None
     mwh_high: float | None = None
     kw: float | None = Field(None, description="mean draw of the cluster, without PUE")
+    co2_t: float | None = Field(None, description="tonnes of CO2 equivalent; null: no intensity is given")
     basis: list[str] = Field(description="prices, failures and power that were taken, with their sources")
 
 
@@ -295,6 +297,7 @@ class PlanDocument(VersionedAnswer):
     nearest_launchable: LaunchableDocument | None = Field(
         None, description="the fastest plan found that a framework can launch, where this one is not"
     )
+    power: PowerDocument | None = Field(None, description="of questions about power; null: none was asked")
     run: RunDocument | None = Field(
         None, description="of `--tokens`: what training so many takes; not in plans made without"
     )

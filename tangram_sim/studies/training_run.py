@@ -10,27 +10,31 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.cost.energy import Activity, gpu_power
-from tangram_sim.errors import BadInputError, TangramError
+from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.prices import Figure, gpu_rents, kind_rent, node_prices
 from tangram_sim.reliability.periods import daly_interval_s, useful_share
 from tangram_sim.studies.documents import PlanDocument, RunDocument
 from tangram_sim.studies.results import Result
+from tangram_sim.studies.training_power import PowerTerms, cluster_watts
 from tangram_sim.studies.usual_failures import checkpoint_s, restart_s, usual_mtbf_hours
 from tangram_sim.units import DAY_S, HOUR_S, amount_of, days_of
 
-_MEMORY_SHARE = 0.5  # assumed: of the time without arithmetic, what memory would need at its datasheet rate
-_SIGMA = 0.25  # of the logarithm of watts in training: assumed, for no published rows exist beside them
-_Z = 1.645  # 90 % between its negative and itself
+UNCAPPED = PowerTerms()
 
 
 def training_run(
-    document: PlanDocument, cluster: Cluster, hwdb: Hwdb, tokens: float, within_days: float | None = None
+    document: PlanDocument,
+    cluster: Cluster,
+    hwdb: Hwdb,
+    tokens: float,
+    within_days: float | None = None,
+    power: PowerTerms = UNCAPPED,
 ) -> RunDocument:
     """Days, dollars and megawatt hours of training `tokens` with a plan on `cluster`.
 
-    All nodes of the cluster are paid for and draw power, idle ones too.
+    All nodes of the cluster are paid for and draw power, idle ones too. Of `power` PUE, carbon and the price
+    of electricity count; the clocks are those that the document says.
     """
     hours, failing = usual_mtbf_hours()
     used = len(set(_nodes_used(document, cluster)))
@@ -40,13 +44,25 @@ def training_run(
     high = (document.step_s_high or step) / step
     days = tokens / (document.tokens_per_s * good) / DAY_S
     basis = [f"failures of nodes: {failing}"]
-    usd_per_hour, priced = _rent(cluster, hwdb)
+    usd_per_hour, priced = rent_of(cluster, hwdb)
     basis += priced
-    watts, spread, powered = _watts(document, cluster, hwdb)
-    basis += powered
+    clocks = {kind.gpu: kind.clock for kind in document.power.kinds} if document.power else {}
+    watts, spread = None, 1.0
+    try:
+        drawn = cluster_watts(document, cluster, hwdb, clocks)
+        watts, spread = drawn.total_w, drawn.spread
+        basis += drawn.basis
+    except BadInputError as error:
+        basis.append(f"no energy: {error}")
+    site_w = None if watts is None else watts * power.pue
+    if power.pue != 1.0:
+        basis.append(f"MWh with PUE {power.pue:g}")
+    if power.usd_per_kwh and usd_per_hour is not None and site_w is not None:
+        usd_per_hour += site_w / 1000 * power.usd_per_kwh
+        basis.append(f"electricity beside the rent: ${power.usd_per_kwh:g} a kWh")
     run_hours = days * DAY_S / HOUR_S
     usd = None if usd_per_hour is None else usd_per_hour * run_hours
-    mwh = None if watts is None else watts * run_hours / 1e6
+    mwh = None if site_w is None else site_w * run_hours / 1e6
     million = tokens / 1e6
 
     def scaled(value: float | None, factor: float) -> float | None:
@@ -71,6 +87,7 @@ def training_run(
         mwh_low=scaled(mwh, low / spread),
         mwh_high=scaled(mwh, high * spread),
         kw=scaled(watts, 1e-3),
+        co2_t=scaled(mwh, power.carbon / 1e3) if power.carbon else None,
         basis=basis,
     )
 
@@ -96,7 +113,7 @@ def _goodput(document: PlanDocument, nodes: int, mtbf_hours: float) -> float:
     return useful_share(mtbf_s, period, block_s, 0.0, restart_s(document, nodes))
 
 
-def _rent(cluster: Cluster, hwdb: Hwdb) -> tuple[float | None, list[str]]:
+def rent_of(cluster: Cluster, hwdb: Hwdb) -> tuple[float | None, list[str]]:
     """(USD an hour of all nodes, what was taken); None where the rent of a node is not known."""
     known, rents, total, said = node_prices(hwdb), gpu_rents(hwdb), 0.0, []
     for group in cluster.groups:
@@ -111,34 +128,6 @@ def _rent(cluster: Cluster, hwdb: Hwdb) -> tuple[float | None, list[str]]:
         total += rent.value * group.count
         said.append(f"rent of {node.name or node.gpu.name}: ${rent} an hour")
     return total, list(dict.fromkeys(said))
-
-
-def _watts(document: PlanDocument, cluster: Cluster, hwdb: Hwdb) -> tuple[float | None, float, list[str]]:
-    """(mean watts of the cluster, factor between its middle and an end of the interval, what it rests on).
-
-    None where the power of a GPU kind is not known.
-    """
-    busy = {
-        rank: 1.0 - stage.idle_fraction
-        for stage in document.stages
-        for rank in document.pipelines[stage.pipeline].stages[stage.stage].parts[stage.part].ranks
-    }
-    said: dict[str, None] = {}
-    total, sigma, rank = 0.0, 0.0, 0
-    for group in cluster.groups:
-        try:
-            power = gpu_power(group.node.gpu, hwdb)
-        except TangramError as error:
-            return None, 1.0, [f"no energy: {error}"]
-        sigma = max(sigma, power.sigma)
-        said[f"power of {group.node.gpu.name}: {power.basis}; in training it is assumed"] = None
-        for _ in range(group.count * group.node.gpus):
-            running = busy.get(rank, 0.0)
-            arithmetic = min(document.mfu, running)
-            doing = Activity(1.0, running, arithmetic, _MEMORY_SHARE * (running - arithmetic))
-            total += float(power.watts(doing)) + power.host_w
-            rank += 1
-    return total, math.exp(_Z * math.hypot(sigma, _SIGMA)), list(said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +153,10 @@ def wanted_run(tokens: float | str | None, finish_within: float | str | None = N
     return WantedRun(amount, None if finish_within is None else days_of(finish_within))
 
 
-def with_run(result: Result, hwdb: Hwdb, wanted: WantedRun | None) -> Result:
+def with_run(result: Result, hwdb: Hwdb, wanted: WantedRun | None, power: PowerTerms | None = None) -> Result:
     """The result with what a wanted run takes with its plan in its document; as it is where none is."""
     if wanted is None:
         return result
     cluster = result.forecast.plan.cluster
-    run = training_run(result.document, cluster, hwdb, wanted.tokens, wanted.within_days)
+    run = training_run(result.document, cluster, hwdb, wanted.tokens, wanted.within_days, power or UNCAPPED)
     return replace(result, document=result.document.with_fields(run=run))

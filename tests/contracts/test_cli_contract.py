@@ -90,7 +90,7 @@ def test_defaults_of_the_contract(inputs: tuple[Path, Path]) -> None:
     job = tangram("estimate", *inputs, "--tp", 1, "--dp", 4, "--json").json["job"]
     assert (job["global_batch"], job["seq"], job["optimizer"]) == (128, 2048, "adamw")
     help_text = tangram("plan", "--help").out
-    for default in ("128", "2048", "auto", "adamw", "grid", "1f1b", "throughput"):
+    for default in ("128", "2048", "auto", "adamw", "grid", "1f1b", "time"):
         assert f"[default: {default}]" in " ".join(help_text.split()).replace("default:  ", "default: ")
 
 

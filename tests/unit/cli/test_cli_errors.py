@@ -48,7 +48,7 @@ BAD_PLANS = {
     "--dtype nvfp4": ("no nvfp4 units", "T4", "A100-SXM4-40GB"),
     "--optimizer adamv": ("adamv", "adamw"),
     "--schedule 1f2b": ("1f2b", "1f1b"),
-    "--objective cost": ("cost", "throughput"),
+    "--objective speed": ("speed", "time", "energy", "cost"),
     "--parallelizer alpaca": ("alpaca", "grid"),
     "--preset tangram-papr": ("tangram-paper",),
     "--preset tangram-paper --microbatch-per-rank 2": ("--microbatch-per-rank 1",),

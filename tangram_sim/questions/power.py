@@ -1,0 +1,84 @@
+"""What is asked about the power of training: caps of GPUs, limit of the site, PUE, carbon, electricity."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tangram_sim.fields import option
+from tangram_sim.units import read_watts
+from tangram_sim.written import name_list
+
+if TYPE_CHECKING:
+    from tangram_sim.hwdb import Hwdb
+    from tangram_sim.studies.training_power import PowerTerms
+
+_ENERGY: dict[str, Any] = {"group": "Energy"}
+
+
+def _kilowatts(text: str) -> float:
+    """Kilowatts, out of a number of them or of `1.2MW`. Raises BadInputError."""
+    digits = text.strip()
+    return read_watts(digits if digits[-1:] in "wW" else f"{digits} kW") / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOptions:
+    """Limits on power, and what turns power into carbon and money."""
+
+    power_cap: tuple[str, ...] = option(
+        (),
+        "Most watts of each GPU, like 400W, or of a kind, like H100=400W; several with commas.",
+        label="Power cap of each GPU",
+        reads=name_list,
+        **_ENERGY,
+    )
+    site_power: float | None = option(
+        None,
+        "Most kW that GPUs and hosts draw in the mean of a step, times PUE; lowers clocks.",
+        label="Power of the site",
+        unit="kW",
+        above=0,
+        reads=_kilowatts,
+        **_ENERGY,
+    )
+    pue: float = option(
+        1.0,
+        "Power usage effectiveness of the site.",
+        label="Power usage effectiveness",
+        unit="a factor",
+        least=1,
+        most=10,
+        **_ENERGY,
+    )
+    carbon: float = option(
+        0.0,
+        "Carbon intensity of the power, grams of CO2 equivalent a kWh.",
+        label="Carbon intensity",
+        unit="g/kWh",
+        least=0,
+        most=10_000,
+        **_ENERGY,
+    )
+    usd_per_kwh: float = option(
+        0.0,
+        "Price of electricity, where the rent does not include it.",
+        label="Price of electricity",
+        unit="USD/kWh",
+        least=0,
+        most=100,
+        **_ENERGY,
+    )
+
+    def terms(self, hwdb: "Hwdb", objective: str = "time") -> "PowerTerms | None":
+        """What is asked; None where nothing is. Raises BadInputError or UnknownNameError."""
+        from tangram_sim.studies.training_power import PowerTerms, caps_of, weights_of
+
+        terms = PowerTerms(
+            caps_w=caps_of(self.power_cap, hwdb),
+            site_w=math.inf if self.site_power is None else self.site_power * 1000,
+            pue=self.pue,
+            carbon=self.carbon,
+            usd_per_kwh=self.usd_per_kwh,
+            weights=weights_of(objective),
+        )
+        return None if terms == PowerTerms() else terms

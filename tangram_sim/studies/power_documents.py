@@ -1,0 +1,46 @@
+"""What a plan says about power: caps, watts, joules and carbon, and the same plan without caps beside it."""
+
+from pydantic import Field
+
+from tangram_sim.file_parts import FilePart
+
+
+class CappedKind(FilePart):
+    """One kind of GPU under power."""
+
+    gpu: str
+    gpus: int
+    cap_w: float = Field(description="power limit to set on each; the board's own where it is not capped")
+    clock: float = Field(gt=0, le=1, description="relative to the highest, in matrix products")
+    capped: bool
+    mean_w: float = Field(description="of each over a step")
+
+
+class PowerPoint(FilePart):
+    """A plan at some clocks: a point of the curve of throughput against watts."""
+
+    clocks: dict[str, float] = Field(description="by GPU kind, relative to the highest")
+    step_s: float
+    site_kw: float = Field(description="mean over a step of GPUs and hosts, idle ones too, times PUE")
+    joules_per_token: float = Field(description="of the site")
+    usd_per_million_tokens: float | None = Field(None, description="rent and electricity; null: no price")
+
+
+class PowerDocument(FilePart):
+    """Of questions about power: caps, what they cost in time and what they save in energy."""
+
+    objective: dict[str, float] = Field(description="weights of time, energy and cost")
+    kinds: list[CappedKind]
+    pue: float = Field(ge=1)
+    chosen: PowerPoint
+    reference: PowerPoint = Field(description="the fastest plan without caps and limit of the site")
+    site_kw_low: float = Field(description="90 % interval of the chosen one's")
+    site_kw_high: float
+    site_kw_most: float = Field(description="where every GPU draws all that it may at the same time")
+    site_limit_kw: float | None = Field(None, description="asked for; `site_kw` is held below it")
+    co2_g_per_million_tokens: float | None = None
+    slower: float = Field(description="step_s over that of the reference without caps, less 1")
+    slower_low: float = Field(description="90 % interval, of the assumed clocks alone")
+    slower_high: float
+    saved: float = Field(description="share of the joules per token of the reference that is saved")
+    tried: list[PowerPoint] = Field([], description="clocks that were tried, fastest first")

@@ -1,0 +1,200 @@
+"""Power of training: clocks that caps leave, watts of a plan, and what counts as power, carbon and money.
+
+Assumed, for nobody has published runs of training under caps: at its highest clock a GPU draws its board's
+limit in large matrix products; an operation costs energy with the square of the clock, so power above what
+flows whatever runs goes with the cube of the clock; memory and links keep their rates.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tangram_sim.clusters import Cluster, Gpu
+from tangram_sim.cost.energy import LEAST_CLOCK, Activity, GpuPower, gpu_power
+from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.hwdb import Hwdb
+from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.units import percent, read_watts
+
+MEMORY_SHARE = 0.5  # assumed: of the time without arithmetic, what memory would need at its datasheet rate
+SIGMA = 0.25  # of the logarithm of watts in training: assumed, for no published rows exist beside them
+_Z = 1.645  # standard deviations between the middle and an end of a 90 % interval
+
+Clocks = Mapping[str, float]  # relative to the highest, by name of GPU kind
+
+GOALS = ("time", "energy", "cost")
+TIME = (("time", 1.0),)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerTerms:
+    """What is asked about power: most watts by GPU kind, most watts of the site, PUE, carbon and money."""
+
+    caps_w: tuple[tuple[str, float], ...] = ()  # by GPU kind; "": of every kind
+    site_w: float = math.inf  # GPUs and hosts in the mean of a step, times PUE
+    pue: float = 1.0
+    carbon: float = 0.0  # grams of CO2 equivalent a kWh
+    usd_per_kwh: float = 0.0  # beside the rent
+    weights: tuple[tuple[str, float], ...] = TIME  # of time, energy and cost
+
+
+def caps_of(given: Sequence[str], hwdb: Hwdb) -> tuple[tuple[str, float], ...]:
+    """Most watts by GPU kind out of `400W` and `H100=400W`. Raises BadInputError or UnknownNameError."""
+    caps: dict[str, float] = {}
+    for item in given:
+        kind, _, watts = item.rpartition("=")
+        name = hwdb.gpu(kind.strip()).name if kind else ""
+        if name in caps:
+            raise BadInputError(f"`power_cap=` caps {name or 'every GPU'} twice; keep one")
+        caps[name] = read_watts(watts)
+    return tuple(caps.items())
+
+
+def weights_of(text: str) -> tuple[tuple[str, float], ...]:
+    """Weights out of `energy` or `time=1,energy=2`, their sum 1. Raises BadInputError, UnknownNameError."""
+    found: dict[str, float] = {}
+    for item in text.split(","):
+        name, _, weight = (word.strip() for word in item.partition("="))
+        name = "time" if name == "throughput" else name
+        if name not in GOALS:
+            raise unknown_name("objective", name, GOALS)
+        try:
+            value = float(weight or 1)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < math.inf or name in found:
+            raise BadInputError(f"`objective={text}`: give each goal once, its weight 0 or more")
+        found[name] = value
+    total = sum(found.values())
+    if not total:
+        raise BadInputError(f"`objective={text}`: one weight must be above 0")
+    return tuple((name, value / total) for name, value in found.items() if value)
+
+
+def kinds_of(cluster: Cluster) -> dict[str, Gpu]:
+    """The kinds of GPU of a cluster by name."""
+    return {group.node.gpu.name: group.node.gpu for group in cluster.groups}
+
+
+def _always_w(power: GpuPower) -> float:
+    """Watts that flow at any clock in large matrix products: of the idle board and of its memory."""
+    return float(power.idle_w) + MEMORY_SHARE * float(power.memory_w)
+
+
+def clock_under(power: GpuPower, cap_w: float) -> float:
+    """The highest clock at which large matrix products draw `cap_w` at most, relative to the highest.
+
+    1.0 at the board's limit and above. Below what the lowest clock draws it is lower than `LEAST_CLOCK`.
+    """
+    always, limit = _always_w(power), float(power.limit_w)
+    return float(min(max((cap_w - always) / (limit - always), 0.0) ** (1 / 3), 1.0))
+
+
+def cap_at(power: GpuPower, clock: float) -> float:
+    """The power limit in watts that holds a GPU at this clock: the inverse of `clock_under`."""
+    always = _always_w(power)
+    return always + (float(power.limit_w) - always) * clock**3
+
+
+def clocks_under(cluster: Cluster, caps_w: Sequence[tuple[str, float]], hwdb: Hwdb) -> dict[str, float]:
+    """The clock of every kind of GPU under its cap.
+
+    Raises InfeasibleError where a kind cannot be held to its cap, UnknownNameError for a kind that the
+    cluster has not, BadInputError where the power of a kind is not known.
+    """
+    caps, kinds = dict(caps_w), kinds_of(cluster)
+    for name in caps:
+        if name and name not in kinds:
+            raise unknown_name("GPU kind of the cluster", name, kinds)
+    clocks = {}
+    for name, gpu in kinds.items():
+        power = gpu_power(gpu, hwdb)
+        cap_w = caps.get(name, caps.get("", float(power.limit_w)))
+        clocks[name] = clock_under(power, cap_w)
+        if clocks[name] < LEAST_CLOCK * (1 - 1e-6):
+            least = cap_at(power, LEAST_CLOCK)
+            raise InfeasibleError(
+                f"a power cap of {cap_w:g} W cannot be met: {name} draws {least:,.0f} W at "
+                f"{percent(LEAST_CLOCK)} of its clock; give a higher cap or leave these GPUs out"
+            )
+    return clocks
+
+
+def clocked(cluster: Cluster, clocks: Clocks) -> Cluster:
+    """The cluster with the arithmetic of every kind of GPU at its clock, memory and links as before."""
+    groups = tuple(
+        replace(group, node=replace(group.node, gpu=group.node.gpu.slowed(1.0 / clock, clock)))
+        if (clock := clocks.get(group.node.gpu.name, 1.0)) != 1.0
+        else group
+        for group in cluster.groups
+    )
+    return replace(cluster, groups=groups)
+
+
+@dataclass(frozen=True, slots=True)
+class KindWatts:
+    """Mean watts of one kind of GPU over a step, all GPUs of the kind together, idle ones too."""
+
+    gpus: int
+    gpu_w: float
+    host_w: float
+    limit_w: float  # of all, at their boards' limits or at the caps that hold their clocks
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWatts:
+    """Mean watts of a cluster over a step of a plan, by kind of GPU; `spread` is half of a 90 % interval."""
+
+    kinds: Mapping[str, KindWatts]
+    spread: float  # factor between the middle and an end of the interval
+    basis: list[str]
+
+    @property
+    def total_w(self) -> float:
+        """Mean watts of GPUs and hosts, without PUE."""
+        return sum(kind.gpu_w + kind.host_w for kind in self.kinds.values())
+
+    @property
+    def most_w(self) -> float:
+        """Watts where every GPU draws all that it may at the same time, without PUE."""
+        return sum(kind.limit_w + kind.host_w for kind in self.kinds.values())
+
+
+def cluster_watts(
+    document: PlanDocument, cluster: Cluster, hwdb: Hwdb, clocks: Clocks | None = None
+) -> ClusterWatts:
+    """Mean watts over a step of a plan that was played at these clocks.
+
+    Raises BadInputError where the power of a GPU kind is not known.
+    """
+    busy = {
+        rank: 1.0 - stage.idle_fraction
+        for stage in document.stages
+        for rank in document.pipelines[stage.pipeline].stages[stage.stage].parts[stage.part].ranks
+    }
+    kinds: dict[str, KindWatts] = {}
+    said: dict[str, None] = {}
+    sigma, rank = 0.0, 0
+    for group in cluster.groups:
+        gpu = group.node.gpu
+        power, clock = gpu_power(gpu, hwdb), (clocks or {}).get(gpu.name, 1.0)
+        sigma = max(sigma, power.sigma)
+        said[f"power of {gpu.name}: {power.basis}; in training it is assumed"] = None
+        cap_w, drawn = cap_at(power, clock), 0.0
+        count = group.count * group.node.gpus
+        for each in range(rank, rank + count):
+            running = busy.get(each, 0.0)
+            drawn += (1.0 - running) * float(power.idle_w)
+            if running > 0.0:
+                arithmetic = min(document.mfu / running, 1.0)  # of the peak at this clock
+                doing = Activity(1.0, 1.0, arithmetic * clock, MEMORY_SHARE * (1.0 - arithmetic))
+                drawn += running * min(float(power.watts(doing, clock)), cap_w)
+        rank += count
+        before = kinds.get(gpu.name, KindWatts(0, 0.0, 0.0, 0.0))
+        kinds[gpu.name] = KindWatts(
+            before.gpus + count,
+            before.gpu_w + drawn,
+            before.host_w + power.host_w * count,
+            before.limit_w + cap_w * count,
+        )
+    return ClusterWatts(kinds, math.exp(_Z * math.hypot(sigma, SIGMA)), list(said))
