@@ -76,7 +76,7 @@ def _show(question: PurchaseQuestion, found: PurchaseAnswer) -> None:
     study, front, hangs_on = found.study, found.study.front, found.sensitivity
     print_line(
         f"{', '.join(work.model.name for work in study.works)} on {found.fleet} and what to add to it   "
-        f"{job_words(question.job)}"
+        f"{job_words(study.works[0].job)}"
     )
     unit = "$/h of it" if question.cost == "hourly" else "capital $"
     print_table(

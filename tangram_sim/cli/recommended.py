@@ -64,7 +64,7 @@ def _show(question: PurchaseQuestion, answer: RecommendedAnswer) -> None:
 
     study, found, database = answer.study, answer.sensitivity, question.hardware.load()
     print_line(headline(study, database))
-    print_line(f"{study.work.model.name}   {job_words(question.job)}")
+    print_line(f"{study.work.model.name}   {job_words(study.work.job)}")
     rows = [study.best, *study.runner_ups]
     print_table(
         (

@@ -46,7 +46,7 @@ def _show(question: WhatIfQuestion, found: WhatIfAnswer) -> None:
     print_line(
         f"{study.model.name} on {found.fleet}, "
         f"{show_amount(question.money.tokens)} tokens   "
-        f"{job_words(question.job)}"
+        f"{job_words(question.trained)}"
     )
     print_table(
         (

@@ -11,7 +11,7 @@ from tangram_sim.fields import LIMITS, SEARCH, SOFTWARE, described, leaves, opti
 from tangram_sim.planners.budget import EFFORTS
 from tangram_sim.questions.requests import CountedRequests, PlannedRequests, slo_option
 from tangram_sim.questions.service_goal import GoalOptions
-from tangram_sim.questions.shared_fields import OnCluster, dask_option, limit_option
+from tangram_sim.questions.shared_fields import OnTrainingCluster, dask_option, limit_option
 from tangram_sim.units import amount_of
 from tangram_sim.written import name_list
 
@@ -254,7 +254,7 @@ class Served(CountedRequests):
 
 
 @dataclass(frozen=True, slots=True)
-class Buying(OnCluster):
+class Buying(OnTrainingCluster):
     """A question about nodes that are added to a cluster: what they cost, train, and serve."""
 
     money: Money = field(default=Money(), metadata=part())

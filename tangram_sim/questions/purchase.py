@@ -345,7 +345,8 @@ class PurchaseQuestion(Buying):
         names = name_list(self.model)
         shares = self.weights or (1.0,) * len(names)
         return [
-            ModelToTrain(load_model(name), self.job, share) for name, share in zip(names, shares, strict=True)
+            ModelToTrain(load_model(name), self.trained_on(name), share)
+            for name, share in zip(names, shares, strict=True)
         ]
 
     @property

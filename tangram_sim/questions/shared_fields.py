@@ -10,7 +10,7 @@ from tangram_sim.fields import LIMITS, SOFTWARE, about, option, part
 from tangram_sim.questions.power import PowerOptions
 from tangram_sim.questions.question import Question
 from tangram_sim.training.job import Job
-from tangram_sim.units import amount_of, days_of
+from tangram_sim.units import amount_of, days_of, percent
 from tangram_sim.written import seconds
 
 if TYPE_CHECKING:
@@ -107,6 +107,10 @@ def schedules() -> Iterable[str]:
 # A job as it is asked about where the software is not.
 JOB = part("global_batch", "seq", "dtype", "optimizer", "schedule", schedule={"suggested": schedules})
 FINE_TUNING = ("trainable", "frozen", "packed")
+TRAINING_JOB = part(
+    *("global_batch", "seq", "dtype", "optimizer", "schedule", *FINE_TUNING),
+    schedule={"suggested": schedules},
+)
 JOB_AND_SOFTWARE = part(
     *("global_batch", "seq", "dtype", "optimizer", "schedule", *FINE_TUNING, "stack", "flash_attention"),
     "dropout",
@@ -118,7 +122,10 @@ def job_words(job: Job) -> str:
     """A job in words, defaults too: `128 sequences of 2,048 tokens, adamw, 1f1b`."""
     dtype = "" if job.dtype == "auto" else f", {job.dtype}"
     batch = f"{job.global_batch:,} sequence{'' if job.global_batch == 1 else 's'}"
-    return f"{batch} of {job.seq:,} tokens{dtype}, {job.optimizer}, {job.schedule}"
+    tuned = f", {percent(job.trainable, 2)} of the weights trained" if job.trainable < 1.0 else ""
+    tuned += f", frozen ones in {job.frozen}" if job.frozen else ""
+    tuned += f", documents of {job.packed:g} tokens packed" if job.packed else ""
+    return f"{batch} of {job.seq:,} tokens{dtype}, {job.optimizer}, {job.schedule}{tuned}"
 
 
 def _days(text: str) -> float:
@@ -188,6 +195,7 @@ class OnCluster(Question):
 class OnTrainingCluster(OnCluster):
     """A question about training all weights, or adapters in place of them."""
 
+    job: Job = field(default=Job(), metadata=TRAINING_JOB)
     lora_rank: int | None = option(
         None, "Train only LoRA adapters of this rank on the attention projections."
     )
@@ -195,12 +203,16 @@ class OnTrainingCluster(OnCluster):
     @property
     def trained(self) -> Job:
         """The job with the share of the weights that adapters train. Raises BadInputError."""
+        return self.trained_on(self.model)
+
+    def trained_on(self, model: str) -> Job:
+        """The job with the share of the weights of `model` that adapters train. Raises BadInputError."""
         job = self.job
         if self.lora_rank is not None:
             from tangram_sim.hwdb import load_model
             from tangram_sim.studies.api import lora_share
 
-            job = replace(job, trainable=lora_share(load_model(self.model), self.lora_rank, job.trainable))
+            job = replace(job, trainable=lora_share(load_model(model), self.lora_rank, job.trainable))
         if job.frozen and job.trainable >= 1.0:
             why = "is of weights that are not trained: give `lora_rank=16`, or `trainable=` below 1"
             raise BadInputError(f"`frozen={job.frozen}` {why}")

@@ -103,7 +103,7 @@ class WhatIfQuestion(Buying):
             standing,
             bought,
             retired=retired,
-            job=self.job,
+            job=self.trained,
             tokens=self.money.tokens,
             prices=prices,
             terms=self.money.terms,
@@ -136,7 +136,7 @@ class WhatIfQuestion(Buying):
         hwdb = self.hardware.load()
         setting = ServedSetting(
             model=self.model,
-            work=ModelToTrain(load_model(self.model), self.job),
+            work=ModelToTrain(load_model(self.model), self.trained),
             served=self.served,
             look=self.look,
             prices=self.money.found_prices(hwdb),

@@ -76,3 +76,38 @@ def test_plan_takes_all_of_it_from_the_command_line() -> None:
     found = PlanDocument.model_validate_json(shown.out)
     assert (found.job.frozen, found.job.packed) == ("nf4", 300.0)
     assert found.job.trainable == pytest.approx(SHARE)
+
+
+TUNED = (
+    "--lora-rank",
+    "16",
+    "--frozen",
+    "nf4",
+    "--packed",
+    "300",
+    "--global-batch",
+    "16",
+    "--effort",
+    "quick",
+)
+ALONE = ("--jobs", "1", "--no-cache", "--json")
+
+
+def test_what_if_plans_the_fine_tuning_that_plan_does():
+    """The same tokens/s as `plan` on the same nodes, before failures; all weights would not even fit."""
+    asked = ("what-if", "llama3-8b", "A10x4:1", "--add", "L40Sx4:1")
+    rows = tangram(*asked, *TUNED, *ALONE).json["candidates"]
+    both = tangram("plan", "llama3-8b", "A10x4:1+L40Sx4:1", *TUNED, "--json").json["tokens_per_s"]
+    assert rows[1]["tokens_per_s"] == pytest.approx(both * rows[1]["goodput"], rel=1e-9)
+    whole = tangram(*asked, "--global-batch", "16", "--effort", "quick", *ALONE).json["candidates"]
+    assert not whole[0]["tokens_per_s"] and rows[0]["tokens_per_s"] > 0
+
+
+def test_purchase_plans_the_fine_tuning_of_each_of_its_models():
+    asked = ("purchase", "gpt3-1.3b", "none", "--cloud", "lambda", "--tokens", "1B", "--max-nodes", "1")
+    tuned, plain = (tangram(*asked, *more, *ALONE) for more in (TUNED, TUNED[-4:]))
+    assert tuned.code == plain.code == 0, tuned.err + plain.err
+    tuned_usd, plain_usd = (each.json["recommended"]["usd_per_million_tokens"] for each in (tuned, plain))
+    assert tuned_usd < plain_usd
+    words = tangram(*asked, *TUNED, *ALONE[:2]).out
+    assert "of the weights trained, frozen ones in nf4, documents of 300 tokens packed" in words
