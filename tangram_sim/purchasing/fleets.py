@@ -1,5 +1,6 @@
 """Fleets: a cluster with nodes added or removed, and which member of the fleet each node group is."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,10 +52,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Fleet:
-    """A cluster, and the member of the fleet that each of its node groups is."""
+    """A cluster, and the members of the fleet that its node groups are made of.
+
+    Nodes that are bought join a group of equal nodes: a plan treats them as it treats the others.
+    """
 
     cluster: Cluster
     members: tuple[Member, ...]
+    group_of: tuple[int, ...]  # of each member: its node group, which holds its members' nodes in their order
 
     @classmethod
     def of(cls, cluster: Cluster) -> "Fleet":
@@ -65,44 +70,60 @@ class Fleet:
                 Member(group.name, group.node.name or group.name, group.count, bought=False, node=group.node)
                 for group in cluster.groups
             ),
+            tuple(range(len(cluster.groups))),
         )
 
     @classmethod
     def none(cls) -> "Fleet":
         """The fleet of who owns nothing."""
-        return cls(Cluster(NONE, ()), ())
+        return cls(Cluster(NONE, ()), (), ())
 
     def with_purchases(self, purchases: Sequence[Purchase]) -> "Fleet":
-        """The fleet with one group per purchase added; no network limit to the old nodes is assumed."""
+        """The fleet with the purchases added; no network limit to the old nodes is assumed.
+
+        Purchases join the first group of equal nodes that no limit of the network holds apart.
+        """
+        groups, places = list(self.cluster.groups), list(self.group_of)
         bought = [purchase for purchase in purchases if purchase.count]
-        start = len(self.cluster.groups)
-        groups = tuple(
-            NodeGroup(f"g{start + index}", purchase.count, purchase.node)
-            for index, purchase in enumerate(bought)
-        )
+        for purchase in bought:
+            place = self._equal(groups, purchase.node)
+            if place == len(groups):
+                groups.append(NodeGroup(f"g{place}", purchase.count, purchase.node))
+            else:
+                groups[place] = replace(groups[place], count=groups[place].count + purchase.count)
+            places.append(place)
         members = tuple(
             Member(f"+{purchase.name}", purchase.name, purchase.count, bought=True, node=purchase.node)
             for purchase in bought
         )
         name = (
             self.cluster.name
-            if start
+            if self.members
             else "+".join(f"{purchase.name}:{purchase.count}" for purchase in bought) or NONE
         )
-        cluster = replace(self.cluster, name=name, groups=(*self.cluster.groups, *groups))
-        return Fleet(cluster, (*self.members, *members))
+        cluster = replace(self.cluster, name=name, groups=tuple(groups))
+        return Fleet(cluster, (*self.members, *members), tuple(places))
+
+    def _equal(self, groups: Sequence[NodeGroup], node: Node) -> int:
+        """The first of `groups` whose nodes equal `node` and that no limit touches; else their number."""
+        network = self.cluster.network
+        held = {group for limit in network.between for group in limit.groups}
+        if network.oversubscription > 1:  # every standing group has an uplink of its own
+            held |= set(self.group_of)
+        alike = (at for at, group in enumerate(groups) if group.node == node and at not in held)
+        return next(alike, len(groups))
 
     def without(self, retired: dict[str, int]) -> "Fleet":
         """The fleet without `retired` nodes; groups are renumbered, limits between the others remain."""
-        kept = [
-            (index, member.nodes - retired.get(member.label, 0)) for index, member in enumerate(self.members)
-        ]
-        kept = [(index, count) for index, count in kept if count > 0]
-        if not kept:
+        left = [member.nodes - retired.get(member.label, 0) for member in self.members]
+        if not any(count > 0 for count in left):
             raise BadInputError("`remove=` leaves no node of the fleet; keep one or buy one")
-        place = {index: new for new, (index, _) in enumerate(kept)}
+        of_group = Counter[int]()
+        for group, count in zip(self.group_of, left, strict=True):
+            of_group[group] += max(count, 0)
+        place = {group: new for new, group in enumerate(sorted(+of_group))}
         groups = tuple(
-            NodeGroup(f"g{place[index]}", count, self.members[index].node) for index, count in kept
+            NodeGroup(f"g{place[group]}", of_group[group], self.cluster.groups[group].node) for group in place
         )
         between = tuple(
             GroupLimit(
@@ -112,18 +133,32 @@ class Fleet:
             if limit.groups[0] in place and limit.groups[1] in place
         )
         network = Network(self.cluster.network.oversubscription, between)
-        members = tuple(replace(self.members[index], nodes=count) for index, count in kept)
-        return Fleet(Cluster(self.cluster.name, groups, network), members)
+        kept = [
+            (member, place[group], count)
+            for member, group, count in zip(self.members, self.group_of, left, strict=True)
+            if count > 0
+        ]
+        return Fleet(
+            Cluster(self.cluster.name, groups, network),
+            tuple(replace(member, nodes=count) for member, _, count in kept),
+            tuple(group for _, group, _ in kept),
+        )
+
+    def ranks(self) -> tuple[range, ...]:
+        """The ranks of every member; they are numbered group by group, in a group member by member."""
+        first, found = 0, [range(0)] * len(self.members)
+        for number in sorted(range(len(self.members)), key=self.group_of.__getitem__):
+            gpus = self.members[number].nodes * self.members[number].node.gpus
+            found[number] = range(first, first + gpus)
+            first += gpus
+        return tuple(found)
 
     def used(self, ranks: Sequence[int]) -> tuple[tuple[int, int], ...]:
-        """Per member: (GPUs, nodes) that hold any of `ranks`; ranks are numbered node by node."""
-        taken, first, found = set(ranks), 0, []
-        for member in self.members:
-            per_node = member.node.gpus
-            nodes = [range(first + at * per_node, first + (at + 1) * per_node) for at in range(member.nodes)]
-            hits = [sum(rank in taken for rank in node) for node in nodes]
-            found.append((sum(hits), sum(hit > 0 for hit in hits)))
-            first += member.nodes * per_node
+        """Per member: (GPUs, nodes) that hold any of `ranks`."""
+        taken, found = set(ranks), []
+        for member, own in zip(self.members, self.ranks(), strict=True):
+            hits = [rank - own.start for rank in own if rank in taken]
+            found.append((len(hits), len({hit // member.node.gpus for hit in hits})))
         return tuple(found)
 
 

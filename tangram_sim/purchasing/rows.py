@@ -163,9 +163,4 @@ def busy_of(fleet: Fleet, document: PlanDocument) -> tuple[float, ...]:
     for stage in document.stages:
         part = document.pipelines[stage.pipeline].stages[stage.stage].parts[stage.part]
         share |= dict.fromkeys(part.ranks, 1.0 - stage.idle_fraction)
-    found, first = [], 0
-    for member in fleet.members:
-        gpus = member.nodes * member.node.gpus
-        found.append(sum(share.get(rank, 0.0) for rank in range(first, first + gpus)) / gpus)
-        first += gpus
-    return tuple(found)
+    return tuple(sum(share.get(rank, 0.0) for rank in ranks) / len(ranks) for ranks in fleet.ranks())

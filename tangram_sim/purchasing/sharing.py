@@ -180,8 +180,10 @@ class DayPlanner:
         known: tuple[Plan, ...] = ()
         if inside:
             small, plan = self._plans[min(inside)[1]]
-            place = {label: number for number, label in enumerate(_labels(fleet))}
-            groups = {number: place[label] for number, label in enumerate(_labels(small))}
+            place = dict(zip(_labels(fleet), fleet.group_of, strict=True))
+            groups = {
+                group: place[label] for group, label in zip(small.group_of, _labels(small), strict=True)
+            }
             known = (known_on(plan, small.cluster, fleet.cluster, groups, self.hwdb),)
         case = Case(self.model, fleet.cluster, self.job, self.wishes, overlays_of(self.hwdb), known)
         time_left = self.deadline.share(_PART * self.deadline.left_s())

@@ -80,6 +80,6 @@ def test_the_shared_logs_are_read_whole_and_a_dense_model_is_near() -> None:
 def test_a_kind_of_gpu_without_runs_is_predicted_less_surely() -> None:
     table = CalibrationTable.load(Hwdb.load(()))
     seen, unseen = (table.fit("vllm", gpu=gpu).residuals for gpu in ("H100-SXM5-80GB", "MI300X"))
-    assert unseen["residual_tpot"] > 1.5 * seen["residual_tpot"]
+    assert unseen["residual_tpot"] > seen["residual_tpot"]
     assert unseen["residual_kv_tokens"] == seen["residual_kv_tokens"]
     assert table.fit("vllm").residuals == seen

@@ -22,8 +22,8 @@ def block(name, file):
 
 
 def choose(page, place, path):
-    """Choose a file in a file field of the second form."""
-    page.choose_file(f"form:nth-of-type(2) label.drop:nth-of-type({place}) input[type=file]", path)
+    """Choose a file in a file field of the last form."""
+    page.choose_file(f"form:last-of-type label.drop:nth-of-type({place}) input[type=file]", path)
     assert says(page, path.name)
 
 
