@@ -2,7 +2,6 @@
 
 import typer
 
-from tangram_sim.cli.calibrate_failures import failures
 from tangram_sim.cli.plugins import VerbGroup
 
 app = typer.Typer(
@@ -13,6 +12,3 @@ app = typer.Typer(
 @app.callback()
 def group() -> None:
     """Shift and narrow predictions by what was measured."""
-
-
-app.command("failures")(failures)

@@ -115,7 +115,7 @@ def _show(question: PurchaseQuestion, found: PurchaseAnswer) -> None:
         "its best plan is at most so much faster than the one found"
     )
     print_line("`to next`: proven where no mix that costs less than the next row can be faster than this one")
-    print_line(tokens_per_s_means(study.failures))
+    print_line(tokens_per_s_means(study.billing.failures))
     if hangs_on is not None and question.money.sensitivity:
         buying.print_sensitivity(hangs_on)
     unseen = f", {front.waiting} not looked at" if front.waiting else ""
@@ -128,8 +128,7 @@ def _page(question: PurchaseQuestion, found: PurchaseAnswer) -> str:
     from tangram_sim.reports.purchases import purchase_report
 
     axis = "USD per hour of what is bought" if question.cost == "hourly" else "USD of capital"
-    hwdb, tokens = question.hardware.load(), question.money.tokens
-    return purchase_report(found.study, tokens, found.sensitivity, hwdb, axis)
+    return purchase_report(found.study, found.sensitivity, question.hardware.load(), axis)
 
 
 def _files(found: PurchaseAnswer, folder: Path) -> dict[Path, str]:

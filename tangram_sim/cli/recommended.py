@@ -48,8 +48,9 @@ def terms_of(row: "WhatIfRow", study: "Recommendation", database: "Hwdb") -> str
     from tangram_sim.purchasing.billing import way_of
     from tangram_sim.purchasing.clouds import provider_of
 
+    prices, terms = study.billing.prices, study.billing.terms
     said = dict.fromkeys(
-        f"{provider_of(member.name, database) or 'own offer'}, {way_of(member, study.prices, study.terms)}"
+        f"{provider_of(member.name, database) or 'own offer'}, {way_of(member, prices, terms)}"
         for member in row.fleet.members
         if member.bought
     )
@@ -97,7 +98,7 @@ def _show(question: PurchaseQuestion, answer: RecommendedAnswer) -> None:
             print_line(f"{heading}:")
         for line in lines:
             print_line(f"- {line}")
-    print_line(tokens_per_s_means(study.failures))
+    print_line(tokens_per_s_means(study.billing.failures))
     if found is not None and question.money.sensitivity:
         buying.print_sensitivity(found)
     searched = study.searched

@@ -200,10 +200,10 @@ def what_if_document(study: WhatIf, found: Sensitivity | None, notes: tuple[str,
     missing = dict.fromkeys(figure for row in study.rows for figure in row.bill.missing)
     return WhatIfDocument(
         model=study.model.name,
-        tokens=study.tokens,
+        tokens=study.billing.tokens,
         candidates=[candidate_document(row) for row in study.rows],
         sensitivity=sensitivity_document(found) if found else None,
-        break_even=_break_even(study.rows, study.prices),
+        break_even=_break_even(study.rows, study.billing.prices),
         to_complete=price_file(missing),
         assumptions=list(study.assumptions),
         notes=[*notes, *study.notes],
@@ -239,7 +239,7 @@ def purchase_document(
             for simulated in front.simulated
         ],
         sensitivity=sensitivity_document(found) if found else None,
-        break_even=_break_even([row for point in study.points for row in point.rows], study.prices),
+        break_even=_break_even([row for point in study.points for row in point.rows], study.billing.prices),
         assumptions=list(study.assumptions),
         notes=[*notes, *study.notes],
     )

@@ -1,7 +1,7 @@
 """A whole purchase study: from catalogue, limits and jobs to the best trade-offs with their bills."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tangram_sim.purchasing.fleets import Fleet, Purchase
 from tangram_sim.purchasing.front import Front, Simulated
 from tangram_sim.purchasing.notes import notes_of
 from tangram_sim.purchasing.pricefile import Prices
-from tangram_sim.purchasing.rows import WhatIfRow, row_of
+from tangram_sim.purchasing.rows import Billing, WhatIfRow
 from tangram_sim.purchasing.search import MixSearch, ModelToTrain
 from tangram_sim.purchasing.whatif import WhatIf, assumed, plan_path
 from tangram_sim.studies.documents import PlanDocument
@@ -51,11 +51,14 @@ class PurchaseStudy:
     limits: Limits
     front: Front
     points: tuple[FrontPoint, ...]
-    prices: Prices
-    terms: Terms
+    billing: Billing
     notes: tuple[str, ...]
-    failures: bool  # whether goodput is in the throughputs
     assumptions: tuple[str, ...]
+
+    def as_what_if(self) -> WhatIf:
+        """The points of one model as the rows of a what-if, for its sensitivity analysis."""
+        rows = tuple(point.rows[0] for point in self.points)
+        return WhatIf(self.works[0].model, rows, self.billing, self.notes, self.assumptions)
 
 
 def purchase(
@@ -102,38 +105,20 @@ def purchase(
     if len(mixes) == 1:
         raise InfeasibleError(_nothing_fits(offers, left))
     everything = offered.bought(fleet, offers, [1] * len(offers)).members
-    failures = not failure_lacks(everything, prices)
+    billing = Billing(tokens, prices, terms, not failure_lacks(everything, prices))
 
     def study(front: Front) -> PurchaseStudy:
-        points = tuple(
-            _point(
-                simulated,
-                front.points[0],
-                fleet,
-                offers=offers,
-                tokens=tokens,
-                prices=prices,
-                terms=terms,
-                failures=failures,
-            )
-            for simulated in front.points
-        )
+        grown = [offered.bought(fleet, offers, simulated.mix) for simulated in front.points]
+        points = _points(front, grown, billing)
         rows = [row for point in points for row in point.rows]
-        told = [
-            *_unfinished(front, deadline),
-            *notes,
-            *notes_of(rows, prices),
-        ]
         return PurchaseStudy(
             works=tuple(works),
             offers=tuple(offers),
             limits=limits,
             front=front,
             points=points,
-            prices=prices,
-            terms=terms,
-            notes=tuple(told),
-            failures=failures,
+            billing=billing,
+            notes=(*_unfinished(front, deadline), *notes, *notes_of(rows, prices)),
             assumptions=assumed(prices, rows),
         )
 
@@ -144,9 +129,8 @@ def purchase(
         mixes=mixes,
         hwdb=hwdb,
         sweep=sweep,
-        prices=prices,
+        billing=billing,
         wishes=wishes or SearchOptions(),
-        failures=failures,
         by_outlay=by_outlay,
         deadline=deadline,
         tell=None if tell is None else lambda front: tell(study(front)),
@@ -170,50 +154,22 @@ def _unfinished(front: Front, deadline: Deadline) -> list[str]:
     return [found + f"; {front.waiting} were not looked at, each of which may reach the front"]
 
 
-def as_what_if(study: PurchaseStudy, tokens: float) -> WhatIf:
-    """The points of a study of one model as the rows of a what-if, for its sensitivity analysis."""
-    rows = tuple(point.rows[0] for point in study.points)
-    return WhatIf(
-        model=study.works[0].model,
-        tokens=tokens,
-        rows=rows,
-        prices=study.prices,
-        terms=study.terms,
-        notes=study.notes,
-        assumptions=study.assumptions,
-        failures=study.failures,
+def _points(front: Front, grown: Sequence[Fleet], billing: Billing) -> tuple[FrontPoint, ...]:
+    """The points of a front on their fleets; differences are taken to the cheapest point, the first."""
+    if not front.points:
+        return ()
+    first = front.points[0]
+    bases = [billing.row(first.name, grown[0], document) for document in first.documents]
+    return tuple(
+        FrontPoint(
+            simulated,
+            tuple(
+                base if simulated is first else billing.row(simulated.name, fleet, document, base)
+                for document, base in zip(simulated.documents, bases, strict=True)
+            ),
+        )
+        for simulated, fleet in zip(front.points, grown, strict=True)
     )
-
-
-def _point(
-    simulated: Simulated,
-    first: Simulated,
-    fleet: Fleet,
-    offers: Sequence[Offer],
-    tokens: float,
-    prices: Prices,
-    terms: Terms,
-    failures: bool,
-) -> FrontPoint:
-    """A point with its rows; differences are taken to the cheapest point, `first`."""
-    grown, start = offered.bought(fleet, offers, simulated.mix), offered.bought(fleet, offers, first.mix)
-    rows = []
-    for document, base in zip(simulated.documents, first.documents, strict=True):
-        from_row = row_of(
-            first.name, start, base, tokens=tokens, prices=prices, terms=terms, base=None, failures=failures
-        )
-        row = row_of(
-            simulated.name,
-            grown,
-            document,
-            tokens=tokens,
-            prices=prices,
-            terms=terms,
-            base=from_row,
-            failures=failures,
-        )
-        rows.append(row if simulated is not first else replace(row, marginal_tokens_per_usd=None))
-    return FrontPoint(simulated, tuple(rows))
 
 
 def _nothing_fits(offers: Sequence[Offer], limits: Limits) -> str:

@@ -21,7 +21,7 @@ from tangram_sim.purchasing.goal import Goal, goal_of, ranked, reaches, slow_end
 from tangram_sim.purchasing.goal_search import GoalSearch, Terminals, cloud_mixes
 from tangram_sim.purchasing.notes import notes_of
 from tangram_sim.purchasing.pricefile import SPOT_RETURN_S, Preemption, Prices, load_prices
-from tangram_sim.purchasing.rows import WhatIfRow, row_of
+from tangram_sim.purchasing.rows import Billing, WhatIfRow
 from tangram_sim.purchasing.search import ModelToTrain
 from tangram_sim.purchasing.whatif import WhatIf, assumed
 from tangram_sim.purchasing.words import days, dollars
@@ -43,10 +43,8 @@ class Recommendation:
     offers: tuple[Offer, ...]
     rows: tuple[WhatIfRow, ...]
     searched: Terminals
-    prices: Prices
-    terms: Terms
+    billing: Billing
     notes: tuple[str, ...]
-    failures: bool  # whether goodput is in the throughputs
 
     @property
     def best(self) -> WhatIfRow:
@@ -67,7 +65,7 @@ class Recommendation:
 
         With PUE where that is stated.
         """
-        pue = self.prices.economics.pue
+        pue = self.billing.prices.economics.pue
         hours = self.goal.tokens / row.throughput.tokens_per_s / HOUR_S
         return row.power_w * (pue.value if pue else 1.0) * hours / 1e6
 
@@ -86,16 +84,8 @@ class Recommendation:
     def as_what_if(self) -> WhatIf:
         """The mixes as the rows of a what-if: for its documents, its report and its sensitivity analysis."""
         rows = (self.best, *(row for row in self.runner_ups if self.reaches(row) or not self.reached))
-        return WhatIf(
-            model=self.work.model,
-            tokens=self.goal.tokens,
-            rows=rows,
-            prices=self.prices,
-            terms=self.terms,
-            notes=self.notes,
-            assumptions=assumed(self.prices, rows),
-            failures=self.failures,
-        )
+        assumptions = assumed(self.billing.prices, rows)
+        return WhatIf(self.work.model, rows, self.billing, self.notes, assumptions)
 
     def why(self) -> list[str]:
         """Sentences on why this one: what it was compared with, and how much better it can get."""
@@ -130,8 +120,8 @@ class Recommendation:
         )
         if other is not None and best.usd_to_train and other.usd_to_train and not self.goal.wants_speed:
             ratio = other.usd_to_train / best.usd_to_train
-            found += _price_flip(best, other, ratio, self.prices, self.terms, rises=True)
-            found += _price_flip(other, best, 1 / ratio, self.prices, self.terms, rises=False)
+            found += _price_flip(best, other, ratio, self.billing, rises=True)
+            found += _price_flip(other, best, 1 / ratio, self.billing, rises=False)
         late = slow_end_days(best)
         if late > self.goal.days:
             found.append(
@@ -191,7 +181,7 @@ def recommend_mix(
         else offered.mixes(offers, limits)
     )
     everything = offered.bought(fleet, offers, [1] * len(offers)).members
-    failures = not failure_lacks(everything, prices)
+    billing = Billing(goal.tokens, prices, terms, not failure_lacks(everything, prices))
     standing = bill(fleet.members, [0] * len(fleet.members), prices, terms)
 
     def study(search: GoalSearch) -> Recommendation:
@@ -202,7 +192,7 @@ def recommend_mix(
                 continue
             mix = search.mixes[index]
             grown, name = offered.bought(fleet, offers, mix), offered.mix_name(offers, mix)
-            row = row_of(name, grown, document, goal.tokens, prices, terms, base=None, failures=failures)
+            row = billing.row(name, grown, document)
             rows.append(replace(row, cut_short=outcomes[0].cut_short))
         best = tuple(rows[index] for index in ranked(rows, goal))
         shown = best[:MOST_SHOWN]
@@ -214,10 +204,8 @@ def recommend_mix(
             offers=tuple(offers),
             rows=best,
             searched=search.terminals(),
-            prices=prices,
-            terms=terms,
+            billing=billing,
             notes=(*cut, *notes, *notes_of(shown, prices)),
-            failures=failures,
         )
 
     def heard(_: Front) -> None:
@@ -232,13 +220,12 @@ def recommend_mix(
         mixes,
         hwdb,
         sweep,
-        prices=prices,
+        billing=billing,
         wishes=wishes or SearchOptions(),
-        failures=failures,
         deadline=deadline,
         tell=None if tell is None else heard,
         goal=goal,
-        rents=[_rent(offer, prices, terms) for offer in offers],
+        rents=[_rent(offer, billing) for offer in offers],
         base_usd_per_hour=standing.usd_per_hour,
     )
     if not search.may_reach():
@@ -247,11 +234,11 @@ def recommend_mix(
     return study(search)
 
 
-def _rent(offer: Offer, prices: Prices, terms: Terms) -> float:
+def _rent(offer: Offer, billing: Billing) -> float:
     """USD an hour for which one node of an offer is rented; 0 where it is bought."""
     member = Member(f"+{offer.name}", offer.name, 1, bought=True, node=offer.purchase.node)
-    way = way_of(member, prices, terms)
-    rent = rent_of(member, prices, way) if way in RENTED else None
+    way = way_of(member, billing.prices, billing.terms)
+    rent = rent_of(member, billing.prices, way) if way in RENTED else None
     return rent.value if rent else 0.0
 
 
@@ -280,15 +267,13 @@ def _limits(goal: Goal) -> str:
     return " and ".join(parts) or "any time"
 
 
-def _price_flip(
-    row: WhatIfRow, than: WhatIfRow, ratio: float, prices: Prices, terms: Terms, *, rises: bool
-) -> list[str]:
+def _price_flip(row: WhatIfRow, than: WhatIfRow, ratio: float, billing: Billing, *, rises: bool) -> list[str]:
     """At which rent of its one kind `row` costs as much as `than`; () where it is not of one rented kind."""
     members = [member for member in row.fleet.members if member.bought]
     if len(members) != 1 or len(row.fleet.members) != 1:
         return []
-    way = way_of(members[0], prices, terms)
-    rent = rent_of(members[0], prices, way) if way in RENTED else None
+    way = way_of(members[0], billing.prices, billing.terms)
+    rent = rent_of(members[0], billing.prices, way) if way in RENTED else None
     if rent is None:
         return []
     over = "above" if rises else "below"

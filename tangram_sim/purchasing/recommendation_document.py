@@ -73,7 +73,7 @@ def recommendation_document(
         mixes_waiting=study.searched.waiting,
         least_usd=least if math.isfinite(least) else None,
         sensitivity=written(found) if found else None,
-        assumptions=list(assumed(study.prices, (study.best, *study.runner_ups))),
+        assumptions=list(assumed(study.billing.prices, (study.best, *study.runner_ups))),
         notes=[*notes, *study.notes],
     )
 

@@ -78,60 +78,63 @@ class WhatIfRow:
     cut_short: bool = False
 
 
-def row_of(
-    name: str,
-    fleet: Fleet,
-    document: PlanDocument,
-    tokens: float,
-    prices: Prices,
-    terms: Terms,
-    base: WhatIfRow | None,
-    *,
-    failures: bool,
-) -> WhatIfRow:
-    """The figures of one planned candidate; differences are taken to the fleet `base`."""
-    taken = fleet.used(ranks_of(document))
-    running = [nodes for _, nodes in taken]
-    good = planned_goodput(fleet, document, prices) if failures else None
-    rate = throughput_of(document, good)
-    charged = bill(fleet.members, running, prices, terms)
-    hours = tokens / rate.tokens_per_s / HOUR_S if rate.tokens_per_s > 0 else float("inf")
-    marginal = None
-    if base is not None and base.document is not None:
-        more = charged.more_than(base.bill)
-        if more is not None:
-            gained = rate.tokens_per_s - base.throughput.tokens_per_s
-            marginal = costs.marginal_tokens_per_usd(gained, more)
-    per_million = costs.usd_per_million_tokens(charged.usd_per_hour, rate.tokens_per_s)
-    return WhatIfRow(
-        name,
-        fleet,
-        document,
-        throughput=rate,
-        goodput=good,
-        uses=tuple(
-            Use(
-                label=member.label,
-                gpu=member.node.gpu.name,
-                gpus=member.nodes * member.node.gpus,
-                gpus_used=gpus,
-                nodes_used=nodes,
-                bought=member.bought,
-                busy=busy,
-            )
-            for member, (gpus, nodes), busy in zip(
-                fleet.members, taken, busy_of(fleet, document), strict=True
-            )
-        ),
-        power_w=sum(
-            power_w_of(member, prices) * nodes for member, nodes in zip(fleet.members, running, strict=True)
-        ),
-        bill=charged,
-        days_to_train=costs.days_to_train(tokens, rate.tokens_per_s, prices.economics.utilisation.value),
-        usd_to_train=charged.usd_per_hour * hours if charged.known else None,
-        usd_per_million_tokens=per_million if charged.known else None,
-        marginal_tokens_per_usd=marginal,
-    )
+@dataclass(frozen=True, slots=True)
+class Billing:
+    """How candidates are billed: the tokens to train, prices, and whether nodes are bought or rented."""
+
+    tokens: float
+    prices: Prices
+    terms: Terms
+    failures: bool  # whether goodput is in the throughputs: in all of them or in none
+
+    def row(
+        self, name: str, fleet: Fleet, document: PlanDocument, base: WhatIfRow | None = None
+    ) -> WhatIfRow:
+        """The figures of one planned candidate; differences are taken to the fleet `base`."""
+        taken = fleet.used(ranks_of(document))
+        running = [nodes for _, nodes in taken]
+        good = planned_goodput(fleet, document, self.prices) if self.failures else None
+        rate = throughput_of(document, good)
+        charged = bill(fleet.members, running, self.prices, self.terms)
+        hours = self.tokens / rate.tokens_per_s / HOUR_S if rate.tokens_per_s > 0 else float("inf")
+        marginal = None
+        if base is not None and base.document is not None:
+            more = charged.more_than(base.bill)
+            if more is not None:
+                gained = rate.tokens_per_s - base.throughput.tokens_per_s
+                marginal = costs.marginal_tokens_per_usd(gained, more)
+        per_million = costs.usd_per_million_tokens(charged.usd_per_hour, rate.tokens_per_s)
+        utilisation = self.prices.economics.utilisation.value
+        return WhatIfRow(
+            name,
+            fleet,
+            document,
+            throughput=rate,
+            goodput=good,
+            uses=tuple(
+                Use(
+                    label=member.label,
+                    gpu=member.node.gpu.name,
+                    gpus=member.nodes * member.node.gpus,
+                    gpus_used=gpus,
+                    nodes_used=nodes,
+                    bought=member.bought,
+                    busy=busy,
+                )
+                for member, (gpus, nodes), busy in zip(
+                    fleet.members, taken, busy_of(fleet, document), strict=True
+                )
+            ),
+            power_w=sum(
+                power_w_of(member, self.prices) * nodes
+                for member, nodes in zip(fleet.members, running, strict=True)
+            ),
+            bill=charged,
+            days_to_train=costs.days_to_train(self.tokens, rate.tokens_per_s, utilisation),
+            usd_to_train=charged.usd_per_hour * hours if charged.known else None,
+            usd_per_million_tokens=per_million if charged.known else None,
+            marginal_tokens_per_usd=marginal,
+        )
 
 
 def ranks_of(document: PlanDocument) -> list[int]:

@@ -26,8 +26,7 @@ from tangram_sim.purchasing.cases import Case, PlanOutcome, outcome, overlays_of
 from tangram_sim.purchasing.catalogue import Offer, bought, mix_name
 from tangram_sim.purchasing.fleets import Fleet
 from tangram_sim.purchasing.front import Front, Simulated, front_of
-from tangram_sim.purchasing.pricefile import Prices
-from tangram_sim.purchasing.rows import planned_goodput, throughput_of
+from tangram_sim.purchasing.rows import Billing, planned_goodput, throughput_of
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.number_formats import formats
 from tangram_sim.studies.sweep import Sweep
@@ -79,18 +78,17 @@ class MixSearch:
         mixes: Sequence[tuple[int, ...]],
         hwdb: Hwdb,
         sweep: Sweep,
-        prices: Prices,
+        billing: Billing,
         *,
         wishes: SearchOptions,
-        failures: bool,
         by_outlay: bool = False,
         deadline: Deadline | None = None,
         tell: Callable[[Front], None] | None = None,
     ) -> None:
-        """`failures`: multiply throughput by goodput. `tell` is called with each new set of best mixes."""
+        """`tell` is called with each new set of best mixes."""
         self.works, self.fleet, self.offers = works, fleet, offers
         self.mixes, self.hwdb, self.sweep, self.wishes = list(mixes), hwdb, sweep, wishes
-        self.prices, self.failures = prices, failures
+        self.billing = billing
         self.deadline, self.tell, self._begun_s = deadline or Deadline(), tell, time.monotonic()
         each = [offer.outlay_usd if by_outlay else offer.usd_per_hour for offer in offers]
         self.counts: NDArray[np.int64] = np.array(self.mixes, dtype=np.int64).reshape(len(self.mixes), -1)
@@ -214,7 +212,7 @@ class MixSearch:
         if document is None:
             return 0.0
         fleet = bought(self.fleet, self.offers, mix)
-        good = planned_goodput(fleet, document, self.prices) if self.failures else None
+        good = planned_goodput(fleet, document, self.billing.prices) if self.billing.failures else None
         return throughput_of(document, good).tokens_per_s
 
     def _front(self, waiting: NDArray[np.int64]) -> Front:

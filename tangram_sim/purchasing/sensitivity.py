@@ -16,7 +16,7 @@ from tangram_sim.hwdb.prices import Figure
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing.billing import RENTED, power_w_of, rent_of, way_of
 from tangram_sim.purchasing.pricefile import Economics, NodeFacts, Prices
-from tangram_sim.purchasing.rows import WhatIfRow, row_of
+from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.whatif import WhatIf
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import forecast, seconds_of
@@ -160,24 +160,15 @@ class _Measure:
 
     def at(self, row: WhatIfRow, uncertain_input: Input, value: float) -> float:
         """The score of a row with one input changed."""
-        study, prices, document = self.study, self.study.prices, row.document
+        prices, document = self.study.billing.prices, row.document
         if document is None:
             return 0.0
         if uncertain_input.row is None:
             prices = with_figure(prices, uncertain_input.name, value)
         else:
             document = document.with_fields(step_s=self._step_s(row.name, document, uncertain_input, value))
-        changed = row_of(
-            row.name,
-            row.fleet,
-            document,
-            tokens=study.tokens,
-            prices=prices,
-            terms=study.terms,
-            base=None,
-            failures=study.failures,
-        )
-        return self.score(changed)
+        billing = replace(self.study.billing, prices=prices)
+        return self.score(billing.row(row.name, row.fleet, document))
 
     def lead(self, best: WhatIfRow, second: WhatIfRow, uncertain_input: Input, value: float) -> float:
         """How much better the best scores than the second; negative if the second has overtaken it."""
@@ -241,6 +232,7 @@ def _named(row: HwdbRow) -> str:
 def _bill_inputs(study: WhatIf, rows: Sequence[WhatIfRow]) -> list[Input]:
     """Every figure that the bills of `rows` use, with the interval to vary it over."""
     found: dict[str, Input] = {}
+    prices = study.billing.prices
 
     def add(name: str, figure: Figure | None) -> None:
         if figure is not None and figure.value > 0:
@@ -250,21 +242,17 @@ def _bill_inputs(study: WhatIf, rows: Sequence[WhatIfRow]) -> list[Input]:
 
     for row in rows:
         for member in row.fleet.members:
-            way, facts, where = (
-                way_of(member, study.prices, study.terms),
-                study.prices.of(member),
-                member.name,
-            )
+            way, facts, where = way_of(member, prices, study.billing.terms), prices.of(member), member.name
             if way in RENTED:
-                add(f"nodes.{where}.{way}_usd_per_hour", rent_of(member, study.prices, way))
+                add(f"nodes.{where}.{way}_usd_per_hour", rent_of(member, prices, way))
             else:
                 if way == "buy":
                     add(f"nodes.{where}.capital_usd", facts.capital_usd)
-                watts = power_w_of(member, study.prices)
+                watts = power_w_of(member, prices)
                 add(f"nodes.{where}.power_w", facts.power_w or Figure(watts, "the node's own figure"))
             add(f"nodes.{where}.mtbf_hours", facts.mtbf_hours)
     for name in Economics.__dataclass_fields__:
-        add(f"economics.{name}", getattr(study.prices.economics, name))
+        add(f"economics.{name}", getattr(prices.economics, name))
     return list(found.values())
 
 

@@ -1,7 +1,7 @@
 """What-if: a fleet with nodes added or removed is planned, simulated and billed; one row per candidate."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tangram_sim.errors import InfeasibleError
@@ -15,7 +15,7 @@ from tangram_sim.purchasing.cases import PlanOutcome
 from tangram_sim.purchasing.fleets import Fleet, Purchase
 from tangram_sim.purchasing.notes import notes_of
 from tangram_sim.purchasing.pricefile import Prices
-from tangram_sim.purchasing.rows import WhatIfRow, row_of
+from tangram_sim.purchasing.rows import Billing, WhatIfRow
 from tangram_sim.studies.sweep import Sweep
 from tangram_sim.training.job import Job
 
@@ -25,13 +25,10 @@ class WhatIf:
     """The rows, the fleet without purchases first; the assumptions made; notes."""
 
     model: Model
-    tokens: float
     rows: tuple[WhatIfRow, ...]
-    prices: Prices
-    terms: Terms
+    billing: Billing
     notes: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = field(default=())
-    failures: bool = False  # whether goodput is in the throughputs: in all of them or in none
+    assumptions: tuple[str, ...] = ()
 
     @property
     def contenders(self) -> tuple[WhatIfRow, ...]:
@@ -63,33 +60,24 @@ def what_if(
     those whose turn does not come show the fleet's plan. Raises InfeasibleError when no row has a plan.
     """
     deadline = deadline or Deadline()
-    hwdb, sweep, prices, terms = (
-        hwdb or Hwdb.load(),
-        sweep or Sweep(jobs=1),
-        prices or Prices(),
-        terms or Terms(),
-    )
+    hwdb, sweep, prices = hwdb or Hwdb.load(), sweep or Sweep(jobs=1), prices or Prices()
     candidates = candidates_of(fleet, purchases, retired or {})
     wishes, every = wishes or SearchOptions(), range(len(candidates))
     standing = len(candidates) - len(purchases)
     plans = CandidatePlans(model, job or Job(), candidates, standing, hwdb, sweep)
     failures = not any(failure_lacks(item.members, prices) for _, item in candidates)
+    billing = Billing(tokens, prices, terms or Terms(), failures)
     outcomes = plans.planned(wishes, deadline)
     outcomes |= _unseen(plans, every[standing:], outcomes, outcomes.get(standing - 1), deadline)
-    rows = _rows(
-        candidates, outcomes, tokens=tokens, prices=prices, terms=terms, failures=failures, why=deadline.why
-    )
+    rows = _rows(candidates, outcomes, billing, deadline.why)
     if all(row.document is None for row in rows):
         raise InfeasibleError("no candidate has a plan: " + rows[0].reason)
     return WhatIf(
         model=model,
-        tokens=tokens,
         rows=tuple(rows),
-        prices=prices,
-        terms=terms,
+        billing=billing,
         notes=(*_cut_short(rows, deadline), *notes_of(rows, prices)),
         assumptions=assumed(prices, rows),
-        failures=failures,
     )
 
 
@@ -125,11 +113,7 @@ def _unseen(
 def _rows(
     candidates: Sequence[tuple[str, Fleet]],
     outcomes: Mapping[int, PlanOutcome],
-    *,
-    tokens: float,
-    prices: Prices,
-    terms: Terms,
-    failures: bool,
+    billing: Billing,
     why: Callable[[], str],
 ) -> list[WhatIfRow]:
     """The rows of all candidates; those without an outcome were not looked at, `why` says for what reason."""
@@ -143,16 +127,7 @@ def _rows(
             rows.append(WhatIfRow(name, member, None, found.reason, cut_short=found.cut_short))
             continue
         base = rows[0] if rows and not _is_bought(rows[0]) else None
-        row = row_of(
-            name,
-            member,
-            found.document,
-            tokens=tokens,
-            prices=prices,
-            terms=terms,
-            base=base,
-            failures=failures,
-        )
+        row = billing.row(name, member, found.document, base)
         rows.append(replace(row, cut_short=found.cut_short, reason=found.reason))
     return rows
 

@@ -237,7 +237,7 @@ class PurchaseQuestion(Buying):
         tell: "Tell | None",
     ) -> PurchaseAnswer:
         """The front of throughput against cost; past `search_until` assumptions are varied, until `timed`."""
-        from tangram_sim.purchasing.purchase import as_what_if, purchase
+        from tangram_sim.purchasing.purchase import purchase
         from tangram_sim.purchasing.sensitivity import sensitivity
 
         study = purchase(
@@ -258,7 +258,7 @@ class PurchaseQuestion(Buying):
         )
         moved = None
         if search_until is not timed:
-            moved = sensitivity(as_what_if(study, self.money.tokens), hwdb, timed)
+            moved = sensitivity(study.as_what_if(), hwdb, timed)
         document = self.document_of(study, moved, market.unused)
         notes = (*market.notes, *market.unused)
         return PurchaseAnswer(document, market.standing.cluster.name, study, moved, notes, sweep)

@@ -27,7 +27,7 @@ class CitedFigures:
 
     def __init__(self, question: PurchaseFigures, ledger: Ledger) -> None:
         self.question, self.ledger = question, ledger
-        self.tokens = ledger.cite("given", f"tokens to train on: {show_amount(question.tokens)}")
+        self.tokens = ledger.cite("given", f"tokens to train on: {show_amount(question.billing.tokens)}")
 
     def formula(self, key: str) -> str:
         """The source id of the equation called `key`."""
@@ -53,7 +53,7 @@ class CitedFigures:
 
     def economics(self, *names: str) -> list[str]:
         """Source ids of the named figures that hold for all nodes; those not stated are left out."""
-        values = ((name, getattr(self.question.prices.economics, name)) for name in names)
+        values = ((name, getattr(self.question.billing.prices.economics, name)) for name in names)
         return [
             self.ledger.cite("price" if value.date else "assumed", f"economics.{name}: {value}")
             for name, value in values
@@ -61,7 +61,7 @@ class CitedFigures:
         ]
 
     def _node_figures(self, row: WhatIfRow, name: str) -> list[str]:
-        facts = ((member.name, self.question.prices.of(member)) for member in row.fleet.members)
+        facts = ((member.name, self.question.billing.prices.of(member)) for member in row.fleet.members)
         return [
             self.ledger.cite("price", f"nodes.{node}.{name}: {getattr(fact, name)}")
             for node, fact in facts
@@ -71,7 +71,9 @@ class CitedFigures:
     def power(self, row: WhatIfRow) -> tuple[str, ...]:
         """Source ids of the power in watts: from the price file, the node's row, or the rows of its GPUs."""
         found = [self.formula("power"), *self._node_figures(row, "power_w")]
-        stated = {member.name for member in row.fleet.members if self.question.prices.of(member).power_w}
+        stated = {
+            member.name for member in row.fleet.members if self.question.billing.prices.of(member).power_w
+        }
         for member in row.fleet.members:
             if member.name in stated:
                 continue

@@ -34,9 +34,7 @@ def what_if_report(study: WhatIf, found: Sensitivity | None, hwdb: Hwdb) -> str:
         PurchaseFigures(
             title=f"What if: {study.model.name} on {study.rows[0].fleet.cluster.name}",
             rows=study.rows,
-            tokens=study.tokens,
-            prices=study.prices,
-            terms=study.terms,
+            billing=study.billing,
             costs=tuple(row.bill.usd_per_hour if row in billed else None for row in study.rows),
             cost_name="USD per hour of training",
             sensitivity=found,
@@ -53,9 +51,7 @@ def recommendation_report(study: Recommendation, found: Sensitivity | None, hwdb
         PurchaseFigures(
             title=f"What to rent or buy for {study.work.model.name}",
             rows=what.rows,
-            tokens=what.tokens,
-            prices=what.prices,
-            terms=what.terms,
+            billing=what.billing,
             costs=tuple(row.bill.usd_per_hour if row.bill.known else None for row in what.rows),
             cost_name="USD per hour of training",
             sensitivity=found,
@@ -67,9 +63,7 @@ def recommendation_report(study: Recommendation, found: Sensitivity | None, hwdb
     )
 
 
-def purchase_report(
-    study: PurchaseStudy, tokens: float, found: Sensitivity | None, hwdb: Hwdb, cost_name: str
-) -> str:
+def purchase_report(study: PurchaseStudy, found: Sensitivity | None, hwdb: Hwdb, cost_name: str) -> str:
     """The report of a purchase: HTML."""
     rows = [(point, replace(row, name=_named(row.name))) for point in study.points for row in point.rows]
     if found is not None:
@@ -84,9 +78,7 @@ def purchase_report(
         PurchaseFigures(
             title=f"What to buy: {models} on {fleet}",
             rows=tuple(row for _, row in rows),
-            tokens=tokens,
-            prices=study.prices,
-            terms=study.terms,
+            billing=study.billing,
             costs=tuple(point.simulated.cost for point, _ in rows),
             cost_name=cost_name,
             gaps=tuple(point.simulated.gap for point, _ in rows),
@@ -117,7 +109,7 @@ def _report(question: PurchaseFigures, hwdb: Hwdb) -> str:
         parts.insert(0, page.verdict(judged(question, row, cited, hwdb)))
         parts.insert(0, sheet(question, row, cited, said, flips_of(question, row, cited)))
         parts += sections(document, row.name, ledger, hwdb)
-    tokens = page.figure_of(f"{show_amount(question.tokens)} tokens", (cited.tokens,))
+    tokens = page.figure_of(f"{show_amount(question.billing.tokens)} tokens", (cited.tokens,))
     parts.append(_notes(question, ledger))
     return page.page(question.title, f"{tokens}; {job}", said, [part for part in parts if part], ledger)
 

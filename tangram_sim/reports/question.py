@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from tangram_sim.purchasing.billing import Terms
-from tangram_sim.purchasing.pricefile import Prices
-from tangram_sim.purchasing.rows import WhatIfRow
+from tangram_sim.purchasing.rows import Billing, WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
 
 
@@ -18,9 +16,7 @@ class PurchaseFigures:
 
     title: str
     rows: tuple[WhatIfRow, ...]
-    tokens: float
-    prices: Prices
-    terms: Terms
+    billing: Billing
     costs: tuple[float | None, ...]
     cost_name: str
     gaps: tuple[float, ...] = ()

@@ -31,7 +31,7 @@ def sheet(
     """The sheet as HTML: `said` is the recommendation, `flips` what would change it (both HTML)."""
     if row.document is None:
         return ""
-    cash = cash_of(row, question.tokens, question.prices)
+    cash = cash_of(row, question.billing.tokens, question.billing.prices)
     parts = [
         f'<p class="said">{said}</p>',
         _split(row, cash, cited),
@@ -106,7 +106,7 @@ def _key_figures(question: PurchaseFigures, row: WhatIfRow, cash: Cash, cited: C
         lines.append(("Residual value at the end", page.figure_of(f"{net} (straight line)", basis)))
     else:
         lines.append(("Residual value at the end", "none: nothing is bought"))
-    pue = question.prices.economics.pue
+    pue = question.billing.prices.economics.pue
     power = row.power_w / 1000.0 * (pue.value if pue else 1.0)
     words = f"{number(rounded(power))} kW" + (" at the meter, with PUE" if pue else ", without PUE")
     lines.append(("Power of the nodes that run", page.figure_of(words, cited.power(row))))
@@ -143,7 +143,7 @@ def _months(row: WhatIfRow, cash: Cash, cited: CitedFigures) -> str:
 def _assumed(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> str:
     """What the figures rest on: every charge of the chosen candidate, what holds for all nodes."""
     lines = [f"{charge.member.removeprefix('+')}: {charge.basis}" for charge in row.bill.charges]
-    economics = question.prices.economics
+    economics = question.billing.prices.economics
     for name in economics.__dataclass_fields__:
         figure = getattr(economics, name)
         if figure is not None and not str(figure.source).endswith(("trains all the time", "none")):

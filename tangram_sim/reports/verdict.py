@@ -49,7 +49,7 @@ def answer(question: PurchaseFigures, row: WhatIfRow, why: str, cited: CitedFigu
     found = row.throughput
     low, high = (row.days_to_train * found.tokens_per_s / end for end in (found.high, found.low))
     long = time_with_interval(row.days_to_train, low, high)
-    tokens = page.figure_of(show_amount(question.tokens), (cited.tokens,))
+    tokens = page.figure_of(show_amount(question.billing.tokens), (cited.tokens,))
     speed = page.figure_of(with_interval(found.tokens_per_s, found.low, found.high), rate)
     cost = ""
     if row.usd_to_train is not None and row.bill.known and row.usd_to_train > 0:
@@ -214,5 +214,5 @@ def _if(flip: Flip, cited: CitedFigures) -> str:
 def _payback(question: PurchaseFigures, cited: CitedFigures) -> list[str]:
     return [
         f"{page.figure_of(str(break_even)[:1].upper() + str(break_even)[1:], (cited.formula('even'),))}."
-        for break_even in break_evens(question.rows, question.prices)
+        for break_even in break_evens(question.rows, question.billing.prices)
     ]

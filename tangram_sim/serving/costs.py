@@ -89,7 +89,7 @@ class LayerStepCost(StepCost):
         engine, speculation = self.deployment.engine, self.deployment.speculation
         share = float(self.deployment.attention_dp * self.deployment.pp)
         mine = np.where(decodes > 0, np.maximum(decodes / share, 1.0), 0.0)
-        padded = np.where(rows > 0, mine, _bucket(mine, engine.graph_batch))
+        padded = np.where(rows > 0, mine, graph_bucket(mine, engine.graph_batch))
         verified = speculation.drafts + 1.0 if speculation else 1.0
         # What fills a graph up has no context of its own.
         return IterationWork(rows / share, scores / share, padded, contexts / share, verified)
@@ -209,15 +209,18 @@ class LayerStepCost(StepCost):
         ]
 
 
-def _bucket(batches: Floats, largest: int) -> Floats:
-    """For each batch the smallest one with a CUDA graph that holds it (`EngineDefaults.graph_bucket`)."""
+def graph_bucket(batches: Floats, largest: int) -> Floats:
+    """For each batch the size of the smallest CUDA graph that holds it; itself beyond the `largest` graph.
+
+    Engines capture graphs for 1, 2, 4, then multiples of 8 (of 16 from 256 on).
+    """
     small = np.where(batches <= 2, np.ceil(batches), np.where(batches <= 4, 4.0, np.ceil(batches / 8) * 8))
     large = np.where(batches > 256, np.ceil(batches / 16) * 16, small)
     return np.where(batches > largest, batches, np.minimum(large, np.maximum(largest, batches)))
 
 
 def filled_graph(batches: Floats) -> Floats:
-    """For each batch the largest one of no more requests that fills a CUDA graph (see `_bucket`)."""
+    """For each batch the largest one of no more requests that fills a CUDA graph (see `graph_bucket`)."""
     step = np.where(batches < 4, np.where(batches < 2, 1.0, 2.0), np.where(batches < 8, 4.0, 8.0))
     step = np.where(batches >= 256, 16.0, step)
     return np.asarray(np.floor(batches / step) * step)

@@ -42,19 +42,6 @@ class EngineDefaults:
     # requests are looked for after so many iterations of decodes.
     recv_interval: int = 1
 
-    def graph_bucket(self, batch: int) -> int:
-        """Batch size of the CUDA graph that `batch` requests decode in; `batch` itself beyond the largest.
-
-        Engines capture graphs for 1, 2, 4, then multiples of 8 (of 16 from 256 on).
-        """
-        if batch > self.graph_batch or batch < 1:
-            return batch
-        for small in (1, 2, 4):
-            if batch <= small:
-                return small
-        step = 8 if batch <= 256 else 16
-        return min(-(-batch // step) * step, self.graph_batch)
-
 
 def engine_names(hwdb: Hwdb) -> tuple[str, ...]:
     """Engines that have a row of defaults."""

@@ -27,18 +27,17 @@ class OpKind:
     code: str
     name: str
     scope: StartScope
-    per_microbatch: bool = False
     computes: bool = False  # work of the rank itself: what is usual is its mean, of transfers the median
 
 
 KINDS = (
     OpKind("AG", "params-all-gather", StartScope.REPLICAS),
-    OpKind("FR", "forward-pp-comm", StartScope.NEIGHBOURS, per_microbatch=True),
-    OpKind("F", "forward-compute", StartScope.RANK, per_microbatch=True, computes=True),
-    OpKind("FS", "forward-pp-comm", StartScope.NEIGHBOURS, per_microbatch=True),
-    OpKind("BR", "backward-pp-comm", StartScope.NEIGHBOURS, per_microbatch=True),
-    OpKind("B", "backward-compute", StartScope.RANK, per_microbatch=True, computes=True),
-    OpKind("BS", "backward-pp-comm", StartScope.NEIGHBOURS, per_microbatch=True),
+    OpKind("FR", "forward-pp-comm", StartScope.NEIGHBOURS),
+    OpKind("F", "forward-compute", StartScope.RANK, computes=True),
+    OpKind("FS", "forward-pp-comm", StartScope.NEIGHBOURS),
+    OpKind("BR", "backward-pp-comm", StartScope.NEIGHBOURS),
+    OpKind("B", "backward-compute", StartScope.RANK, computes=True),
+    OpKind("BS", "backward-pp-comm", StartScope.NEIGHBOURS),
     OpKind("LN", "layernorm-grads-all-reduce", StartScope.RANK),
     OpKind("EM", "embedding-grads-all-reduce", StartScope.ENDS),
     OpKind("RS", "grads-reduce-scatter", StartScope.REPLICAS),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tangram_validate.collectives.genmodel_fit import fit_genmodel
 
 from tangram_sim.cost.genmodel import (
     GenModelParameters,
@@ -20,7 +21,6 @@ from tangram_sim.cost.genmodel import (
     reduce_broadcast,
     ring,
 )
-from tangram_sim.cost.genmodel_fit import fit_genmodel
 from tangram_sim.errors import BadInputError
 
 S = 1.0

@@ -157,7 +157,7 @@ class TestPurchase:
                 job=JOB, prices=load_prices(shop / "prices.yaml", HWDB), hwdb=HWDB,
                 sweep=Sweep(Cache(kept), jobs=1),
             )  # fmt: skip
-            assert study.failures and compared.failures
+            assert study.billing.failures and compared.billing.failures
             rates = {row.name.removeprefix("+ "): row for row in compared.rows}
             for point in study.points:
                 row = rates["fleet" if point.simulated.name == "nothing" else point.simulated.name]

@@ -11,7 +11,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.purchasing.billing import Bill, Lack, Terms
 from tangram_sim.purchasing.notes import notes_of
 from tangram_sim.purchasing.pricefile import load_prices
-from tangram_sim.purchasing.rows import row_of
+from tangram_sim.purchasing.rows import Billing
 from tangram_sim.purchasing.sensitivity import sensitivity, with_figure
 from tangram_sim.purchasing.words import hourly, outlay
 from tangram_sim.studies.planfile import read_plan
@@ -52,10 +52,11 @@ class TestWhatIf:
     def test_what_is_known_is_shown_and_what_is_not_is_named(self, study, tmp_path):
         """Without the price of power, a rented candidate still says what it adds, and what it brings."""
         (tmp_path / "prices.yaml").write_text("\n".join(PRICES.splitlines()[:2]))  # the rent of V100x4 alone
-        prices, terms = load_prices(tmp_path / "prices.yaml", HWDB), Terms(fleet="owned")
+        prices = load_prices(tmp_path / "prices.yaml", HWDB)
+        billing = Billing(1e10, prices, Terms(fleet="owned"), failures=False)
 
         def row(old, base):
-            return row_of(old.name, old.fleet, old.document, 1e10, prices, terms, base, failures=False)
+            return billing.row(old.name, old.fleet, old.document, base)
 
         base = row(study.rows[1], None)
         bought, rented = (row(old, base) for old in study.rows[2:])
@@ -75,12 +76,16 @@ class TestWhatIf:
 
     def test_prices_of_more_than_a_year_ago_are_named_with_their_day(self, study):
         def told(today):
-            return [note for note in notes_of(study.rows, study.prices, today) if "older than a year" in note]
+            return [
+                note
+                for note in notes_of(study.rows, study.billing.prices, today)
+                if "older than a year" in note
+            ]
 
         days = [
             date.fromisoformat(figure.date)
             for member in study.rows[-1].fleet.members
-            for figure in [study.prices.of(member).rent_usd_per_hour]
+            for figure in [study.billing.prices.of(member).rent_usd_per_hour]
             if figure is not None and figure.date
         ]
         assert told(min(days) + timedelta(days=365)) == []
@@ -102,12 +107,14 @@ class TestWhatIf:
         told = {"step_s_low": row.document.step_s_high / 3, "job": bf16}
         uses = tuple(replace(use, gpus_used=use.gpus) for use in row.uses)
         wide = replace(row, fleet=fleet, uses=uses, document=row.document.model_copy(update=told))
-        first, second, third, fourth = notes_of([wide, *others], study.prices)[:4]
+        first, second, third, fourth = notes_of([wide, *others], study.billing.prices)[:4]
         assert first.startswith(f"`{row.name}`: GPUs of amd and nvidia in one run")
         assert second.startswith(f"`{others[0].name}`") and second.endswith("need it; the others in bf16")
         assert third.startswith(f"`{row.name}`: the ends of the interval are 3 times apart")
         assert "apart" not in fourth
-        assert notes_of(sure, study.prices)[-1].startswith("Efficiencies of A100-SXM4-40GB are inherited")
+        assert notes_of(sure, study.billing.prices)[-1].startswith(
+            "Efficiencies of A100-SXM4-40GB are inherited"
+        )
 
     def test_links_that_usual_boards_said_are_told_of_the_fleet_and_what_is_added(self, study):
         row = study.rows[2]
@@ -115,13 +122,15 @@ class TestWhatIf:
         member = row.fleet.members[-1]
         open_ended = replace(member, node=replace(member.node, labels=("leased", said)))
         fleet = replace(row.fleet, members=(*row.fleet.members[:-1], open_ended))
-        assert f"{member.label}: {said}" in notes_of([replace(row, fleet=fleet)], study.prices)
-        assert not any("assumed: NVLink3" in note for note in notes_of([row], study.prices))
+        assert f"{member.label}: {said}" in notes_of([replace(row, fleet=fleet)], study.billing.prices)
+        assert not any("assumed: NVLink3" in note for note in notes_of([row], study.billing.prices))
 
     def test_old_gpus_that_nothing_uses_are_named(self, study):
         row = study.rows[3]
         uses = tuple(replace(use, gpus_used=0 if use.label == "g0" else use.gpus_used) for use in row.uses)
-        (note,) = (note for note in notes_of([replace(row, uses=uses)], study.prices) if "uses g0" in note)
+        (note,) = (
+            note for note in notes_of([replace(row, uses=uses)], study.billing.prices) if "uses g0" in note
+        )
         assert f"`{row.name}`" in note
 
     def test_the_ranking_is_among_what_is_bought_and_billed(self, study, found):
@@ -139,13 +148,10 @@ class TestWhatIf:
         for flip in bills:
 
             def lead(value, flip=flip):
-                prices = with_figure(study.prices, flip.input.name, value)
-                return [
-                    row_of(
-                        row.name, row.fleet, row.document, 1e10, prices, study.terms, None, failures=False
-                    ).usd_per_million_tokens
-                    for row in (best, second)
-                ]  # fmt: skip
+                prices = with_figure(study.billing.prices, flip.input.name, value)
+                billing = Billing(1e10, prices, study.billing.terms, failures=False)
+                rows = [billing.row(row.name, row.fleet, row.document) for row in (best, second)]
+                return [row.usd_per_million_tokens for row in rows]
 
             step = 1e-6 * (1 if flip.change > 0 else -1)
             before, after = lead(flip.threshold * (1 - step)), lead(flip.threshold * (1 + step))

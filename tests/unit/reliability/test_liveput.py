@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from tangram_sim.reliability.spot.liveput import liveput, replicas_left
 from tangram_sim.reliability.spot.rerouting import rerouted_step_s
-from tangram_sim.reliability.spot.splitting import cover
 
 
 @pytest.mark.parametrize(
@@ -41,17 +40,6 @@ def test_the_published_example() -> None:
     assert replicas_left(30, 2, 13, 2) == pytest.approx((0.030, 0.956, 0.014), abs=5e-4)
     speed = liveput(30, 2, 13, 2, lambda d, _: {0: 0.0, 1: 25.0, 2: 40.0}[d])
     assert speed == pytest.approx(0.956 * 25 + 0.014 * 40, abs=0.05)
-
-
-def test_templates_cover_every_count_and_every_loss() -> None:
-    for least in range(1, 8):
-        for nodes in range(least, 31):
-            sizes = cover(nodes, least)
-            assert sum(sizes) == nodes
-            assert all(least <= size <= 2 * least - 1 or len(sizes) == 1 for size in sizes)
-            assert len(sizes) == nodes // least  # so many less one may be lost
-    with pytest.raises(ValueError, match="hold 1 pipelines"):
-        cover(5, 4, replicas=2)
 
 
 def test_rerouted_steps_by_slots() -> None:

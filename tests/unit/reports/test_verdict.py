@@ -140,9 +140,8 @@ class TestVerdict:
         """Its tokens are the cheapest, being mostly the old fleet's: the gain for a dollar decides."""
         study = gaining(study)
         question = PurchaseFigures(
-            "t", study.rows, study.tokens, study.prices, study.terms, (None,) * len(study.rows), "USD",
-            sensitivity=hangs_on,
-        )  # fmt: skip
+            "t", study.rows, study.billing, (None,) * len(study.rows), "USD", sensitivity=hangs_on
+        )
         assert question.adds_to_a_fleet
         gains = [row.marginal_tokens_per_usd for row in study.rows]
         place, why = chosen(question)

@@ -4,27 +4,9 @@ import numpy as np
 import pytest
 
 from tangram_sim.precision import PRECISIONS, STORED_BYTES
+from tangram_sim.serving.costs import graph_bucket
 from tangram_sim.serving.deployment import Speculation
-from tangram_sim.serving.engines import EngineDefaults
 from tangram_sim.serving.stepcost import StepTable
-
-
-def engine(graph_batch: int = 512) -> EngineDefaults:
-    return EngineDefaults(
-        "vllm",
-        "1",
-        8192,
-        1024,
-        16,
-        0.9,
-        "card",
-        "mixed",
-        "whole_prompt",
-        "recompute",
-        True,
-        True,
-        graph_batch,
-    )
 
 
 @pytest.mark.parametrize("name", PRECISIONS)
@@ -35,7 +17,7 @@ def test_precisions_name_types_that_have_a_size(name: str) -> None:
 
 
 def test_a_graph_bucket_holds_its_batch_and_no_smaller_one_does() -> None:
-    buckets = [engine().graph_bucket(batch) for batch in range(1, 600)]
+    buckets = graph_bucket(np.arange(1.0, 600.0), 512).tolist()
     assert all(bucket >= batch for batch, bucket in enumerate(buckets, 1))
     assert buckets == sorted(buckets)
     assert buckets[8:16] == [16] * 8 and buckets[257] == 272 and buckets[512] == 513

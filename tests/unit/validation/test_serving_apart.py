@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tangram_validate.serving import report
 from tangram_validate.serving.apart import DOUBT
+from tangram_validate.serving.disaggregated_steady_state import ApartClients, PromptStation, apart_loop
 from tangram_validate.serving.predict import predict
 from tangram_validate.serving.reading import read_rows_as_runs
 from tangram_validate.serving.replicas import DeploymentRuns, prompt_station, replicas
@@ -11,7 +12,6 @@ from tangram_validate.serving.runs import APART, BURST, DECODE, PromptPool, Refu
 
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.serving.apart import ApartClients, PromptStation, apart_loop
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import Load
 from tests.places import SHARED

@@ -15,7 +15,8 @@ from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb import load_model
 from tangram_sim.models import Model
 from tangram_sim.serving.build import precision_of
-from tangram_sim.serving.placed_layers import (
+from tangram_sim.units import GIGA
+from tangram_validate.serving.placed_layers import (
     HopLink,
     LayerNode,
     NodeLayerTimes,
@@ -23,7 +24,6 @@ from tangram_sim.serving.placed_layers import (
     PlacedRequest,
     play_placed,
 )
-from tangram_sim.units import GIGA
 from tangram_validate.serving.runs import PLACED, RefusedRun, ServedRun
 
 NEEDED = ("kind", "method", "part", "load", "decode_tok_s", "decode_mean_s")

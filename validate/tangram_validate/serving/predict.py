@@ -10,7 +10,6 @@ from tangram_sim.cost.energy import gpu_power
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.serving.apart import ApartClients, apart_loop
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import (
     ClosedClients,
@@ -24,6 +23,7 @@ from tangram_sim.serving.closed_form import (
 from tangram_sim.serving.energy import replica_power
 from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.stepcost import KvCapacity
+from tangram_validate.serving.disaggregated_steady_state import ApartClients, apart_loop
 from tangram_validate.serving.placed_runs import PlacedRun
 from tangram_validate.serving.replicas import DeploymentRuns, column, prompt_station, replicas
 from tangram_validate.serving.request_logs import bursts, replayed

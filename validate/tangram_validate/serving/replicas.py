@@ -8,7 +8,6 @@ import numpy as np
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.serving.apart import PromptStation
 from tangram_sim.serving.build import deployment_of
 from tangram_sim.serving.calibration import CalibrationTable, EngineFit
 from tangram_sim.serving.closed_form import Load
@@ -19,6 +18,7 @@ from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.kv import kv_capacity
 from tangram_sim.serving.stepcost import KvCapacity
 from tangram_validate.serving.cache_moves import kv_transfer_s
+from tangram_validate.serving.disaggregated_steady_state import PromptStation
 from tangram_validate.serving.runs import RefusedRun, ServedRun
 
 ENDLESS = 10**9  # blocks

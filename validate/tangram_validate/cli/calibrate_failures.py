@@ -31,7 +31,7 @@ def failures(
     """Fit rates by class to INCIDENTS.csv, with the intervals that so few counts leave."""
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
-    from tangram_sim.reliability.incidents import Exposure, failures_text, fit_incidents
+    from tangram_validate.calibration.incidents import Exposure, failures_text, fit_incidents
 
     require_writable(output=output)
     shared.require_fraction("--days", days)

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tangram_validate.serving.placed_runs import PlacedTables
-
-from tangram_sim.errors import BadInputError
-from tangram_sim.serving.placed_layers import (
+from tangram_validate.serving.placed_layers import (
     HopLink,
     LayerNode,
     NodeLayerTimes,
     PlacedRequest,
     play_placed,
 )
+from tangram_validate.serving.placed_runs import PlacedTables
+
+from tangram_sim.errors import BadInputError
 from tests.commands import tangram
 from tests.places import SHARED
 

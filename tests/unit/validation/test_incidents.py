@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tangram_validate.calibration.incidents import FittedClass, failures_text
 
 from tangram_sim.reliability.failures import load_failures
-from tangram_sim.reliability.incidents import FittedClass, failures_text
 from tests.commands import Finished, tangram
 from tests.places import SHARED
 
