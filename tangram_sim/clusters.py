@@ -257,20 +257,12 @@ class Island:
     def part(self, nodes: int, gpus_per_node: int | None = None) -> "Island":
         """The first `nodes` nodes of this island, or a share of the GPUs of each, with its NIC share."""
         share = gpus_per_node or self.gpus_per_node
-        return Island(
-            name=self.name,
-            gpu=self.gpu,
+        return replace(
+            self,
             nodes=nodes,
             gpus_per_node=share,
-            intra=self.intra,
             nic_bytes_per_s=self.nic_bytes_per_s * share / self.gpus_per_node,
-            nic_latency_s=self.nic_latency_s,
-            network_bytes_per_s=self.network_bytes_per_s,
-            scale_up_nodes=self.scale_up_nodes,
-            bridge=self.bridge,
-            groups=self.groups,
             node_indices=self.node_indices[:nodes],
-            reason=self.reason,
             paths=self.paths and self.paths.part(nodes, share),
         )
 

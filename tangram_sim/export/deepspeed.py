@@ -25,7 +25,7 @@ def config(plan: UniformPlan) -> dict[str, Any]:
     """DeepSpeed's JSON configuration of the plan, as a mapping."""
     shape, job = plan.shape, plan.job
     # One replica has nothing to shard: stage 1 keeps its gradients in fp32, which stage 0 does not in bf16.
-    zero = plan.zero_stage or (1 if job.dtype == "bf16" and shape.dp == 1 else 0)
+    zero = plan.layout.zero_stage or (1 if job.dtype == "bf16" and shape.dp == 1 else 0)
     found: dict[str, Any] = {
         "train_batch_size": job.global_batch,
         "train_micro_batch_size_per_gpu": plan.microbatch_per_rank,
@@ -54,7 +54,7 @@ def pipeline(plan: UniformPlan) -> dict[str, Any]:
     return {
         "topology": {"axes": ["pipe", "data", "model"], "dims": [shape.pp, shape.dp, shape.tp]},
         "partition_method": "type:Block",
-        "activation_checkpoint_interval": 1 if plan.recompute == "full" else 0,
+        "activation_checkpoint_interval": 1 if plan.layout.recompute == "full" else 0,
         "layers": shape.blocks,
     }
 
@@ -71,7 +71,7 @@ def write(plan: UniformPlan) -> tuple[dict[str, str], list[str]]:
     if plan.shape.pp == 1:
         notes.append(
             "recomputation is your model's to switch on: whole layers in this plan"
-            if plan.recompute == "full"
+            if plan.layout.recompute == "full"
             else "nothing is recomputed in the plan: leave your model's activation checkpointing off"
         )
     return files, notes

@@ -154,7 +154,7 @@ def _pooled(
 ) -> Exported:
     """The framework's files together with the launch script that gives each rank its GPU."""
     started, more = _started(plan, uniform.shape.ranks, framework.name, framework.version, program)
-    if len(plan.pipelines) > 1 and uniform.zero_stage:
+    if len(plan.pipelines) > 1 and uniform.layout.zero_stage:
         notes.append(
             "equal pipelines became data parallelism: states are sharded over all of them, wider than planned"
         )

@@ -59,11 +59,11 @@ def write(plan: UniformPlan) -> tuple[str, list[str]]:
     shape_words, notes = model_words(plan.model, shape.tp)
     words |= shape_words | training_words(job, plan.model)
     words |= {"--micro-batch-size": plan.microbatch_per_rank, "--attention-backend": "auto"}
-    words |= _states(plan.zero_stage)
-    if plan.sequence_parallel:
+    words |= _states(plan.layout.zero_stage)
+    if plan.layout.sequence_parallel:
         words["--sequence-parallel"] = None
-    words |= _recomputed(plan.recompute)
-    if plan.recompute == "none":
+    words |= _recomputed(plan.layout.recompute)
+    if plan.layout.recompute == "none":
         notes.insert(0, "nothing is recomputed in the plan: leave `--recompute-granularity` out")
     words |= dict(DTYPES[job.dtype])
     lines = [name if value is None else f"{name} {_quoted(value)}" for name, value in words.items()]
@@ -127,7 +127,7 @@ def environment(plan: UniformPlan) -> tuple[tuple[str, str], ...]:
     On GPUs before Blackwell kernels of tensor and context parallelism have to be started in order; its FSDP
     refuses the same.
     """
-    fully_sharded = plan.zero_stage > 1
+    fully_sharded = plan.layout.zero_stage > 1
     ordered = (plan.shape.tp > 1 or plan.shape.cp > 1) and not fully_sharded
     return (("CUDA_DEVICE_MAX_CONNECTIONS", "1"),) if ordered else ()
 

@@ -47,11 +47,11 @@ def _training(plan: UniformPlan) -> dict[str, Any]:
 
 
 def _parallelism(plan: UniformPlan, version: str) -> dict[str, Any]:
-    shape, sharded = plan.shape, plan.zero_stage > 0
+    shape, sharded = plan.shape, plan.layout.zero_stage > 0
     found: dict[str, Any] = {
         "data_parallel_replicate_degree": 1 if sharded else shape.dp,
         "data_parallel_shard_degree": shape.dp if sharded else 1,
-        "fsdp_reshard_after_forward": {2: "never", 3: "always"}.get(plan.zero_stage, "default"),
+        "fsdp_reshard_after_forward": {2: "never", 3: "always"}.get(plan.layout.zero_stage, "default"),
         "tensor_parallel_degree": shape.tp,
         "context_parallel_degree": shape.cp,
         "expert_parallel_degree": shape.ep,
@@ -60,7 +60,7 @@ def _parallelism(plan: UniformPlan, version: str) -> dict[str, Any]:
     if version == "0.2.2":
         found["expert_tensor_parallel_degree"] = shape.tp if shape.ep > 1 else 1
     else:
-        found["enable_sequence_parallel"] = plan.sequence_parallel or shape.tp == 1
+        found["enable_sequence_parallel"] = plan.layout.sequence_parallel or shape.tp == 1
     if shape.pp > 1:
         found |= {
             "pipeline_parallel_schedule": SCHEDULES[plan.job.schedule],
@@ -110,7 +110,7 @@ def _toml(plan: UniformPlan, flavor: Flavor | None) -> str:
         "optimizer": {"name": {"adamw": "AdamW", "adam": "Adam"}[plan.job.optimizer]},
         "training": _training(plan),
         "parallelism": _parallelism(plan, "0.2.2"),
-        "activation_checkpoint": {"mode": plan.recompute},
+        "activation_checkpoint": {"mode": plan.layout.recompute},
     }
     lines = []
     for title, values in sections.items():
@@ -176,7 +176,7 @@ def _recipe(plan: UniformPlan, flavor: Flavor | None) -> str:
         base=_BASES.get(module, "YOUR_FUNCTION"),
         training=_literal(training),
         parallelism=_literal(_parallelism(plan, "0.3.0")),
-        checkpoint=_CHECKPOINTS[plan.recompute],
+        checkpoint=_CHECKPOINTS[plan.layout.recompute],
     )
 
 

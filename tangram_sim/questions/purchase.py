@@ -206,19 +206,9 @@ class PurchaseQuestion(Buying):
         hwdb = self.hardware.load()
         market = self._market(hwdb)
         if self.served.given:
-            setting = ServedSetting(
-                model=self.model,
-                work=self._works[0],
-                served=self.served,
-                look=self.look,
-                prices=market.prices,
-                paid=market.terms,
-                hwdb=hwdb,
-                deadline=timed,
-                notes=market.unused,
-            )
+            setting = ServedSetting(self, market.prices, market.terms, hwdb, timed, market.unused)
             return setting.purchase(
-                self, market.standing, market.offers, self._limits, ordered=self._ordered, listener=hears
+                market.standing, market.offers, self._limits, ordered=self._ordered, listener=hears
             )
         asked = self.money.sensitivity or (sensitive and len(self._works) == 1)
         search_until = before_sensitivity(timed) if asked else timed

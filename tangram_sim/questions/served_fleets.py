@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tangram_sim.questions.buying import CandidateSearch, SearchListener, Served
-from tangram_sim.questions.question import Question
+from tangram_sim.questions.buying import Buying, SearchListener
+from tangram_sim.written import name_list
 
 if TYPE_CHECKING:
     from datetime import date
@@ -54,28 +54,23 @@ class ServedAnswer:
 
 @dataclass(frozen=True)
 class ServedSetting:
-    """What both verbs need of a question about fleets that serve."""
+    """A question about fleets that serve, with what both verbs need beside it."""
 
-    model: str  # as it was asked for
-    work: "ModelToTrain"
-    served: Served
-    look: CandidateSearch
+    question: Buying
     prices: "Prices"
     paid: "Terms"
     hwdb: "Hwdb"
     deadline: "Deadline"
     notes: tuple[str, ...]
 
-    def what_if(
-        self, question: Question, fleets: "Sequence[tuple[str, Fleet]]", listener: SearchListener
-    ) -> ServedAnswer:
+    def what_if(self, fleets: "Sequence[tuple[str, Fleet]]", listener: SearchListener) -> ServedAnswer:
         """Every candidate as a service, all day or some hours a day."""
         from tangram_sim.purchasing.day_documents import shared_what_if_document
         from tangram_sim.purchasing.served_candidates import what_if_served
         from tangram_sim.purchasing.sharing import days_of
 
-        setting = self._with_lacks([fleet for _, fleet in fleets])
-        demand, days = self.served.demand(self.model, self.hwdb), self.served.days
+        setting, question = self._with_lacks([fleet for _, fleet in fleets]), self.question
+        demand, days = question.served.demand(question.model, self.hwdb), question.served.days
         title = self._title(list(demand.models))
         if days is None:
             found = what_if_served(fleets, demand, self.prices, self.paid, self.hwdb)
@@ -86,7 +81,6 @@ class ServedSetting:
 
     def purchase(
         self,
-        question: Question,
         fleet: "Fleet",
         catalogue: "Sequence[tuple[Purchase, int]]",
         limits: "Limits",
@@ -98,8 +92,8 @@ class ServedSetting:
         from tangram_sim.purchasing.served_candidates import purchase_served
         from tangram_sim.purchasing.shared_purchase import purchase_shared
 
-        setting = self._with_lacks([fleet])
-        demand, days = self.served.demand(self.model, self.hwdb), self.served.days
+        setting, question = self._with_lacks([fleet]), self.question
+        demand, days = question.served.demand(question.model, self.hwdb), question.served.days
         title = self._title(list(demand.models))
         if days is None:
             found = purchase_served(
@@ -134,6 +128,15 @@ class ServedSetting:
         )
         return self._of_days(question.with_answer(told), title, days.hours, told.front)
 
+    @property
+    def work(self) -> "ModelToTrain":
+        """The model that is trained, with its job."""
+        from tangram_sim.hwdb import load_model
+        from tangram_sim.purchasing.search import ModelToTrain
+
+        name = name_list(self.question.model)[0]
+        return ModelToTrain(load_model(name), self.question.trained_on(name))
+
     def _shared(self, demand: "ServiceDemand", days: "DayTerms", listener: SearchListener) -> "SharedWork":
         """What is trained and served on the same nodes."""
         from tangram_sim.purchasing.sharing import SharedWork
@@ -144,9 +147,9 @@ class ServedSetting:
             terms=days,
             prices=self.prices,
             paid=self.paid,
-            wishes=self.look.options_of_many,
+            wishes=self.question.look.options_of_many,
             hwdb=self.hwdb,
-            sweep=self.look.sweep(listener),
+            sweep=self.question.look.sweep(listener),
             deadline=self.deadline,
         )
 
@@ -169,4 +172,8 @@ class ServedSetting:
     def _title(self, models: Sequence[str]) -> str:
         """The models served (and trained), as a short title."""
         served = ", ".join(models)
-        return served if self.served.share is None else f"{self.work.model.name} trained, {served} served"
+        return (
+            served
+            if self.question.served.share is None
+            else f"{self.work.model.name} trained, {served} served"
+        )

@@ -18,7 +18,6 @@ from tangram_sim.questions.served_fleets import ServedAnswer, ServedSetting
 if TYPE_CHECKING:
     from tangram_sim.planners.deadline import Deadline
     from tangram_sim.purchasing.documents import WhatIfDocument
-    from tangram_sim.purchasing.fleets import Fleet, Purchase
     from tangram_sim.purchasing.sensitivity import Sensitivity
     from tangram_sim.purchasing.whatif import WhatIf
     from tangram_sim.studies.sweep import Sweep
@@ -85,7 +84,7 @@ class WhatIfQuestion(Buying):
         from tangram_sim.hwdb import load_model
         from tangram_sim.planners.deadline import Deadline
         from tangram_sim.purchasing.fleets import parse_purchases, parse_retired, standing_fleet
-        from tangram_sim.purchasing.whatif import what_if
+        from tangram_sim.purchasing.whatif import candidates_of, what_if
 
         hears, timed = listener or Unheard(), deadline or Deadline(self.look.limit_s)
         hwdb = self.hardware.load()
@@ -95,7 +94,8 @@ class WhatIfQuestion(Buying):
         named = {member.name for member in standing.members} | {each.name for many in bought for each in many}
         unused = unused_prices(prices, named | set(hwdb.node_names()))
         if self.served.given:
-            return self._served(standing, bought, retired, timed, hears, unused)
+            setting = ServedSetting(self, prices, self.money.terms, hwdb, timed, unused)
+            return setting.what_if(candidates_of(standing, bought, retired), hears)
         asked = self.money.sensitivity or sensitive
         sweep = self.look.sweep(hears)
         study = what_if(
@@ -118,31 +118,3 @@ class WhatIfQuestion(Buying):
         moved = sensitivity(study, hwdb, timed) if asked else None
         document = self.with_answer(what_if_document(study, moved, unused))
         return WhatIfAnswer(document, standing.cluster.name, study, moved, unused, sweep)
-
-    def _served(
-        self,
-        standing: "Fleet",
-        bought: "list[tuple[Purchase, ...]]",
-        retired: dict[str, int],
-        deadline: "Deadline",
-        listener: SearchListener,
-        unused: tuple[str, ...],
-    ) -> ServedAnswer:
-        """Candidates by what they serve."""
-        from tangram_sim.hwdb import load_model
-        from tangram_sim.purchasing.search import ModelToTrain
-        from tangram_sim.purchasing.whatif import candidates_of
-
-        hwdb = self.hardware.load()
-        setting = ServedSetting(
-            model=self.model,
-            work=ModelToTrain(load_model(self.model), self.trained),
-            served=self.served,
-            look=self.look,
-            prices=self.money.found_prices(hwdb),
-            paid=self.money.terms,
-            hwdb=hwdb,
-            deadline=deadline,
-            notes=unused,
-        )
-        return setting.what_if(self, candidates_of(standing, bought, retired), listener)

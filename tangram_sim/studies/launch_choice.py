@@ -151,10 +151,10 @@ def described(near: Launchable, best: Forecast) -> LaunchableDocument:
         words.append(f"layers {blocks}")
     if shape.vpp > 1:
         words.append(f"{shape.vpp} chunks each")
-    if view.zero_stage and not different:
-        words.append(f"zero {view.zero_stage}")
-    if view.recompute != "none" and not different:
-        words.append(f"recompute {view.recompute}")
+    if view.layout.zero_stage and not different:
+        words.append(f"zero {view.layout.zero_stage}")
+    if view.layout.recompute != "none" and not different:
+        words.append(f"recompute {view.layout.recompute}")
     words.append(f"{view.microbatch_per_rank} per rank")
     return LaunchableDocument(
         step_s=played.step_s,

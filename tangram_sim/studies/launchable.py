@@ -67,7 +67,7 @@ def launchable_plans(
         )
     if progress:
         progress(0, 0, f"plans that {titles} can launch")
-    found = _found(model, cluster, job, hwdb, wishes, able, deadline, with_model=True)
+    found = _found(model, cluster, job, hwdb, wishes, able, deadline=deadline, with_model=True)
     forecasts = [launchable.forecast for launchable in found]
     forecasts += [forecast(plan, hwdb) for plan in known if plan.job == job and _names(plan, able)]
     played = [
@@ -104,8 +104,9 @@ def nearest(
     name in a framework and are left out.
     Among plans as fast to rounding the one on fewer kinds of GPU, then on fewer GPUs.
     """
-    asked = model, cluster, job, hwdb, options, frameworks, deadline or Deadline()
-    return next(iter(_found(*asked, with_model=with_model, below_s=below_s)), None)
+    asked = model, cluster, job, hwdb, options, frameworks
+    found = _found(*asked, deadline=deadline or Deadline(), with_model=with_model, below_s=below_s)
+    return next(iter(found), None)
 
 
 def _found(
@@ -115,14 +116,14 @@ def _found(
     hwdb: Hwdb,
     options: SearchOptions,
     frameworks: Sequence[str],
-    deadline: Deadline,
     *,
+    deadline: Deadline,
     with_model: bool,
     below_s: float = inf,
 ) -> list[Launchable]:
     """Plans that one of some frameworks can launch, the best first; see `nearest`."""
     known, spend = [FRAMEWORKS[name] for name in frameworks], budget(options.effort).launchable
-    layouts = LaunchLayouts(model, cluster, job, hwdb, options, known, with_model)
+    layouts = LaunchLayouts(model, cluster, job, hwdb, options, known, with_model=with_model)
     steps = _estimated(layouts, spend, deadline, below_s)
     told: dict[Plan, tuple[str, ...]] = {}
     for finalist in _finalists(steps, spend):

@@ -14,7 +14,7 @@ from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_cou
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.budget import LaunchBudget, budget
 from tangram_sim.planners.uniform.frameworks import Framework, objections, rule_objections
-from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, stage_places
+from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, stage_layout, stage_places
 from tangram_sim.planners.uniform.shape import Shape, UniformPlan
 from tangram_sim.training.job import Job
 from tangram_sim.training.schedules.named import schedule_named
@@ -125,7 +125,7 @@ class LaunchLayouts:
         zeros = (0, 1, 2, 3) if dp * cp > 1 else (0,)
         shared = {True in framework.sequence_parallel for framework in self.frameworks} if tp > 1 else {False}
         for ep, zero, sequences in product(expert_degrees(self.model, dp * cp), zeros, sorted(shared)):
-            layout = Layout(tp, dp, cp, ep, 1, zero, recompute, sequences)
+            layout = Layout(tp, dp, cp, ep, zero_stage=zero, recompute=recompute, sequence_parallel=sequences)
             if self.options.constraints.allows(layout, size * dp):
                 yield layout
 
@@ -156,13 +156,11 @@ class LaunchLayouts:
             places = tuple(stage_places(bounds, wanted.pp, wanted.vpp, schedule))
             view = UniformPlan(
                 Shape(wanted.tp, wanted.cp, wanted.dp, wanted.ep, places, ()),
+                stage_layout(wanted, wanted.dp),
                 self.model,
                 launch_candidate.job,
                 wanted.micro_batch,
                 launch_candidate.job.global_batch // (wanted.micro_batch * wanted.dp),
-                wanted.zero_stage,
-                wanted.recompute,
-                wanted.sequence_parallel,
             )
             self._permitted[key] = any(not rules(framework, view) for framework in self.frameworks)
         return self._permitted[key]

@@ -101,7 +101,9 @@ class MeshChains:
             if tp * dp > gpus or any(heads % tp for heads in head_counts(layouts.model)):
                 continue
             for ep, recompute in product(expert_degrees(layouts.model, dp), self.framework.recompute):
-                layout = Layout(tp, dp, 1, ep, 1, int(dp > 1), recompute, tp > 1)
+                layout = Layout(
+                    tp, dp, ep=ep, zero_stage=int(dp > 1), recompute=recompute, sequence_parallel=tp > 1
+                )
                 for size in (item for item in layouts.microbatches if job.global_batch // dp % item == 0):
                     allowed = layouts.options.constraints.allows(layout, size * dp)
                     if allowed and stages_held(group, layout):

@@ -29,6 +29,16 @@ def _engines(replicas: "list[RlRolloutDocument]") -> str:
     return ", ".join(f"{replica.count} of tp {replica.tp} on {replica.gpu}" for replica in replicas)
 
 
+def _print_phases(found: "RlPlanDocument | RlSimulateDocument") -> None:
+    """Print the phases of a step: how long each takes, and how long the step waits for it alone."""
+    phases = [
+        (name.replace("_", " "), show_seconds(seconds), show_seconds(found.exposed_s.get(name, 0.0)))
+        for name, seconds in found.phases_s.items()
+        if seconds > 0
+    ]
+    print_table(("phase", "seconds", "a step waits"), phases, right=(1, 2))
+
+
 def show_plan(found: "RlPlanDocument") -> None:
     """Print a plan: the step first, then who does what, where the time goes, and what else was looked at."""
     made = found.decisions
@@ -68,12 +78,7 @@ def show_plan(found: "RlPlanDocument") -> None:
     if found.idle_gpus:
         print_line(f"idle: {_gpus(found.idle_gpus)}")
     print_line()
-    phases = [
-        (name.replace("_", " "), show_seconds(seconds), show_seconds(found.exposed_s.get(name, 0.0)))
-        for name, seconds in found.phases_s.items()
-        if seconds > 0
-    ]
-    print_table(("phase", "seconds", "a step waits"), phases, right=(1, 2))
+    _print_phases(found)
     print_line(
         f"long tail: {show_seconds(found.long_tail_s)} after nine of ten responses are complete; age of "
         f"sequences {found.ages['mean']:.1f} versions in the mean, {found.ages['most']:.0f} at most"
@@ -172,12 +177,7 @@ def show_simulate(found: "RlSimulateDocument") -> None:
         f"{show_seconds(step['low'])} to {show_seconds(step['high'])} ({found.seeds} draws of lengths)"
     )
     print_line()
-    phases = [
-        (name.replace("_", " "), show_seconds(seconds), show_seconds(found.exposed_s.get(name, 0.0)))
-        for name, seconds in found.phases_s.items()
-        if seconds > 0
-    ]
-    print_table(("phase", "seconds", "a step waits"), phases, right=(1, 2))
+    _print_phases(found)
     idle = ", ".join(f"{name} {share * 100:.0f} %" for name, share in found.idle.items())
     print_line(
         f"idle: {idle}; longest response {found.longest_response:,.0f} tokens; age of sequences "

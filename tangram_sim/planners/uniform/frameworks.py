@@ -241,8 +241,8 @@ def rule_objections(framework: Framework, plan: UniformPlan) -> list[str]:
         found.append(f"context parallelism (cp {shape.cp}): {words.get('context', 'it has none')}")
     found += _expert_objections(framework, plan)
     found += _tensor_objections(framework, plan)
-    if plan.recompute not in framework.recompute:
-        found.append(f"{plan.recompute} recomputation: {has('recompute', framework.recompute)}")
+    if plan.layout.recompute not in framework.recompute:
+        found.append(f"{plan.layout.recompute} recomputation: {has('recompute', framework.recompute)}")
     if job.dtype not in framework.dtypes:
         found.append(f"precision {job.dtype}: {has('dtypes', framework.dtypes)}")
     if job.optimizer not in framework.optimizers:
@@ -259,7 +259,7 @@ def rule_objections(framework: Framework, plan: UniformPlan) -> list[str]:
 def _zero_objections(
     framework: Framework, plan: UniformPlan, has: Callable[[str, tuple[object, ...]], str]
 ) -> list[str]:
-    shape, zero, found = plan.shape, plan.zero_stage, []
+    shape, zero, found = plan.shape, plan.layout.zero_stage, []
     if zero not in framework.zero:
         return [f"ZeRO stage {zero}: {has('zero', framework.zero)}"]
     for given, rule, known, what in (
@@ -292,7 +292,7 @@ def _expert_objections(framework: Framework, plan: UniformPlan) -> list[str]:
             found.append(f"ep {shape.ep} together with pipeline stages")
         if framework.name == "deepspeed" and plan.model.family not in AUTOEP_PRESETS:
             found.append(f"ep {shape.ep}: its AutoEP has no preset for {plan.model.family}")
-        sharded = shape.dp if plan.zero_stage or not framework.experts_shard_states else 1
+        sharded = shape.dp if plan.layout.zero_stage or not framework.experts_shard_states else 1
         if sharded * shape.cp % shape.ep:
             over = "dp_shard x cp" if framework.experts_shard_states else "dp x cp"
             found.append(f"ep {shape.ep} does not divide {over}, {sharded} x {shape.cp}")
@@ -304,20 +304,21 @@ def _expert_objections(framework: Framework, plan: UniformPlan) -> list[str]:
 
 def _tensor_objections(framework: Framework, plan: UniformPlan) -> list[str]:
     shape, model, found = plan.shape, plan.model, []
+    sequences = plan.layout.sequence_parallel
     if shape.tp == 1:
-        return ["sequence parallelism with tp 1"] if plan.sequence_parallel else []
+        return ["sequence parallelism with tp 1"] if sequences else []
     if shape.pp > 1 and not framework.tensor_with_stages:
         found.append(f"tp {shape.tp} together with pipeline stages: no configuration of it has both")
-    if plan.sequence_parallel not in framework.sequence_parallel:
+    if sequences not in framework.sequence_parallel:
         found.append(
             "tensor parallelism without sequence parallelism: it always has both"
             if framework.sequence_parallel == (True,)
             else "sequence parallelism: it has none"
         )
-    elif not plan.sequence_parallel and framework.name in ("megatron", "flagscale") and has_experts(model):
+    elif not sequences and framework.name in ("megatron", "flagscale") and has_experts(model):
         found.append(f"experts with tp {shape.tp} and no sequence parallelism")
     tokens = shape.tp * (2 * shape.cp if shape.cp > 1 else 1)
-    if plan.sequence_parallel and plan.job.seq % tokens:
+    if sequences and plan.job.seq % tokens:
         found.append(f"tp x 2 cp ({tokens}) does not divide the sequence of {plan.job.seq} tokens")
     for heads, kv_heads in sorted({(attention.heads, attention.kv_heads) for attention in attentions(model)}):
         shared = framework.shared_kv_heads and shape.tp % kv_heads == 0

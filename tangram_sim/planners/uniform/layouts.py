@@ -144,10 +144,10 @@ def settle(model: Model, cluster: Cluster, job: Job, wanted: Uniform, available:
             f"{wanted.pp}, a global batch of {job.global_batch} gives {microbatches}; change `micro_batch=`, "
             "`dp=`, `pp=` or `global_batch=`"
         )
-    return Settled(dp, microbatch, microbatches, _layout(wanted, dp), tuple(chunk_bounds(model, wanted)))
+    return Settled(dp, microbatch, microbatches, stage_layout(wanted, dp), tuple(chunk_bounds(model, wanted)))
 
 
-def _layout(wanted: Uniform, dp: int) -> Layout:
+def stage_layout(wanted: Uniform, dp: int) -> Layout:
     """What every stage does; the stages themselves are pipeline stages, not inner ones."""
     return Layout(
         wanted.tp,
@@ -234,7 +234,7 @@ def _group_of(cluster: Cluster) -> list[str]:
 
 def _check(model: Model, job: Job, wanted: Uniform, dp: int) -> None:
     """The laws of one layout of this model, in terms of the options."""
-    for broken in degree_laws(model, job.seq, _layout(wanted, dp)):
+    for broken in degree_laws(model, job.seq, stage_layout(wanted, dp)):
         raise BadInputError(f"`{broken.name}={broken.value}` {broken.why}{broken.advice}")
     least, most = schedule_named(job.schedule).chunks
     if wanted.vpp > 1 and most == 1:

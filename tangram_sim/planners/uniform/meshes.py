@@ -74,11 +74,9 @@ def _as_uniform(plan: Plan, stage: Stage, microbatches: int, microbatch: int, de
     shape = Shape(layout.tp, layout.cp, layout.dp, layout.ep, (stage.chunks,) * depth, stage.ranks)
     return UniformPlan(
         shape,
+        layout,
         plan.model,
         plan.job,
         microbatch_per_rank=microbatch // layout.dp,
         microbatches=microbatches,
-        zero_stage=layout.zero_stage,
-        recompute=layout.recompute,
-        sequence_parallel=layout.sequence_parallel,
     )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Pipeline, Plan
@@ -45,13 +46,11 @@ class UniformPlan:
     """A plan with the same degrees everywhere. `microbatches` are those of one data-parallel rank."""
 
     shape: Shape
+    layout: Layout  # of every stage
     model: Model
     job: Job
     microbatch_per_rank: int
     microbatches: int
-    zero_stage: int
-    recompute: str
-    sequence_parallel: bool
 
 
 def unlike(plan: Plan) -> list[str]:
@@ -92,14 +91,12 @@ def uniform_view(plan: Plan) -> UniformPlan:
     )
     layers = tuple(stage.chunks for stage in first.stages)
     return UniformPlan(
-        shape=Shape(layout.tp, layout.cp, layout.dp * copies, layout.ep, layers, ranks),
-        model=plan.model,
-        job=plan.job,
+        Shape(layout.tp, layout.cp, layout.dp * copies, layout.ep, layers, ranks),
+        layout,
+        plan.model,
+        plan.job,
         microbatch_per_rank=first.microbatch // layout.dp,
         microbatches=first.microbatches,
-        zero_stage=layout.zero_stage,
-        recompute=layout.recompute,
-        sequence_parallel=layout.sequence_parallel,
     )
 
 

@@ -1,7 +1,7 @@
 """A step trace: when every operation of every rank started and how long it took, over some measured steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -276,14 +276,9 @@ def _without_overlaps(trace: StepTrace, name: str) -> StepTrace:
             f"pass at a "
             "time; give the trace of its compute stream only."
         )
-    return StepTrace(
+    return replace(
+        trace,
         steps=tuple(s for s, b in zip(trace.steps, bad, strict=True) if not b),
-        dp=trace.dp,
-        stages=trace.stages,
-        rank_dp=trace.rank_dp,
-        rank_stage=trace.rank_stage,
-        kind=trace.kind,
-        seq=trace.seq,
         start_s=trace.start_s[~bad],
         duration_s=trace.duration_s[~bad],
         omissions=(*trace.omissions, omission),
