@@ -66,7 +66,7 @@ def _kept(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """A compiled function whose code is kept; None where it cannot be."""
     try:
         found = numba.njit(function, cache=True, **options)
-    except (RuntimeError, BadInputError):  # nowhere to keep it, or the web's fence around files said so
+    except (RuntimeError, BadInputError):  # nowhere to keep it, or the web's sandbox forbids it
         found = _kept_among_temporary(function, options)
     if found is None:
         return None

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from typer.testing import CliRunner
 
-from tangram_sim.cli import begun
+from tangram_sim.cli import command_clock
 from tangram_sim.cli.main import app, main
 
 MODEL = """\
@@ -65,7 +65,7 @@ def tangram(*arguments: object, columns: int = 0) -> Finished:
     environment = {"COLUMNS": str(columns) if columns else ""}
     with (
         patch.object(sys, "argv", argv),
-        patch.object(begun, "process_start_s", time.monotonic),
+        patch.object(command_clock, "process_start_s", time.monotonic),
         patch.dict("os.environ", environment),
         redirect_stdout(out),
         redirect_stderr(err),

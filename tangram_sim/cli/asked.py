@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tangram_sim.cli import begun
+from tangram_sim.cli import command_clock
 from tangram_sim.cli.derived import Command, asking
 from tangram_sim.cli.outputs import AnswerOutputs, Shown
 from tangram_sim.questions.question import Question
@@ -25,7 +25,7 @@ def asked(
         if page is not None:
             outputs.require_writable()
         limit_s = getattr(question, "time_limit_s", None)
-        found = question.answer(**{} if limit_s is None else {"left_s": begun.left_s(limit_s)})
+        found = question.answer(**{} if limit_s is None else {"left_s": command_clock.left_s(limit_s)})
         if page is None:
             outputs.show(found, tables)
             return

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli import begun
+from tangram_sim.cli import command_clock
 from tangram_sim.cli.derived import derived
 from tangram_sim.cli.outputs import Shown
 from tangram_sim.errors import TangramError
@@ -36,7 +36,7 @@ class ComparedOutputs(Shown):
 @derived
 def command(question: CompareQuestion, outputs: ComparedOutputs) -> None:
     """Write the files asked for, and print the answer."""
-    deadline = begun.deadline(question.search.time_limit_s)
+    deadline = command_clock.deadline(question.search.time_limit_s)
 
     from tangram_sim.cli import writing
     from tangram_sim.cli.console import print_line

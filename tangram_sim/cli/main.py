@@ -13,10 +13,10 @@ from typing import TextIO, cast
 import typer
 
 from tangram_sim.cli import (
-    begun,
     bounds,
     calibrate,
     cluster,
+    command_clock,
     compare,
     explain,
     export,
@@ -139,7 +139,7 @@ def main() -> None:
     # What a verb imports is most of what a short one does, and makes many objects that all stay.
     with redirect_stdout(out), redirect_stderr(err), collecting_rarely():
         try:
-            with begun.since(begun.process_start_s()):
+            with command_clock.since(command_clock.process_start_s()):
                 code = _run()
             sys.stdout.flush()
         except BrokenPipeError:
@@ -156,7 +156,7 @@ def main() -> None:
 
 def run_verb(words: Sequence[str], report: Listener) -> int:
     """Run one verb in this process and return its exit code; `report` is called with its progress."""
-    with listening(report), begun.since(time.monotonic(), time.process_time()):
+    with listening(report), command_clock.since(time.monotonic(), time.process_time()):
         return _run(words)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tangram_sim.cli import begun
+from tangram_sim.cli import command_clock
 from tangram_sim.cli.derived import derived
 from tangram_sim.cli.outputs import Shown
 from tangram_sim.errors import BadInputError
@@ -33,7 +33,7 @@ def command(question: PlanQuestion, outputs: SearchOutputs) -> None:
 
     output, as_json = outputs.output, outputs.as_json
     writing.require_writable(output=output, trace=outputs.trace, candidates=outputs.candidates)
-    deadline = begun.deadline(question.search.time_limit_s)
+    deadline = command_clock.deadline(question.search.time_limit_s)
     if outputs.ablation:
         _ablation(question, outputs)
         return

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli import begun, buying
+from tangram_sim.cli import buying, command_clock
 from tangram_sim.cli.console import print_line, print_remark, print_table
 from tangram_sim.cli.derived import derived
 from tangram_sim.questions.purchase import PurchaseQuestion
@@ -29,7 +29,7 @@ def command(question: PurchaseQuestion, outputs: buying.BoughtOutputs) -> None:
 
     served, output = question.served.given, outputs.output
     outputs.require(served=served)
-    deadline = begun.deadline(question.look.limit_s)
+    deadline = command_clock.deadline(question.look.limit_s)
     with SlowProgress("purchase") as progress, deadline.hearing_interrupts():
 
         def tell(study: "PurchaseStudy | Recommendation") -> None:

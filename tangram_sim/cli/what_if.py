@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from tangram_sim.cli import begun, buying
+from tangram_sim.cli import buying, command_clock
 from tangram_sim.cli.console import print_line, print_table
 from tangram_sim.cli.derived import derived
 from tangram_sim.questions.served_fleets import ServedAnswer
@@ -19,7 +19,7 @@ def command(question: WhatIfQuestion, outputs: buying.BoughtOutputs) -> None:
 
     served = question.served.given
     outputs.require(served=served)
-    deadline = begun.deadline(question.look.limit_s)
+    deadline = command_clock.deadline(question.look.limit_s)
     with SlowProgress("what-if") as progress, deadline.hearing_interrupts():
         found = question.answer(
             listener=progress, deadline=deadline, sensitive=not served and outputs.reports

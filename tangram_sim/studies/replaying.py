@@ -8,7 +8,6 @@ from pydantic import Field
 from tangram_sim.availability import Availability
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.reliability.spot.engine import Outcome, Policy, replay
-from tangram_sim.reliability.spot.living import expected_gap, perfect_gap
 from tangram_sim.reliability.spot.lookahead import Hold, PerfectForecast, RecentForecast
 from tangram_sim.reliability.spot.policies import (
     Free,
@@ -20,6 +19,7 @@ from tangram_sim.reliability.spot.policies import (
     Templates,
     Wait,
 )
+from tangram_sim.reliability.spot.policy_common import expected_gap, perfect_gap
 from tangram_sim.reliability.spot.speeds import LayoutTable, Speeds
 from tangram_sim.reliability.spot.transitions import Transitions, free_transitions
 from tangram_sim.studies.documents import AnswerDocument, Document

@@ -14,8 +14,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from tangram_sim.errors import TangramError
+from tangram_sim.web.auth import BodyTooLongError, Receive, Scope, Send
 from tangram_sim.web.documents import ChoicesDocument, VerbAnswer, VerbRequest
-from tangram_sim.web.guard import BodyTooLongError, Receive, Scope, Send
 from tangram_sim.web.runs import Runs, TooManyRunsError
 from tangram_sim.web.work import HowFar
 
@@ -24,7 +24,7 @@ _STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 
 def web_app(runs: Runs, offered: ChoicesDocument) -> Starlette:
-    """The ASGI application; access is checked by `guard`, not here."""
+    """The ASGI application; access is checked by `auth`, not here."""
     listed = offered.model_dump_json()
 
     async def choices(_: Request) -> Response:

@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from tangram_sim.web.work import HowFar, RunEnd
 
-_WARM = "tangram_sim.web.warm"
+_WARM = "tangram_sim.web.preload"
 
 
 @dataclass(eq=False)

@@ -15,11 +15,11 @@ import uvicorn
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.web.app import web_app
+from tangram_sim.web.auth import Guard
 from tangram_sim.web.choices import choices
 from tangram_sim.web.connections import WHOLE_REQUEST_S, PromptConnection
 from tangram_sim.web.documents import VerbRequest
-from tangram_sim.web.doorway import doorway
-from tangram_sim.web.guard import Guard
+from tangram_sim.web.redirect import redirect_page
 from tangram_sim.web.runs import Runs
 from tangram_sim.web.work import RunVerb
 
@@ -51,9 +51,9 @@ def serve(
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
         address = f"http://{LOOPBACK}:{port}/#token={token}"
-        with doorway(address) if browse else nullcontext("") as door:
+        with redirect_page(address) if browse else nullcontext("") as page:
             app = web_app(runs, choices(Hwdb.load(tuple(folders))))
-            app.router.lifespan_context = _warmed(runs, lambda: door and webbrowser.open(door))
+            app.router.lifespan_context = _warmed(runs, lambda: page and webbrowser.open(page))
             hosts = frozenset(f"{name}:{port}" for name in (LOOPBACK, "localhost"))
             tell(address)
             settings = uvicorn.Config(

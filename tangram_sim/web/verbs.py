@@ -1,7 +1,7 @@
 """Which verbs the page may run, with which options, and how a request becomes a command line.
 
 No value can be a path: values are plain words, and files lie in the run's own folder, so that whatever a verb
-reads as a file name is a file of the request. `fence` restricts the paths named inside files.
+reads as a file name is a file of the request. `sandbox` restricts the paths named inside files.
 """
 
 import re

@@ -95,7 +95,7 @@ def own_folder(whole: str) -> str:
 
 def _settled(folder: str, open_folders: Sequence[Path]) -> Path:
     """Enter `folder`, lead a new process group and restrict file access to the folder. Returns its path."""
-    from tangram_sim.web.fence import put_up
+    from tangram_sim.web.sandbox import put_up
 
     if hasattr(os, "setsid"):
         os.setsid()

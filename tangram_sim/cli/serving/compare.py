@@ -3,7 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli import begun
+from tangram_sim.cli import command_clock
 from tangram_sim.cli.console import print_line, print_notes, print_table
 from tangram_sim.cli.derived import derived
 from tangram_sim.cli.outputs import Shown
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @derived
 def command(question: ServeCompareQuestion, shown: Shown) -> None:
     """Print the answer."""
-    shown.show(question.answer(left_s=begun.left_s(question.time_limit_s)), partial(_show, question))
+    shown.show(question.answer(left_s=command_clock.left_s(question.time_limit_s)), partial(_show, question))
 
 
 def _show(asked: ServeCompareQuestion, found: "ServiceComparisonDocument") -> None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli import begun
+from tangram_sim.cli import command_clock
 from tangram_sim.cli.derived import derived
 from tangram_sim.cli.outputs import AnswerOutputs
 from tangram_sim.errors import InfeasibleError
@@ -19,7 +19,7 @@ def command(question: ServePlanQuestion, outputs: AnswerOutputs) -> None:
     from tangram_sim.reports.services import plan_report
 
     outputs.require_writable()
-    found = question.answer(left_s=begun.left_s(question.time_limit_s))
+    found = question.answer(left_s=command_clock.left_s(question.time_limit_s))
     if found.status == "infeasible":
         if outputs.as_json:  # an answer with its reason: scripts read `status`
             print_json(found.model_dump())

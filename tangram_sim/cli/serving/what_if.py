@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli import begun
+from tangram_sim.cli import command_clock
 from tangram_sim.cli.console import print_line, print_notes
 from tangram_sim.cli.derived import derived
 from tangram_sim.cli.outputs import AnswerOutputs
@@ -20,7 +20,7 @@ def what_if(question: ServeWhatIfQuestion, outputs: AnswerOutputs) -> None:
     from tangram_sim.reports.served_candidates import candidates_report
 
     outputs.require_kind()
-    found = question.answer(left_s=begun.left_s(question.time_limit_s))
+    found = question.answer(left_s=command_clock.left_s(question.time_limit_s))
     title = f"What if: {question.model}"
     outputs.show(
         found, _show_additions, lambda: candidates_report(title, found.candidates, "candidate", found.notes)
@@ -38,7 +38,7 @@ def purchase(question: ServePurchaseQuestion, outputs: AnswerOutputs) -> None:
     from tangram_sim.reports.served_candidates import candidates_report
 
     outputs.require_kind()
-    found = question.answer(left_s=begun.left_s(question.time_limit_s))
+    found = question.answer(left_s=command_clock.left_s(question.time_limit_s))
     title = f"What budgets buy: {question.model}"
     outputs.show(found, _show_budgets, lambda: candidates_report(title, found.front, "budget", found.notes))
 

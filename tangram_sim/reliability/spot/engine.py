@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tangram_sim.availability import Availability
-from tangram_sim.reliability.spot.door import Door
 from tangram_sim.reliability.spot.job import RunningJob, Segment
+from tangram_sim.reliability.spot.join_queue import JoinQueue
 from tangram_sim.reliability.spot.speeds import Fleet, Option, Speeds
 from tangram_sim.reliability.spot.transitions import Stalls, Transitions
 
@@ -126,10 +126,10 @@ def replay(
     names: dict[str, str] = {}
     slow: dict[str, float] = {}
     kind_of = availability.kind_of
-    door = Door(join)
+    queue = JoinQueue(join)
     at, made, noticed, gaps = 0.0, 0, 0, 0.0
     used: dict[str, None] = {}
-    for time_s, change, following in door.changes(availability.changes, availability.until_s):
+    for time_s, change, following in queue.changes(availability.changes, availability.until_s):
         if time_s >= availability.until_s:
             break
         run.advance(at, time_s)
@@ -140,8 +140,8 @@ def replay(
             names.pop(node, None)
             slow.pop(node, None)
         slow |= dict(change.paced)
-        door.lose(change.removed)
-        joined = door.admit(change, time_s, stopped=noticed == 0, loss=bool(taken))
+        queue.lose(change.removed)
+        joined = queue.admit(change, time_s, stopped=noticed == 0, loss=bool(taken))
         names |= {node: kind_of[node] for node in joined}
         paced = any(node in names for node, _ in change.paced)
         if not (joined or taken or paced):

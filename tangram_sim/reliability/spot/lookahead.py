@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tangram_sim.availability import Availability
 from tangram_sim.reliability.spot.engine import Moment, Reaction
 from tangram_sim.reliability.spot.liveput import replicas_left
-from tangram_sim.reliability.spot.living import hits, idle_nodes
+from tangram_sim.reliability.spot.policy_common import hits, idle_nodes
 from tangram_sim.reliability.spot.speeds import Fleet, Option, Speeds
 from tangram_sim.reliability.spot.transitions import Transitions, seconds_of
 

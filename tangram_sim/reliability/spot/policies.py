@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tangram_sim.reliability.spot.engine import Moment, Reaction
-from tangram_sim.reliability.spot.living import Living, expected_gap, fastest, hits, idle_nodes
+from tangram_sim.reliability.spot.policy_common import Living, expected_gap, fastest, hits, idle_nodes
 from tangram_sim.reliability.spot.speeds import Fleet, Option, Speeds
 from tangram_sim.reliability.spot.transitions import seconds_of
 

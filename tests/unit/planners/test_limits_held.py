@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.limits import HARD
-from tangram_sim.cli import begun
+from tangram_sim.cli import command_clock
 from tangram_sim.cli.main import app
 from tangram_sim.planners.deadline import BY_LIMIT, BY_SHARE, LEAST_GRACE_S, Deadline
 from tangram_sim.studies import comparison
@@ -45,25 +45,28 @@ def test_seconds_that_were_gone_before_count(monkeypatch):
     assert deadline.left_s() == pytest.approx(6.0)
     assert pickle.loads(pickle.dumps(deadline)).left_s() == pytest.approx(6.0)
     assert deadline.share(20.0).asked_s == 10.0
-    with begun.since(now[0] - 1.5):
-        assert begun.deadline(10.0).left_s() == pytest.approx(8.5)
-    assert begun.deadline(10.0).left_s() == pytest.approx(10.0)
+    with command_clock.since(now[0] - 1.5):
+        assert command_clock.deadline(10.0).left_s() == pytest.approx(8.5)
+    assert command_clock.deadline(10.0).left_s() == pytest.approx(10.0)
 
 
 def test_searches_end_earlier_where_answering_will_take_longer():
     """As much as it takes beyond its CPU seconds at the pace so far; never most of the limit."""
-    assert begun.early_s(10.0, used_s=1.2, cpu_s=1.2) == 0.0
-    assert begun.early_s(10.0, used_s=1.0, cpu_s=1.2) == 0.0  # two processes at work
-    assert begun.early_s(10.0, used_s=2.4, cpu_s=1.2) == pytest.approx(0.8)
-    assert begun.early_s(1.0, used_s=2.4, cpu_s=1.2) == pytest.approx(0.3)
-    assert begun.early_s(10.0, used_s=2.4, cpu_s=0.1) == 0.0  # too little to tell
+    assert command_clock.early_s(10.0, used_s=1.2, cpu_s=1.2) == 0.0
+    assert command_clock.early_s(10.0, used_s=1.0, cpu_s=1.2) == 0.0  # two processes at work
+    assert command_clock.early_s(10.0, used_s=2.4, cpu_s=1.2) == pytest.approx(0.8)
+    assert command_clock.early_s(1.0, used_s=2.4, cpu_s=1.2) == pytest.approx(0.3)
+    assert command_clock.early_s(10.0, used_s=2.4, cpu_s=0.1) == 0.0  # too little to tell
 
 
 def test_a_process_began_before_it_used_the_seconds_that_it_used():
     """And at one time, whenever it is asked; a command that is asked at once began just then."""
-    told = begun.process_start_s()
+    told = command_clock.process_start_s()
     assert told <= time.monotonic() - time.process_time() + 0.05
-    code = "import time; from tangram_sim.cli import begun; print(time.monotonic() - begun.process_start_s())"
+    code = (
+        "import time; from tangram_sim.cli.command_clock import process_start_s as started_s; "
+        "print(time.monotonic() - started_s())"
+    )
     before = time.monotonic()
     age_s = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     assert 0 < age_s <= time.monotonic() - before + 0.05
@@ -78,7 +81,7 @@ def test_what_a_script_waited_for_before_it_became_the_command_is_not_of_its_lim
     for waited_s in (20.0, 0.0):
         told = f"7 (sh) S {' '.join(['0'] * 18)} {int((now - waited_s - 0.5) * os.sysconf('SC_CLK_TCK'))} 0"
         monkeypatch.setattr(Path, "read_text", lambda *_, told=told, **__: told)
-        ages.append(time.monotonic() - begun.process_start_s())
+        ages.append(time.monotonic() - command_clock.process_start_s())
     assert ages[0] == pytest.approx(0.3, abs=0.1)
     assert 0.49 <= ages[1] < 1.5
 

@@ -16,9 +16,9 @@ from benchmarks.elastic.node_losses import average
 from tangram_sim.availability import Availability, NodeEvent
 from tangram_sim.errors import BadInputError
 from tangram_sim.reliability.spot.engine import Moment, Outcome, Reaction, replay
-from tangram_sim.reliability.spot.living import perfect_gap
 from tangram_sim.reliability.spot.lookahead import Hold, PerfectForecast, RecentForecast
 from tangram_sim.reliability.spot.policies import Free, Replan, Restart
+from tangram_sim.reliability.spot.policy_common import perfect_gap
 from tangram_sim.reliability.spot.speeds import LayoutTable
 from tangram_sim.reliability.spot.tracefile import read_trace
 from tangram_sim.reliability.spot.transitions import FixedTransitions, free_transitions

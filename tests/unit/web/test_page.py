@@ -9,7 +9,7 @@ from urllib.request import url2pathname
 
 import pytest
 
-from tangram_sim.web.doorway import doorway
+from tangram_sim.web.redirect import redirect_page
 from tests.browser import browser
 from tests.commands import files, tangram
 from tests.places import ROOT
@@ -67,7 +67,7 @@ def says(page, words, patience_s=120.0):
 class TestTheDoor:
     def test_the_file_that_is_opened_leads_to_the_page_and_no_command_line_has_the_token(self, page, served):
         """Other users see command lines of processes; this file is its owner's alone."""
-        with doorway(served.address) as door:
+        with redirect_page(served.address) as door:
             path = Path(url2pathname(urlparse(door).path))
             assert served.token not in door and served.token in path.read_text()
             assert S_IMODE(path.stat().st_mode) == 0o600

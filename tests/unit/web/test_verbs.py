@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tangram_sim.datafiles import shipped
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.web.documents import VerbRequest
-from tangram_sim.web.fence import put_up
+from tangram_sim.web.sandbox import put_up
 from tangram_sim.web.verbs import OFFERED, command_words
 from tests.commands import tangram
 

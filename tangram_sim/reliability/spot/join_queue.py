@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from tangram_sim.availability import FleetChange
 
 
-class Door:
+class JoinQueue:
     """Nodes that have come and not joined the job yet, and when they may."""
 
     def __init__(self, join: str | float) -> None:

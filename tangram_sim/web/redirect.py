@@ -21,7 +21,7 @@ _PAGE = """\
 
 
 @contextmanager
-def doorway(address: str) -> Iterator[str]:
+def redirect_page(address: str) -> Iterator[str]:
     """Write a file that redirects to `address`, give its `file:` URL, and delete it when the block ends."""
     number, name = tempfile.mkstemp(prefix="tangram-web-", suffix=".html")  # mode 600
     path = Path(name)
