@@ -135,6 +135,7 @@ class SearchOptions:
     )
     lasting: bool = False  # also score stages on whole islands that are slower: they lose least with a node
     beside: bool = True  # also look for the nearest plan that a framework can launch
+    only_shown: bool = False  # but for none that would not be shown in place of the fastest
     simple_within: float | None = option(
         None,
         "A plan that a framework can launch wins if it is at most this fraction slower and statistically "

@@ -1,6 +1,6 @@
 """One case to plan and simulate (model, cluster, job, search options), and its answer."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -107,7 +107,7 @@ def simulate_case(case: Case, deadline: Deadline) -> Answer:
             case.model,
             case.cluster,
             case.job,
-            wishes=case.wishes,
+            wishes=replace(case.wishes, only_shown=True),
             hwdb=_database(case.overlays),
             parallelizer=_parallelizer(case.wishes.parallelizer),
             deadline=deadline,

@@ -44,6 +44,7 @@ SIMPLE_WITHIN = 0.002  # of the step: more would let narrower questions have bet
 # Equal nodes give no reason for unequal stages: what these gain is mostly what single predictions are off by.
 SIMPLE_WITHIN_ALIKE = 0.03
 _NEAR = 1.15  # times the fastest step: launchable plans are looked for up to there first
+_WORTH = 1.02  # times the slowest step that would be shown: estimates are off by less
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,10 @@ def choose(
     look = partial(nearest, model, cluster, job, within, options, deadline=deadline)
     near, able = None, launching(free.plan)
     if knowing:  # far behind the fastest plan only where nothing is near it
-        near = look(knowing, below_s=_NEAR * free.step_s) or look(knowing)
+        if options.only_shown:
+            near = look(knowing, below_s=_WORTH * free.step_s * (1.0 + may_be_slower_by(cluster, options)))
+        else:
+            near = look(knowing, below_s=_NEAR * free.step_s) or look(knowing)
     # What another parallelizer proposes, or a search that was told to look at less, is shown as it is.
     told_less = not (options.sub_islands and options.spanning and options.replicate) or options.tolerances
     if told_less or options.parallelizer != "grid":

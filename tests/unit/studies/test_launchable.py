@@ -280,3 +280,15 @@ def test_an_order_that_is_asked_for_is_kept() -> None:
         wanted = [name for name in (*order, "+".join(order), *order) if name in used]
         assert not order or list(dict.fromkeys(used)) == list(dict.fromkeys(wanted))
     assert steps[0] <= min(steps[1:]) * 1.002
+
+
+@pytest.mark.parametrize("nodes", ["T4x4:1+V100-16GBx4:1", "H100x8:1+A10x4:1", "L40Sx4:2"])
+def test_what_purchases_do_not_look_for_changes_no_plan(nodes: str) -> None:
+    """Plans that frameworks launch but that would not be shown are left out, and no step is longer for it."""
+    cluster = load_cluster(nodes, HWDB)
+    whole, shown = (
+        api.plan(MODEL, cluster, JOB, wishes=SearchOptions(only_shown=only), hwdb=HWDB).document
+        for only in (False, True)
+    )
+    assert shown.step_s <= whole.step_s * (1 + 1e-4)
+    assert bool(shown.launchable_with) == bool(whole.launchable_with)
