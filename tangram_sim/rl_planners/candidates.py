@@ -184,7 +184,7 @@ class RoleChoices:
             longest = generation.longest_s(own, role_nodes.mode.eta)
             if role_nodes.mode.share is not None:  # nothing is begun for the next step
                 return max(max(steady, longest) + last, trained) + sync
-            return max(steady, (longest + last + sync) / steps, trained + sync)
+            return max(steady, (longest + last) / steps, trained) + sync  # rollout, too, waits for each sync
         if role_nodes.placement == SPLIT:
             generated = generation.burst_s(own, exact=exact)
         elif role_nodes.mode.kind == ONE_STEP_OFF:

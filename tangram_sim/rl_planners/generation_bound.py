@@ -106,6 +106,11 @@ def _below(left: tuple[float, float], middle: tuple[float, float], right: tuple[
     return (middle[1] - left[1]) * run <= rise * (middle[0] - left[0])
 
 
+def _powers(most: int) -> list[int]:
+    """Powers of two below a number, and the number."""
+    return sorted({*(2**power for power in range((most - 1).bit_length())), most})
+
+
 @dataclass(frozen=True)
 class _Longest:
     """Tokens and contexts of some responses, of which at most `running` run at a time; cuts found so far."""
@@ -131,13 +136,11 @@ class GenerationBound:
             np.float64
         )
         tokens, contexts = np.cumsum(lengths - 1.0), np.cumsum(lengths * (lengths - 1.0) / 2.0)
-        counts = sorted({*(2**power for power in range(len(lengths).bit_length())), len(lengths)})
         self.burst = [
             _Longest(float(tokens[count - 1]), float(contexts[count - 1]), count)
-            for count in counts
-            if count <= len(lengths)
+            for count in _powers(len(lengths))
         ]
-        self.steady: dict[int, _Longest] = {}
+        self.steady: dict[int, list[_Longest]] = {}
         self.longest: dict[int, float] = {}
 
     def burst_rates(self, gpus: Counts, *, exact: bool = False) -> Floats:
@@ -166,10 +169,17 @@ class GenerationBound:
         return float(ended.max())
 
     def steady_s(self, gpus: Counts, eta: int, *, exact: bool = False) -> float:
-        """Least seconds a step of GPUs that generate all the time, with eta + 1 steps of responses begun."""
+        """Least seconds a step of GPUs that generate all the time, with eta + 1 steps of responses begun.
+
+        The n longest responses of every step are a lower bound for each n: at most n (eta + 1) run at a time.
+        """
         self._draw_steps(eta)
-        rate = self._rate(self.steady[eta], gpus, exact=exact)
-        return _EDGES_OF_LOOP / rate if rate > 0 else float("inf")
+        targets = self.steady[eta]
+        rates, solved = [self._rate(target, gpus) for target in targets], set[int]()
+        while exact and (place := int(np.argmin(rates))) not in solved:
+            rates[place] = self._rate(targets[place], gpus, exact=True)
+            solved.add(place)
+        return _EDGES_OF_LOOP / min(rates) if min(rates) > 0 else float("inf")
 
     def longest_s(self, gpus: Counts, eta: int) -> float:
         """Least seconds of a step's longest response, in the mean over the steps of a loop."""
@@ -184,9 +194,13 @@ class GenerationBound:
         work = self.problem.work
         drawn = work.lengths.draw((STEPS + eta + 2) * work.prompts, work.samples, 0)
         steps = drawn.reshape(STEPS + eta + 2, -1)[WARM:STEPS].astype(np.float64)
-        tokens, contexts = float((steps - 1.0).mean()), float((steps * (steps - 1.0) / 2.0).mean())
-        count = work.sequences
-        self.steady[eta] = _Longest(tokens * count, contexts * count, count * (eta + 1))
+        falling = np.sort(steps, axis=1)[:, ::-1]
+        tokens = np.cumsum(falling - 1.0, axis=1).mean(axis=0)
+        contexts = np.cumsum(falling * (falling - 1.0) / 2.0, axis=1).mean(axis=0)
+        self.steady[eta] = [
+            _Longest(float(tokens[count - 1]), float(contexts[count - 1]), count * (eta + 1))
+            for count in _powers(work.sequences)
+        ]
         self.longest[eta] = float(steps.max(axis=1).mean())
 
     def _rate(self, target: _Longest, gpus: Counts, *, exact: bool = False) -> float:

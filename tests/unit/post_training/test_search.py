@@ -14,6 +14,7 @@ from tangram_sim.post_training.step import StepOutcome, lent_from_s, priced_trai
 from tangram_sim.rl_planners.baselines import NAIVE, baselines
 from tangram_sim.rl_planners.bound import Advantage, advantages
 from tangram_sim.rl_planners.candidates import RoleChoices
+from tangram_sim.rl_planners.generation_bound import GenerationBound
 from tangram_sim.rl_planners.pools import Pools
 from tangram_sim.rl_planners.problem import Judge, RlProblem
 from tangram_sim.rl_planners.search import RlSearch, search
@@ -183,3 +184,33 @@ def test_a_fleet_that_holds_no_role_is_refused_with_what_to_give() -> None:
 
 def test_naive_rules_are_among_the_baselines() -> None:
     assert set(NAIVE) <= {rule.name for rule in baselines()}
+
+
+@settings(max_examples=3, deadline=None)
+@given(
+    groups=fleets,
+    eta=st.sampled_from((1, 2, 3)),
+    shape=st.sampled_from(((16, 4, 400, 1600), (64, 4, 1500, 6000), (32, 8, 3000, 6000))),
+    chosen=st.integers(0, 10**6),
+)
+def test_no_loop_is_played_faster_than_the_bound_of_its_nodes(groups, eta, shape, chosen) -> None:
+    fleet = load_cluster(spelled(groups), HWDB)
+    asked = RlProblem(work(*shape), fleet, HWDB, load_overheads(HWDB), eta)
+    pools, judge = Pools(asked), Judge(asked)
+    candidates = RoleChoices(asked, pools, advantages(asked))
+    loops = [role_nodes for role_nodes in candidates.every() if role_nodes.mode.kind == "async"]
+    role_nodes = loops[chosen % len(loops)]
+    bound_s = candidates.bound_s(role_nodes)
+    assert candidates.rough_s(role_nodes) <= bound_s * (1 + 1e-9)
+    for plan in candidates.plans(role_nodes):
+        assert judge.step_s(plan) >= bound_s * (1 - 1e-9)
+
+
+def test_the_tail_of_long_responses_is_in_the_bound_of_a_loop() -> None:
+    """Many GPUs cannot share few long responses: a bound of all tokens alone would halve with the GPUs."""
+    asked = problem("H20-96GBx8:6", 1)
+    bound = GenerationBound(asked)
+    few, many = (bound.steady_s((gpus,), 1, exact=True) for gpus in (8, 48))
+    whole = bound.steady[1][-1]
+    alone = [0.97 / bound._rate(whole, (gpus,), exact=True) for gpus in (8, 48)]
+    assert few >= alone[0] and many > 1.02 * alone[1]
