@@ -296,6 +296,7 @@ def improve(
                 if groups[index] == groups[other]:
                     continue
                 less = (bounds[other + 1] - bounds[other]) - (bounds[index + 1] - bounds[index])
+                less *= min(reach, 1)
                 groups[index], groups[other] = groups[other], groups[index]
                 bounds[index + 1 : other + 1] += less
                 moved_s = step_of(passes, eager, chunks, prices, groups, bounds)

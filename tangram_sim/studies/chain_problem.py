@@ -171,13 +171,16 @@ class ChainProblem:
         filled[1][-1] = self.prices.hops[groups[-1], groups[0]]
         return filled
 
-    def improved(self, chain: Chain, reach: int = _REACH) -> Chain:
-        """The chain with atoms moved, `reach` stages at most, and stages changing places, while it gains."""
+    def improved(self, chain: Chain, reach: int = _REACH, *, same_order: bool = False) -> Chain:
+        """The chain with atoms moved, `reach` stages at most, and stages changing places, while it gains.
+
+        `same_order`: no stages change places.
+        """
         from tangram_sim.studies.chain_kernels import improve
 
         groups, bounds = _arrays(chain.groups, chain.cuts)
         rounds = max(_MOVED // len(groups) ** 2, 1)
-        asked = self.passes, self.eager, self.chunks, self.ordered
+        asked = self.passes, self.eager, self.chunks, self.ordered or same_order
         step_s = float(improve(*asked, self.prices, groups, bounds, reach, rounds))
         ends = bounds.tolist()
         return Chain(step_s, tuple(groups.tolist()), tuple(pairwise(ends)))
@@ -205,10 +208,10 @@ class ChainProblem:
         ends = [0, *(1 + each * stage for stage in range(1, depth)), atoms]
         return None if rest else tuple(pairwise(ends))
 
-    def variants(self, chain: Chain) -> Iterator[Chain]:
+    def variants(self, chain: Chain, *, even: bool = False) -> Iterator[Chain]:
         """Chains on as many stages of each group that take as equally long as can be.
 
-        In its order, and with the stages of a group side by side.
+        In its order, and with the stages of a group side by side. `even`: all keep the cuts of the chain.
         """
         counts = Counter(chain.groups)
         side_by_side = (
@@ -216,7 +219,7 @@ class ChainProblem:
         )
         orders = dict.fromkeys((chain.groups, *islice(side_by_side, 0 if self.ordered else _ORDERS)))
         for groups in orders:
-            cuts = self._levelled(groups)
+            cuts = chain.cuts if even else self._levelled(groups)
             if cuts is not None and (step_s := self.step_s(groups, cuts)) < inf:
                 yield Chain(step_s, groups, cuts)
 

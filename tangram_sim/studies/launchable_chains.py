@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
+from math import inf
 
 import numpy as np
 
@@ -36,7 +37,10 @@ from tangram_sim.training.step.links import with_links
 _STATES = 6000  # counts of stages per ground that are told apart, at most
 _WAVES = (32, 64, 128, 256)  # degrees priced together: the first find a step that others have to beat
 _CHAINS = 3  # of one problem that differ in how many stages each ground holds
-_HOPE = 1.03  # chains whose steps are so many times the best one's by the program are estimated, too
+# Chains with steps so many times the best one's by the program are estimated, too; of interleaved ones the
+# program knows less: what their transfers share and hide.
+_HOPE, _HOPE_INTERLEAVED = 1.03, 1.08
+_SHARED = 1.01  # times longer a step is by links that are shared: other orders are looked at from there on
 _SETTLED = (2, 3)  # times its depth in microbatches: from there on each further one takes as long
 _SHORT = 5  # times its depth: a pipeline that is played to its end
 _SUBSETS = 5  # grounds of which every set is looked at; of more all, all but one, and the fastest ones
@@ -74,6 +78,7 @@ class Chains:
         self._solved: dict[LaunchCandidate, tuple[ChainProblem, Chain, bool]] = {}
         self._depth = min(layouts.budget.stages, layouts.model.layers + 2)
         self._depths: dict[Layout, int] = {}
+        self._allowed_s = self._best_s = inf  # of the wave: the step to beat, the best one by the program
         uneven = [framework for framework in layouts.frameworks if framework.uneven_stages]
         self._even, self._uneven = (
             len(uneven) < len(layouts.frameworks),
@@ -105,7 +110,20 @@ class Chains:
             problem, chain, even = self._solved[launch_candidate]
             for other in () if even else problem.variants(chain):
                 found[self._candidate(launch_candidate, problem, problem.improved(other))] = None
+            for candidate, _ in self._side_by_side(launch_candidate, problem, chain, even=even):
+                found[candidate] = None
         return sorted(found, key=lambda launch_candidate: launch_candidate.least_s)
+
+    def _side_by_side(
+        self, like: LaunchCandidate, problem: ChainProblem, chain: Chain, *, even: bool
+    ) -> Iterator[tuple[LaunchCandidate, Chain]]:
+        """A chain with the stages of each group side by side: few links are shared so, whatever else waits.
+
+        Stages do not change places: their times, by which they would, do not count what links share.
+        """
+        for other in problem.variants(chain, even=even):
+            moved = other if even else problem.improved(other, same_order=True)
+            yield self._candidate(like, problem, moved), moved
 
     def _candidate(self, like: LaunchCandidate, problem: ChainProblem, chain: Chain) -> LaunchCandidate:
         where = tuple(problem.names[ground] for ground in chain.groups)
@@ -151,6 +169,7 @@ class Chains:
         """The chains of some degrees on every set of grounds that may be faster than a limit."""
         # The likeliest first: what they come to spares most of the others.
         found = self._problems(wave, limit_s)
+        self._allowed_s, self._best_s = limit_s, inf
         for wanted, problem, depth in sorted(found, key=lambda item: item[1].bound_s):
             rates, vain = problem.slots / problem.prices.sums[0, :, -1], list[set[int]]()
             together = [ground for ground, name in enumerate(problem.names) if "+" in name.split(AMONG)[0]]
@@ -162,21 +181,30 @@ class Chains:
                     vain.append(set(grounds))
                     continue
                 own, fruitless = problem.on(grounds), True
-                for chain_problem, chain, even in self._chains(wanted, own, depth, limit_s):
+                for chain_problem, chain, even in self._chains(wanted, own, depth):
                     fruitless = False
-                    if chain.step_s >= limit_s:
+                    if chain.step_s >= self._limit_s(chain_problem.chunks):
                         continue
-                    candidate = self._candidate(wanted, chain_problem, chain)
-                    if candidate.least_s >= limit_s or not self.layouts.permits(candidate):
+                    pairs = [(self._candidate(wanted, chain_problem, chain), chain)]
+                    if pairs[0][0].sharing > _SHARED:
+                        pairs += self._side_by_side(wanted, chain_problem, chain, even=even)
+                    candidate, chain = min(pairs, key=lambda pair: pair[0].least_s)
+                    too_slow = candidate.least_s >= self._limit_s(chain_problem.chunks)
+                    if too_slow or not self.layouts.permits(candidate):
                         continue
-                    limit_s = min(limit_s, _HOPE * candidate.least_s)
+                    self._best_s = min(self._best_s, candidate.least_s)
+                    limit_s = self._limit_s(max((1, *self.layouts.chunks)))
                     self._solved[candidate] = chain_problem, chain, even
                     yield candidate
                 if fruitless:
                     vain.append(set(grounds))
 
+    def _limit_s(self, chunks: int) -> float:
+        """What chains with stages of so many chunks have to be faster than: the program of one wave."""
+        return min(self._allowed_s, (_HOPE_INTERLEAVED if chunks > 1 else _HOPE) * self._best_s)
+
     def _chains(
-        self, like: LaunchCandidate, plain: ChainProblem, depth: int, limit_s: float
+        self, like: LaunchCandidate, plain: ChainProblem, depth: int
     ) -> Iterator[tuple[ChainProblem, Chain, bool]]:
         """(problem, chain, whether all stages are of equal depth) of at most so many stages.
 
@@ -185,7 +213,7 @@ class Chains:
         layers, many = self.layouts.model.layers, np.prod(plain.slots + 1.0) > _STATES
         most = min(depth, int(plain.slots.sum()))
         if not chunked(self.layouts.job.schedule):
-            chains = plain.side_by_side(depth) if many else plain.solve(depth, limit_s)
+            chains = plain.side_by_side(depth) if many else plain.solve(depth, self._limit_s(1))
             for chain in map(plain.improved, chains[:_CHAINS]):
                 yield plain, chain, False
             for stages in (
@@ -198,6 +226,7 @@ class Chains:
             return
         bounds = {chunks: plain.interleaved_bounds_s(chunks, most) for chunks in self.layouts.chunks}
         for chunks, stages in product(self.layouts.chunks, divisors(plain.passes)):
+            limit_s = self._limit_s(chunks)
             if not 2 <= stages <= min(most, layers // chunks) or bounds[chunks][stages - 1] >= limit_s:
                 continue
             held = held_ahead("interleaved", stages, plain.passes, chunks)

@@ -364,3 +364,35 @@ def test_chains_share_links_as_their_plans_do(groups: tuple[str, ...], passes: i
     shared, alone = (contention.play(graph, sharing).makespan_s for sharing in (True, False))
     assert shared > 1.01 * alone
     assert longer == pytest.approx(shared / alone, rel=0.02)
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems())
+def test_stages_of_equal_depth_stay_so_when_groups_change_places(problem: ChainProblem) -> None:
+    """Without atoms that move only groups change places; and none do where the order is kept."""
+    for chain in problem.solve(10)[:2] if problem.slots.any() else []:
+        moved = problem.improved(chain, reach=0)
+        assert moved.cuts == chain.cuts
+        assert sorted(moved.groups) == sorted(chain.groups)
+        assert moved.step_s <= chain.step_s * (1 + 1e-9)
+        assert problem.improved(chain, same_order=True).groups == chain.groups
+
+
+def test_an_order_of_groups_is_not_ahead_of_every_order_with_stages_of_equal_depth() -> None:
+    """`--order g1,g2,g0` found 11.99 s for DeepSpeed where the open question's answer took 14.69 s."""
+    kinds = (
+        (1, "H100-SXM5-80GB", "NVLink4", 1600),
+        (3, "RTX-6000-Ada", "PCIe4x16", 400),
+        (3, "A100-SXM4-40GB", "NVLink3", 400),
+    )
+    nodes = [
+        {"count": count, "gpu": gpu, "gpus": 8, "intra_link": link, "nic_gbps": gbps}
+        for count, gpu, link, gbps in kinds
+    ]
+    cluster, model = cluster_from_dict({"nodes": nodes}, HWDB, "three kinds"), load_model("mixtral-8x7b")
+    asked, steps = (model, cluster, Job(128, 4096, "bf16"), HWDB.filled_to(0.875)), []
+    for order in ((), ("g1", "g2", "g0")):
+        found = nearest(*asked, SearchOptions(frameworks=("deepspeed",), order=order), ("deepspeed",))
+        assert found is not None
+        steps.append(found.forecast.step_s)
+    assert steps[0] <= 1.002 * steps[1]
