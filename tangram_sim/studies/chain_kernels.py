@@ -276,6 +276,7 @@ def improve(
 
     An atom goes from one stage to another at most `reach` stages away, those between keep as many; or two
     stages change places with all they hold, unless groups are `ordered`. At most so many `rounds` over all.
+    With a `reach` of 0 every stage keeps its count of atoms: only the groups of two stages change places.
     """
     stages = len(groups)
     best_s = step_of(passes, eager, chunks, prices, groups, bounds)

@@ -188,10 +188,13 @@ class Chains:
                     pairs = [(self._candidate(wanted, chain_problem, chain), chain)]
                     if pairs[0][0].sharing > _SHARED:
                         pairs += self._side_by_side(wanted, chain_problem, chain, even=even)
-                    candidate, chain = min(pairs, key=lambda pair: pair[0].least_s)
-                    too_slow = candidate.least_s >= self._limit_s(chain_problem.chunks)
-                    if too_slow or not self.layouts.permits(candidate):
+                    below_s = self._limit_s(chain_problem.chunks)
+                    pairs = [
+                        pair for pair in pairs if pair[0].least_s < below_s and self.layouts.permits(pair[0])
+                    ]
+                    if not pairs:
                         continue
+                    candidate, chain = min(pairs, key=lambda pair: pair[0].least_s)
                     self._best_s = min(self._best_s, candidate.least_s)
                     limit_s = self._limit_s(max((1, *self.layouts.chunks)))
                     self._solved[candidate] = chain_problem, chain, even
