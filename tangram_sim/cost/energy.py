@@ -16,6 +16,10 @@ from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
 
 LEAST_CLOCK = 0.3  # of the highest: what drivers let a clock sink to, about 500 of 1,755 MHz on an H100
+# Standard deviation of what a power cap slows, as a share of the predicted logarithm. The one published
+# figure (docs/serving/energy.md) has prompts take 1.30 times as long where 1.16 is predicted:
+# log 1.30 / log 1.16 - 1.
+CURVE_SPREAD = 0.77
 
 
 @dataclass(frozen=True, slots=True)

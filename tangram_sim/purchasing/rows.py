@@ -162,8 +162,5 @@ def replicas_told(document: PlanDocument) -> int:
 
 def busy_of(fleet: Fleet, document: PlanDocument) -> tuple[float, ...]:
     """For each member, the fraction of its GPUs' total time that the plan spends computing."""
-    share: dict[int, float] = {}
-    for stage in document.stages:
-        part = document.pipelines[stage.pipeline].stages[stage.stage].parts[stage.part]
-        share |= dict.fromkeys(part.ranks, 1.0 - stage.idle_fraction)
+    share = document.busy_of_ranks()
     return tuple(sum(share.get(rank, 0.0) for rank in ranks) / len(ranks) for ranks in fleet.ranks())

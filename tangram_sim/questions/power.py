@@ -21,6 +21,16 @@ def _kilowatts(text: str) -> float:
     return read_watts(digits if digits[-1:] in "wW" else f"{digits} kW") / 1000
 
 
+def pue_option(help: str) -> Any:  # noqa: A002
+    """What a site draws over what its machines draw."""
+    return option(1.0, help, label="Power usage effectiveness", unit="a factor", least=1, most=10, **_ENERGY)
+
+
+def carbon_option(help: str) -> Any:  # noqa: A002
+    """Grams of CO2 equivalent a kWh; 0: not asked for."""
+    return option(0.0, help, label="Carbon intensity", unit="g/kWh", least=0, most=10_000, **_ENERGY)
+
+
 @dataclass(frozen=True, slots=True)
 class PowerOptions:
     """Limits on power, and what turns power into carbon and money."""
@@ -41,24 +51,8 @@ class PowerOptions:
         reads=_kilowatts,
         **_ENERGY,
     )
-    pue: float = option(
-        1.0,
-        "Power usage effectiveness of the site.",
-        label="Power usage effectiveness",
-        unit="a factor",
-        least=1,
-        most=10,
-        **_ENERGY,
-    )
-    carbon: float = option(
-        0.0,
-        "Carbon intensity of the power, grams of CO2 equivalent a kWh.",
-        label="Carbon intensity",
-        unit="g/kWh",
-        least=0,
-        most=10_000,
-        **_ENERGY,
-    )
+    pue: float = pue_option("Power usage effectiveness of the site.")
+    carbon: float = carbon_option("Carbon intensity of the power, grams of CO2 equivalent a kWh.")
     usd_per_kwh: float = option(
         0.0,
         "Price of electricity, where the rent does not include it.",

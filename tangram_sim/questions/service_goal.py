@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.fields import SOFTWARE, about, described, option, part
+from tangram_sim.questions.power import carbon_option, pue_option
 from tangram_sim.questions.question import Question
 from tangram_sim.questions.requests import PlannedRequests, slo_of, slo_option
 from tangram_sim.questions.shared_fields import Hardware, limit_option
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 _ABOUT: dict[str, Any] = {"group": "Goal"}
 _BASIC: dict[str, Any] = {**_ABOUT, "basic": True}
-_ENERGY: dict[str, Any] = {"group": "Energy"}
 
 
 @described
@@ -79,26 +79,10 @@ class GoalOptions:
         unit="watts",
         least=0,
         unset="the board's own limit",
-        **_ENERGY,
+        group="Energy",
     )
-    pue: float = option(
-        1.0,
-        "Of a model: power usage effectiveness of the site.",
-        label="Power usage effectiveness",
-        unit="a factor",
-        least=1,
-        most=10,
-        **_ENERGY,
-    )
-    carbon: float = option(
-        0.0,
-        "Of a model: carbon intensity of the power, grams of CO2 equivalent a kWh.",
-        label="Carbon intensity",
-        unit="g/kWh",
-        least=0,
-        most=10_000,
-        **_ENERGY,
-    )
+    pue: float = pue_option("Of a model: power usage effectiveness of the site.")
+    carbon: float = carbon_option("Of a model: carbon intensity of the power, grams of CO2 equivalent a kWh.")
 
     def settled(self, rate: float | None) -> str:
         """The objective, by whether a rate of requests is given where it is left open."""

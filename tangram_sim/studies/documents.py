@@ -304,6 +304,14 @@ class PlanDocument(VersionedAnswer):
     findings: list[Finding] = Field([], description="what was found out beside the plan, with codes")
     notes: list[str] = Field([], description="the findings in words")
 
+    def busy_of_ranks(self) -> dict[int, float]:
+        """By rank of the plan: the share of a step in which it computes."""
+        return {
+            rank: 1.0 - stage.idle_fraction
+            for stage in self.stages
+            for rank in self.pipelines[stage.pipeline].stages[stage.stage].parts[stage.part].ranks
+        }
+
     def with_findings(self, findings: Sequence[Finding]) -> Self:
         """The document with these findings in place of its own."""
         return self.with_fields(findings=[*findings], notes=[each.text for each in findings])

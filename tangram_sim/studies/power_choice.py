@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.cost.energy import LEAST_CLOCK, gpu_power
+from tangram_sim.cost.energy import CURVE_SPREAD, LEAST_CLOCK, gpu_power
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.findings import Severity, declare
 from tangram_sim.hwdb import Hwdb, ReadSet
@@ -17,6 +17,7 @@ from tangram_sim.studies.cautions import cautions
 from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.studies.power_documents import CappedKind, PowerDocument, PowerPoint
 from tangram_sim.studies.results import Result
+from tangram_sim.studies.serving_answer import INTERVAL
 from tangram_sim.studies.training_power import (
     TIME,
     Clocks,
@@ -34,8 +35,6 @@ from tangram_sim.units import HOUR_S
 
 _STEP = 0.1  # of the highest clock, between clocks that are tried
 _BISECTIONS = 6  # between the last clocks that exceed the site's power and the first that do not
-# Standard deviation of what a cap slows, as a share of its logarithm: as in serving (serving_power.py).
-_CURVE_SPREAD, _Z = 0.77, 1.645
 _SEARCHED = ("partial_plans", "planning_s", "planning_cpu_s")
 _BOUNDS = ("lower_bound_step_s", "lower_bound_covers", "work_bound_step_s", "pipeline_bound_step_s")
 
@@ -210,7 +209,7 @@ def _document(choice: _Choice, best: _Point, free: _Point, tried: list[_Point]) 
     """What is said about power of the plan that was chosen, next to the one without caps."""
     terms, spread = choice.terms, best.watts.spread
     slower = best.at.step_s / free.at.step_s
-    doubt = math.exp(_Z * _CURVE_SPREAD * abs(math.log(slower)))
+    doubt = math.exp(INTERVAL * CURVE_SPREAD * abs(math.log(slower)))
     least = slower / doubt if slower < 1.0 else max(slower / doubt, 1.0)  # no cap makes a step shorter
     kinds = [
         CappedKind(

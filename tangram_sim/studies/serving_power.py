@@ -2,13 +2,10 @@
 
 from math import hypot, log
 
+from tangram_sim.cost.energy import CURVE_SPREAD
 from tangram_sim.serving.energy import ReplicaPower
 from tangram_sim.studies.serving_answer import INTERVAL, ServeEstimateDocument, interval
 
-# Standard deviation of what a power cap slows, as a share of the predicted logarithm. The one published
-# figure (docs/serving/energy.md) has prompts take 1.30 times as long where 1.16 is predicted:
-# log 1.30 / log 1.16 - 1.
-CURVE_SPREAD = 0.77
 SLOWER_IS_DEARER = 0.6  # power that flows whatever runs makes a slower token dearer, by more than half
 
 

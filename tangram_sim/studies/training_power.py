@@ -14,11 +14,11 @@ from tangram_sim.cost.energy import LEAST_CLOCK, Activity, GpuPower, gpu_power
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.serving_answer import INTERVAL
 from tangram_sim.units import percent, read_watts
 
 MEMORY_SHARE = 0.5  # assumed: of the time without arithmetic, what memory would need at its datasheet rate
 SIGMA = 0.25  # of the logarithm of watts in training: assumed, for no published rows exist beside them
-_Z = 1.645  # standard deviations between the middle and an end of a 90 % interval
 
 Clocks = Mapping[str, float]  # relative to the highest, by name of GPU kind
 
@@ -167,11 +167,7 @@ def cluster_watts(
 
     Raises BadInputError where the power of a GPU kind is not known.
     """
-    busy = {
-        rank: 1.0 - stage.idle_fraction
-        for stage in document.stages
-        for rank in document.pipelines[stage.pipeline].stages[stage.stage].parts[stage.part].ranks
-    }
+    busy = document.busy_of_ranks()
     kinds: dict[str, KindWatts] = {}
     said: dict[str, None] = {}
     sigma, rank = 0.0, 0
@@ -197,4 +193,4 @@ def cluster_watts(
             before.host_w + power.host_w * count,
             before.limit_w + cap_w * count,
         )
-    return ClusterWatts(kinds, math.exp(_Z * math.hypot(sigma, SIGMA)), list(said))
+    return ClusterWatts(kinds, math.exp(INTERVAL * math.hypot(sigma, SIGMA)), list(said))

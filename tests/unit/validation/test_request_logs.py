@@ -8,6 +8,7 @@ from tangram_validate.serving import report
 from tangram_validate.serving.reading import read_runs
 from tangram_validate.serving.runs import LOG, RefusedRun, ServedRun
 
+from tangram_sim.datafiles import shipped
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import CalibrationTable
 from tests.places import SHARED
@@ -78,8 +79,16 @@ def test_the_shared_logs_are_read_whole_and_a_dense_model_is_near() -> None:
 
 
 def test_a_kind_of_gpu_without_runs_is_predicted_less_surely() -> None:
+    """By the factors found with kinds left out, where those are above what any new source is wider by."""
     table = CalibrationTable.load(Hwdb.load(()))
     seen, unseen = (table.fit("vllm", gpu=gpu).residuals for gpu in ("H100-SXM5-80GB", "MI300X"))
-    assert unseen["residual_tpot"] > seen["residual_tpot"]
+    with (shipped("hwdb") / "serving" / "calibration.csv").open() as file:
+        rows = {
+            row["parameter"]: row for row in csv.DictReader(file) if row["engine"] == row["subject"] == "*"
+        }
+    for metric in ("tpot", "ttft", "output_tok_s"):
+        kind, source = (float(rows[f"{novelty}_{metric}"]["value"]) for novelty in ("unseen", "new_source"))
+        assert kind > source > 1.0
+        assert unseen[f"residual_{metric}"] == pytest.approx(seen[f"residual_{metric}"] * kind / source)
     assert unseen["residual_kv_tokens"] == seen["residual_kv_tokens"]
     assert table.fit("vllm").residuals == seen
