@@ -44,7 +44,7 @@ def wiring_of(given: TopologyIn, link: Callable[[str, str], Link], where: str) -
     return Wiring(vertices, edges)
 
 
-def _edge(edge: EdgeIn, names: set[str], link: Callable[[str, str], Link], key: str) -> Edge:
+def _edge(edge: EdgeIn, names: set[str], link: Callable[[str, str], Link], key: str) -> Edge[str]:
     a, b = edge.ends
     for end in edge.ends:
         if end not in names:

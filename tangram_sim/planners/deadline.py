@@ -56,6 +56,16 @@ class Deadline:
         """Seconds that are left, 0 where it is over."""
         return 0.0 if self.interrupted else max(self._until_s - time.monotonic(), 0.0)
 
+    @classmethod
+    def of(cls, limit_s: float | None) -> "Deadline":
+        """A deadline in so many seconds; None: never."""
+        return cls(float("inf") if limit_s is None else limit_s)
+
+    def turn_s(self, turns: int = 1) -> float | None:
+        """Seconds for the next of `turns` pieces of work; None where there is no limit."""
+        left_s = self.left_s() / max(turns, 1)
+        return None if left_s == float("inf") else left_s
+
     def over(self) -> bool:
         """Whether to stop now with the best plan so far."""
         self.stopped = self.stopped or self.left_s() <= 0

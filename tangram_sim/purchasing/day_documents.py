@@ -1,12 +1,19 @@
 """The JSON of `what-if --share` and `purchase --share`, for fleets that serve and train each day."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from pydantic import Field
 
+from tangram_sim.errors import InfeasibleError
 from tangram_sim.purchasing.days import ChangeOver
-from tangram_sim.purchasing.served_day import DayTerms, ServedDay
-from tangram_sim.purchasing.shared_purchase import SharedPurchase
+from tangram_sim.purchasing.documents import MixesDocument
+from tangram_sim.purchasing.fleets import Fleet
+from tangram_sim.purchasing.served_candidates import Tell, judged_mixes
+from tangram_sim.purchasing.served_day import ServedDay
+from tangram_sim.purchasing.sharing import DayPlanner, SharedWork, days_of
+from tangram_sim.studies.candidate_loop import pareto
 from tangram_sim.studies.documents import Document, VersionedAnswer
 
 
@@ -40,30 +47,27 @@ class ServedDayDocument(Document):
     change: ChangeOver | None = None
 
 
-class SharedPurchaseDocument(VersionedAnswer):
+class SharedDocument(VersionedAnswer):
+    """What is trained and served on the same nodes, and where training costs least."""
+
+    trained: str = Field(description="the model that is trained")
+    served: list[str] = Field(description="models that are served")
+    hours: float = Field(description="of serving a day")
+    cheapest_trained: str | None = Field(None, description="the fleet whose trained tokens cost least")
+
+
+class SharedPurchaseDocument(MixesDocument, SharedDocument):
     """`purchase --share --json`: days that no other mix beats, by rising USD a month."""
 
-    trained: str = Field(description="the model that is trained")
-    served: list[str] = Field(description="models that are served")
-    hours: float = Field(description="of serving a day")
     front: list[ServedDayDocument]
-    cheapest_trained: str | None = Field(None, description="the mix whose trained tokens cost least")
     days: list[ServedDayDocument] = Field(description="all mixes looked at")
-    mixes: int = Field(description="within the limits")
-    bounded_away: int
-    not_looked_at: int = Field(description="for lack of time")
-    notes: list[str]
 
 
-class SharedWhatIfDocument(VersionedAnswer):
+class SharedWhatIfDocument(SharedDocument):
     """`what-if --share --json`; the fleet as it stands comes first."""
 
-    trained: str = Field(description="the model that is trained")
-    served: list[str] = Field(description="models that are served")
-    hours: float = Field(description="of serving a day")
     candidates: list[ServedDayDocument]
-    cheapest_trained: str | None = Field(None, description="the candidate whose trained tokens cost least")
-    notes: list[str]
+    notes: list[str] = Field([])
 
 
 def day_document(day: ServedDay) -> ServedDayDocument:
@@ -102,33 +106,49 @@ def cheapest_trained(days: Sequence[ServedDay]) -> str | None:
     return min(((usd, name) for usd, name in priced if usd is not None), default=(0.0, None))[1]
 
 
-def shared_purchase_document(
-    found: SharedPurchase, trained: str, served: Sequence[str], terms: DayTerms, notes: Sequence[str]
+def front_of_days(days: Sequence[ServedDay]) -> list[ServedDay]:
+    """The days that no other beats (as many tokens trained for less, or more for no more), by rising USD."""
+    billed = [day for day in days if not day.reason and day.usd_per_month is not None]
+    billed.sort(key=lambda day: day.name)
+    return pareto(billed, lambda day: day.trained.shared, lambda day: day.usd_per_month)
+
+
+def purchase_shared(
+    shared: SharedWork, mixes: Sequence[tuple[str, Fleet]], tell: Tell
 ) -> SharedPurchaseDocument:
-    """A purchase as a document; `notes` come before its own."""
+    """Plan the days of all mixes that may be worth their price.
+
+    One is skipped if even the upper bound on what its nodes could train all day is no more than a cheaper mix
+    trains. Raises InfeasibleError if no mix can serve the given rate.
+    """
+    planner = DayPlanner(shared, [fleet for _, fleet in mixes])
+    planned, counts = judged_mixes(mixes, planner, shared.deadline, tell)
+    days = [replace(item.found, name=item.name) for item in planned if item.found is not None]
+    front = front_of_days(days)
+    if not front:
+        reasons = [day.reason for day in reversed(days) if day.reason] or [shared.deadline.why()]
+        raise InfeasibleError(f"no mix serves the requests: {reasons[0]}")
     return SharedPurchaseDocument(
-        trained=trained,
-        served=list(served),
-        hours=terms.hours,
-        front=[day_document(served_day) for served_day in found.front],
-        cheapest_trained=cheapest_trained(found.front),
-        days=[day_document(day) for day in found.days],
-        mixes=found.mixes,
-        bounded_away=found.bounded_away,
-        not_looked_at=found.waiting,
-        notes=[*notes, *found.notes],
+        **_shared_fields(shared, front),
+        front=[day_document(day) for day in front],
+        days=[day_document(day) for day in days],
+        **counts,
     )
 
 
-def shared_what_if_document(
-    days: Sequence[ServedDay], trained: str, served: Sequence[str], terms: DayTerms, notes: Sequence[str]
-) -> SharedWhatIfDocument:
-    """Days of the candidates of a what-if as a document."""
+def what_if_shared(shared: SharedWork, fleets: Sequence[tuple[str, Fleet]]) -> SharedWhatIfDocument:
+    """The days of the candidates of a what-if."""
+    days = days_of(shared, fleets)
     return SharedWhatIfDocument(
-        trained=trained,
-        served=list(served),
-        hours=terms.hours,
-        candidates=[day_document(day) for day in days],
-        cheapest_trained=cheapest_trained(days),
-        notes=list(notes),
+        **_shared_fields(shared, days), candidates=[day_document(day) for day in days]
     )
+
+
+def _shared_fields(shared: SharedWork, days: Sequence[ServedDay]) -> dict[str, Any]:
+    """The fields of a SharedDocument."""
+    return {
+        "trained": shared.work.model.name,
+        "served": list(shared.demand.models),
+        "hours": shared.terms.hours,
+        "cheapest_trained": cheapest_trained(days),
+    }

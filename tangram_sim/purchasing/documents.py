@@ -93,17 +93,22 @@ class BreakEvenDocument(Document):
     years: FiniteOrNull
 
 
-class WhatIfDocument(AnswerDocument):
+class BilledDocument(AnswerDocument):
+    """What bills of candidates rest on."""
+
+    sensitivity: SensitivityDocument | None
+    break_even: list[BreakEvenDocument] = Field([], description="of nodes with capital price and rent")
+    assumptions: list[str]
+    notes: list[str]
+
+
+class WhatIfDocument(BilledDocument):
     """`what-if --json`; the fleet as it stands comes first."""
 
     model: str
     tokens: float
     candidates: list[CandidateDocument]
-    sensitivity: SensitivityDocument | None
-    break_even: list[BreakEvenDocument] = Field([], description="of nodes with capital price and rent")
     to_complete: str = Field("", description="YAML for --prices with the figures that are missing")
-    assumptions: list[str]
-    notes: list[str]
 
 
 class WorkDocument(Document):
@@ -140,20 +145,22 @@ class MixDocument(Document):
     cut_short: bool = Field(False, description="time was over before a search was")
 
 
-class PurchaseDocument(AnswerDocument):
+class MixesDocument(Document):
+    """How many mixes of a catalogue there were, and what became of those that were not planned."""
+
+    mixes: int = Field(description="within the limits")
+    bounded_away: int
+    not_looked_at: int = Field(0, description="for lack of time; each may reach the front")
+    notes: list[str] = Field([])
+
+
+class PurchaseDocument(MixesDocument, BilledDocument):
     """`purchase --json` and front.json."""
 
     models: list[WorkDocument]
     cost: str = Field(description="usd_per_hour or outlay_usd")
-    mixes: int = Field(description="within the limits")
-    bounded_away: int
-    not_looked_at: int = Field(0, description="for lack of time; each may reach the front")
     front: list[PointDocument]
     simulated: list[MixDocument]
-    sensitivity: SensitivityDocument | None
-    break_even: list[BreakEvenDocument] = Field([], description="of nodes with capital price and rent")
-    assumptions: list[str]
-    notes: list[str]
 
 
 def candidate_document(row: WhatIfRow) -> CandidateDocument:
@@ -191,7 +198,8 @@ def sensitivity_document(found: Sensitivity) -> SensitivityDocument:
     )
 
 
-def _break_even(rows: Sequence[WhatIfRow], prices: Prices) -> list[BreakEvenDocument]:
+def break_even_documents(rows: Sequence[WhatIfRow], prices: Prices) -> list[BreakEvenDocument]:
+    """Buying against renting, for the nodes of these rows that have both prices."""
     return [BreakEvenDocument.from_objects(break_even) for break_even in break_evens(rows, prices)]
 
 
@@ -203,7 +211,7 @@ def what_if_document(study: WhatIf, found: Sensitivity | None, notes: tuple[str,
         tokens=study.billing.tokens,
         candidates=[candidate_document(row) for row in study.rows],
         sensitivity=sensitivity_document(found) if found else None,
-        break_even=_break_even(study.rows, study.billing.prices),
+        break_even=break_even_documents(study.rows, study.billing.prices),
         to_complete=price_file(missing),
         assumptions=list(study.assumptions),
         notes=[*notes, *study.notes],
@@ -215,6 +223,7 @@ def purchase_document(
 ) -> PurchaseDocument:
     """A purchase study as a document; the notes given are put before the study's own."""
     front = study.front
+    rows = [row for point in study.points for row in point.rows]
     return PurchaseDocument(
         models=[WorkDocument(name=work.model.name, weight=work.weight) for work in study.works],
         cost=cost,
@@ -239,7 +248,7 @@ def purchase_document(
             for simulated in front.simulated
         ],
         sensitivity=sensitivity_document(found) if found else None,
-        break_even=_break_even([row for point in study.points for row in point.rows], study.billing.prices),
+        break_even=break_even_documents(rows, study.billing.prices),
         assumptions=list(study.assumptions),
         notes=[*notes, *study.notes],
     )

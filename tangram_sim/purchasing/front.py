@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from tangram_sim.studies.candidate_loop import pareto
 from tangram_sim.studies.documents import PlanDocument
 
 
@@ -53,8 +54,5 @@ class Front:
 
 def front_of(simulated: Sequence[Simulated]) -> list[Simulated]:
     """The mixes that no other beats (as fast for less, or faster for no more), by rising cost."""
-    points: list[Simulated] = []
-    for item in sorted(simulated, key=lambda item: (item.cost, -item.tokens_per_s, item.mix)):
-        if item.tokens_per_s > (points[-1].tokens_per_s if points else 0.0) * (1 + 1e-12):
-            points.append(item)
-    return points
+    ordered = sorted(simulated, key=lambda item: item.mix)
+    return pareto(ordered, lambda item: item.tokens_per_s, lambda item: item.cost)

@@ -6,14 +6,18 @@ from pydantic import Field
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.purchasing.clouds import provider_of
-from tangram_sim.purchasing.documents import CandidateDocument, SensitivityDocument, candidate_document
+from tangram_sim.purchasing.documents import (
+    BilledDocument,
+    CandidateDocument,
+    break_even_documents,
+    candidate_document,
+)
 from tangram_sim.purchasing.documents import sensitivity_document as written
 from tangram_sim.purchasing.goal import slow_end_days, spent_usd, usd_per_million_interval
 from tangram_sim.purchasing.recommend import Recommendation
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
 from tangram_sim.purchasing.whatif import assumed
-from tangram_sim.studies.documents import AnswerDocument
 
 
 class RecommendedDocument(CandidateDocument):
@@ -29,7 +33,7 @@ class RecommendedDocument(CandidateDocument):
     mwh: float | None = Field(None, description="electricity of the run, with PUE where it is stated")
 
 
-class RecommendationDocument(AnswerDocument):
+class RecommendationDocument(BilledDocument):
     """`purchase --json` with a goal."""
 
     model: str
@@ -47,9 +51,6 @@ class RecommendationDocument(AnswerDocument):
     least_usd: float | None = Field(
         description="no mix that was not planned can cost less; null: none can be"
     )
-    sensitivity: SensitivityDocument | None = None
-    assumptions: list[str]
-    notes: list[str]
 
 
 def recommendation_document(
@@ -73,6 +74,7 @@ def recommendation_document(
         mixes_waiting=study.searched.waiting,
         least_usd=least if math.isfinite(least) else None,
         sensitivity=written(found) if found else None,
+        break_even=break_even_documents((study.best, *study.runner_ups), study.billing.prices),
         assumptions=list(assumed(study.billing.prices, (study.best, *study.runner_ups))),
         notes=[*notes, *study.notes],
     )

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from datetime import date
+from typing import Any
 
 from pydantic import Field
 
@@ -12,108 +13,115 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing import catalogue as offered
 from tangram_sim.purchasing.billing import Terms, bill
 from tangram_sim.purchasing.catalogue import Limits
+from tangram_sim.purchasing.documents import MixesDocument
 from tangram_sim.purchasing.fleets import Fleet, Purchase
 from tangram_sim.purchasing.pricefile import Prices
-from tangram_sim.purchasing.served_fleets import FleetServices, ServiceDemand, has_all
+from tangram_sim.purchasing.served_fleets import FleetServices, ServiceDemand
+from tangram_sim.studies.candidate_loop import (
+    BOUNDED_AWAY,
+    STOPPED,
+    CandidateJudge,
+    Found,
+    Judged,
+    judged_in_turn,
+)
 from tangram_sim.studies.documents import VersionedAnswer
-from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_whatif import (
     ServeWhatIfDocument,
     ServiceCandidateDocument,
+    beside_first,
     candidate,
     cheapest_tokens,
-    good_rps,
 )
 
+Tell = Callable[[str, Any, int, int], None]  # name of a mix, what was found, mixes done, mixes in all
 
-class ServedPurchaseDocument(VersionedAnswer):
+
+class ServedPurchaseDocument(MixesDocument, VersionedAnswer):
     """`purchase --serve --json`: mixes that no other beats, by rising USD an hour."""
 
     front: list[ServiceCandidateDocument]
     cheapest_tokens: str | None = Field(None, description="the mix whose good tokens cost least")
     looked_at: list[ServiceCandidateDocument]
-    mixes: int = Field(description="within the limits")
-    bounded_away: int
-    not_looked_at: int = Field(description="for lack of time")
-    notes: list[str]
     planning_cpu_s: float
 
 
-def what_if_served(
-    candidates: Sequence[tuple[str, Fleet]], demand: ServiceDemand, prices: Prices, paid: Terms, hwdb: Hwdb
-) -> ServeWhatIfDocument:
-    """Plan every fleet for the most requests/s within the latency limits; the first is the reference.
-
-    Bought nodes may stay idle: if the plan with more nodes simulates worse than the first fleet's, that one
-    is shown.
-    """
-    begun, found = time.process_time(), list[ServiceCandidateDocument]()
-    services = FleetServices(demand, [fleet for _, fleet in candidates], hwdb)
-    first: ServePlanDocument | None = None
-    for name, fleet in candidates:
-        usd = hourly(fleet, prices, paid)
-        try:
-            plan = services.most(fleet)
-        except InfeasibleError as error:
-            found.append(
-                ServiceCandidateDocument(name=name, status="infeasible", reason=str(error), usd_per_hour=usd)
-            )
-            continue
-        if not found:
-            first = plan
-        elif first is not None and good_rps(plan) < good_rps(first) and has_all(fleet, candidates[0][1]):
-            plan = first
-        found.append(candidate(name, plan, usd, found[0] if found else None))
-    return ServeWhatIfDocument(candidates=found, planning_cpu_s=time.process_time() - begun)
-
-
-def purchase_served(
+def catalogue_mixes(
     fleet: Fleet,
     catalogue: Sequence[tuple[Purchase, int]],
     limits: Limits,
     prices: Prices,
-    demand: ServiceDemand,
-    *,
+    terms: Terms,
     ordered: date,
+) -> tuple[list[tuple[str, Fleet]], list[str]]:
+    """(name, fleet with what is bought) of all mixes within the limits, by rising USD an hour; and notes.
+
+    Deliveries count from the day `ordered`. Raises BadInputError.
+    """
+    offers, notes = offered.priced_offers(catalogue, prices, terms, limits, ordered)
+    costs = {
+        mix: sum(offer.usd_per_hour * count for offer, count in zip(offers, mix, strict=True))
+        for mix in offered.mixes(offers, limits)
+    }
+    mixes = sorted(costs, key=lambda mix: (costs[mix], mix))
+    return [(offered.mix_name(offers, mix), offered.bought(fleet, offers, mix)) for mix in mixes], notes
+
+
+def judged_mixes(
+    mixes: Sequence[tuple[str, Fleet]], judge: CandidateJudge[Fleet, Found], deadline: Deadline, tell: Tell
+) -> tuple[list[Judged[Fleet, Found]], dict[str, Any]]:
+    """Plan the mixes that may be worth more than a cheaper one; with the counts of a MixesDocument.
+
+    `tell` hears after each mix of its name, of what was found, of the number done and of all.
+    """
+    planned, passed = list[Judged[Fleet, Found]](), {BOUNDED_AWAY: 0, STOPPED: 0}
+    for item in judged_in_turn(mixes, judge, deadline, prunes=True):
+        if item.status in passed:
+            passed[item.status] += 1
+            continue
+        planned.append(item)
+        tell(item.name, item.found, len(planned) + passed[BOUNDED_AWAY], len(mixes))
+    counts = {"mixes": len(mixes), "bounded_away": passed[BOUNDED_AWAY], "not_looked_at": passed[STOPPED]}
+    return planned, counts
+
+
+def what_if_served(
+    candidates: Sequence[tuple[str, Fleet]],
+    demand: ServiceDemand,
+    prices: Prices,
     paid: Terms,
     hwdb: Hwdb,
     deadline: Deadline,
-    tell: Callable[[ServiceCandidateDocument, int, int], None] | None = None,
-) -> ServedPurchaseDocument:
-    """Plan the mixes within the limits, from the cheapest on, for the most requests/s served.
-
-    A mix whose upper bound on requests/s is no more than a cheaper mix serves is skipped. `tell` is called
-    after each mix with its result, the number done and the total. Raises InfeasibleError if no mix serves
-    anything.
-    """
+) -> ServeWhatIfDocument:
+    """Plan every fleet for the most requests/s within the latency limits; the first is the reference."""
     begun = time.process_time()
-    offers, notes = offered.priced_offers(catalogue, prices, paid, limits, ordered)
-    mixes = sorted(
-        offered.mixes(offers, limits),
-        key=lambda mix: (sum(offer.usd_per_hour * n for offer, n in zip(offers, mix, strict=True)), mix),
-    )
-    fleets = [offered.bought(fleet, offers, mix) for mix in mixes]
-    services = FleetServices(demand, fleets, hwdb)
+    services = FleetServices(demand, [fleet for _, fleet in candidates], hwdb)
+    judged = judged_in_turn(candidates, services, deadline)
+    found = beside_first(judged, lambda fleet: hourly(fleet, prices, paid))
+    return ServeWhatIfDocument(candidates=found, planning_cpu_s=time.process_time() - begun)
+
+
+def purchase_served(
+    mixes: Sequence[tuple[str, Fleet]],
+    demand: ServiceDemand,
+    prices: Prices,
+    paid: Terms,
+    hwdb: Hwdb,
+    *,
+    deadline: Deadline,
+    tell: Tell,
+) -> ServedPurchaseDocument:
+    """Plan the mixes, from the cheapest on, for the most requests/s served.
+
+    Raises InfeasibleError if no mix serves anything.
+    """
+    begun, services = time.process_time(), FleetServices(demand, [fleet for _, fleet in mixes], hwdb)
+    planned, counts = judged_mixes(mixes, services, deadline, tell)
     looked, front = list[ServiceCandidateDocument](), list[ServiceCandidateDocument]()
-    passed = 0
-    for mix, grown in zip(mixes, fleets, strict=True):
-        if deadline.over():
-            break
-        if services.bound_rps(grown) <= (front[-1].good_rps if front else 0.0):
-            passed += 1
-            continue
-        name, usd = offered.mix_name(offers, mix), hourly(grown, prices, paid)
-        try:
-            told = candidate(name, services.most(grown), usd, front[-1] if front else None)
-        except InfeasibleError as error:
-            told = ServiceCandidateDocument(
-                name=name, status="infeasible", reason=str(error), usd_per_hour=usd
-            )
-        looked.append(told)
-        if told.good_rps > (front[-1].good_rps if front else 0.0):
-            front.append(told)
-        if tell is not None:
-            tell(told, passed + len(looked), len(mixes))
+    for item in planned:
+        looked.append(candidate(item, hourly(item.subject, prices, paid), front[-1] if front else None))
+        if looked[-1].good_rps > (front[-1].good_rps if front else 0.0):
+            front.append(looked[-1])
     if not front:
         reasons = [item.reason for item in reversed(looked) if item.reason]
         why = reasons[0] if reasons else deadline.why() if deadline.over() else "none has enough GPUs"
@@ -123,10 +131,7 @@ def purchase_served(
         front=front,
         cheapest_tokens=None if least is None else least.name,
         looked_at=looked,
-        mixes=len(mixes),
-        bounded_away=passed,
-        not_looked_at=len(mixes) - passed - len(looked),
-        notes=notes,
+        **counts,
         planning_cpu_s=time.process_time() - begun,
     )
 

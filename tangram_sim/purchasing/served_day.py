@@ -1,6 +1,6 @@
 """A day of a fleet that serves and trains: its terms, its result, and which fleets are worth their price."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tangram_sim.errors import BadInputError
@@ -78,13 +78,3 @@ class ServedDay:
         if usd is None or self.serving_usd_per_month is None or not tokens:
             return None
         return (usd - self.serving_usd_per_month) / (tokens * DAYS_PER_MONTH) * MEGA
-
-
-def front_of_days(days: Sequence[ServedDay]) -> list[ServedDay]:
-    """The days that no other beats (as many tokens trained for less, or more for no more), by rising USD."""
-    found: list[ServedDay] = []
-    billed = [(day.usd_per_month, day) for day in days if not day.reason and day.usd_per_month is not None]
-    for _, served_day in sorted(billed, key=lambda pair: (pair[0], -pair[1].trained.shared, pair[1].name)):
-        if not found or served_day.trained.shared > found[-1].trained.shared * (1 + 1e-12):
-            found.append(served_day)
-    return found

@@ -7,6 +7,7 @@ from math import ceil, inf
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing.billing import Terms, bill
 from tangram_sim.purchasing.fleets import Fleet, Member
 from tangram_sim.purchasing.pricefile import Prices
@@ -17,9 +18,11 @@ from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import GpuOffer
 from tangram_sim.serving_planners.problem import RentalProblem
 from tangram_sim.serving_planners.problem_file import read_problem
+from tangram_sim.studies.candidate_loop import CandidateJudge
 from tangram_sim.studies.serving_model_plan import plan_service
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_question import COST, GOODPUT, ServiceGoal, ServiceQuestion
+from tangram_sim.studies.serving_whatif import good_rps
 
 _BOUND_S = 5.0  # for a bound: what is proven by then holds
 _WEIGHED_FLOP_PER_S = 1e14  # one of the units in which kinds are weighed against each other
@@ -34,7 +37,7 @@ class ServiceDemand:
     goal: ServiceGoal
 
 
-class FleetServices:
+class FleetServices(CandidateJudge[Fleet, ServePlanDocument]):
     """Serving plans on several fleets; the throughput of each kind of replica is computed once for all."""
 
     def __init__(self, demand: ServiceDemand, fleets: Sequence[Fleet], hwdb: Hwdb) -> None:
@@ -61,28 +64,37 @@ class FleetServices:
         )
         self.priced = most.priced("milp", hwdb)
 
-    def most(self, fleet: Fleet) -> ServePlanDocument:
+    def planned(self, subject: Fleet, deadline: Deadline | None = None) -> ServePlanDocument:
         """The plan that serves the most requests/s on all nodes of a fleet. Raises InfeasibleError."""
-        return self._planned(fleet, GOODPUT, tuple(self.kinds))
+        del deadline  # replicas are priced already
+        return self._on_kinds(subject, GOODPUT, tuple(self.kinds))
+
+    def value(self, found: ServePlanDocument) -> float:
+        """Good requests a second."""
+        return good_rps(found)
+
+    def includes(self, subject: Fleet, other: Fleet) -> bool:
+        """Whether a fleet contains all nodes of another: what it has more may stand idle."""
+        return has_all(subject, other)
 
     def carrying(self, fleet: Fleet) -> list[ServePlanDocument]:
         """Plans that serve the given rate: the one that costs training least, and one on each GPU kind alone.
 
         Raises InfeasibleError if all nodes together cannot serve the rate.
         """
-        found = [self._planned(fleet, COST, tuple(self.kinds))]
+        found = [self._on_kinds(fleet, COST, tuple(self.kinds))]
         for kind in self.kinds:
             alone = {name for name, count in found[0].gpus_used.items() if count} == {kind}
             if _gpus(fleet, kind) and not alone:
                 try:
-                    found.append(self._planned(fleet, COST, (kind,)))
+                    found.append(self._on_kinds(fleet, COST, (kind,)))
                 except InfeasibleError:
                     continue
         return found
 
-    def bound_rps(self, fleet: Fleet) -> float:
+    def bound(self, subject: Fleet) -> float:
         """An upper bound on the requests/s of any plan on a fleet, at the replicas' computed throughputs."""
-        offers, (priced, _) = self._offers(fleet, tuple(self.kinds)), self.priced
+        offers, (priced, _) = self._offers(subject, tuple(self.kinds)), self.priced
         demand = self.demand
         goal = replace(demand.goal, objective=GOODPUT, budget_usd_per_hour=None)
         question = ServiceQuestion.of(demand.models, offers, demand.workload, goal)
@@ -102,7 +114,7 @@ class FleetServices:
             )
         )
 
-    def _planned(self, fleet: Fleet, objective: str, kinds: Sequence[str]) -> ServePlanDocument:
+    def _on_kinds(self, fleet: Fleet, objective: str, kinds: Sequence[str]) -> ServePlanDocument:
         """A plan on a fleet's GPUs of these kinds, and its simulation. Raises InfeasibleError."""
         demand = self.demand
         found = plan_service(

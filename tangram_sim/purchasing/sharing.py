@@ -24,10 +24,11 @@ from tangram_sim.purchasing.fleets import Fleet, Member
 from tangram_sim.purchasing.known import known_on
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.rows import planned_goodput, ranks_of, throughput_of
-from tangram_sim.purchasing.search import ModelToTrain
+from tangram_sim.purchasing.search import ModelToTrain, work_bound
 from tangram_sim.purchasing.served_day import DayTerms, ServedDay
 from tangram_sim.purchasing.served_fleets import FleetServices, ServiceDemand, has_all, taken_nodes
 from tangram_sim.reliability.state import atom_bytes
+from tangram_sim.studies.candidate_loop import CandidateJudge
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.number_formats import resolve
 from tangram_sim.studies.serving_plan import ServePlanDocument
@@ -69,11 +70,12 @@ class SharedWork:
     deadline: Deadline
 
 
-class DayPlanner:
+class DayPlanner(CandidateJudge[Fleet, ServedDay]):
     """Plans the days of fleets; training plans are remembered, so that each fleet is planned once."""
 
     def __init__(self, shared: SharedWork, fleets: Sequence[Fleet]) -> None:
         """For days of these fleets. Throughput is times goodput where failures of all of them are stated."""
+        self.work = shared.work
         self.model, self.job, self.terms = shared.work.model, shared.work.job, shared.terms
         self.prices, self.paid, self.wishes = shared.prices, shared.paid, shared.wishes
         self.hwdb, self.sweep, self.deadline = shared.hwdb, shared.sweep, shared.deadline
@@ -81,6 +83,19 @@ class DayPlanner:
         self.failures = not any(failure_lacks(fleet.members, shared.prices) for fleet in fleets)
         self._known: dict[tuple[tuple[str, int], ...], _Training] = {}
         self._plans: list[tuple[Fleet, PlanDocument]] = []
+
+    def planned(self, subject: Fleet, deadline: Deadline) -> ServedDay:
+        """The best day of a fleet, without a name; searches share the time that is left among them."""
+        del deadline
+        return self.day("", subject)
+
+    def value(self, found: ServedDay) -> float:
+        """Tokens trained a day."""
+        return found.trained.shared
+
+    def bound(self, subject: Fleet) -> float:
+        """No more tokens than this are trained a day, whatever is served."""
+        return work_bound(self.work, subject.cluster, self.hwdb) * DAY_HOURS * HOUR_S
 
     def day(self, name: str, fleet: Fleet) -> ServedDay:
         """The best day found for one fleet: the one with the most tokens trained."""
@@ -114,7 +129,7 @@ class DayPlanner:
         """Good requests/s (within the latency limits) of all nodes; None if they can serve nothing."""
         assert self.services is not None
         try:
-            replay = self.services.most(fleet).replay
+            replay = self.services.planned(fleet).replay
         except InfeasibleError:
             return None
         return replay.played * replay.good_share if replay else None

@@ -163,10 +163,10 @@ class ServeCompareQuestion(_PlannedService):
         return self.with_answer(found)
 
     def _compared(self, limit_s: float | None) -> "ServiceComparisonDocument":
+        from tangram_sim.planners.deadline import Deadline
         from tangram_sim.serving_planners.peers import planner_names
         from tangram_sim.serving_planners.problem import RentalProblem
         from tangram_sim.studies.serving_comparison import compare_problem, compare_services
-        from tangram_sim.studies.time_limit import TimeLimit
 
         if self.fleet is None:
             given, ignored = self._problem()
@@ -181,9 +181,9 @@ class ServeCompareQuestion(_PlannedService):
             if name not in known:
                 raise unknown_name("planner", name, known)
         asked, fleet = self.planners or tuple(known), self.fleet
-        limit, turns = TimeLimit(limit_s), iter(range(len(asked), 0, -1))
+        limit, turns = Deadline.of(limit_s), iter(range(len(asked), 0, -1))
         return compare_services(
-            lambda planner: self._planned(self._offers(fleet), limit.left_s(next(turns)), planner),
+            lambda planner: self._planned(self._offers(fleet), limit.turn_s(next(turns)), planner),
             asked,
             self.goal.settled(self.requests.rate),
         )

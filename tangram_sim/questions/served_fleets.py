@@ -1,8 +1,8 @@
 """`what-if` and `purchase` of fleets by what they serve, all day or beside training."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from tangram_sim.questions.buying import Buying, SearchListener
 from tangram_sim.written import name_list
@@ -65,19 +65,16 @@ class ServedSetting:
 
     def what_if(self, fleets: "Sequence[tuple[str, Fleet]]", listener: SearchListener) -> ServedAnswer:
         """Every candidate as a service, all day or some hours a day."""
-        from tangram_sim.purchasing.day_documents import shared_what_if_document
+        from tangram_sim.purchasing.day_documents import what_if_shared
         from tangram_sim.purchasing.served_candidates import what_if_served
-        from tangram_sim.purchasing.sharing import days_of
 
-        setting, question = self._with_lacks([fleet for _, fleet in fleets]), self.question
-        demand, days = question.served.demand(question.model, self.hwdb), question.served.days
-        title = self._title(list(demand.models))
+        notes = self._lacks([fleet for _, fleet in fleets])
+        demand, days = self._demand, self.question.served.days
         if days is None:
-            found = what_if_served(fleets, demand, self.prices, self.paid, self.hwdb)
-            return ServedAnswer(question.with_answer(found), title, setting.notes, fleets=found.candidates)
-        played = days_of(self._shared(demand, days, listener), fleets)
-        told = shared_what_if_document(played, self.work.model.name, list(demand.models), days, setting.notes)
-        return self._of_days(question.with_answer(told), title, days.hours, told.candidates)
+            served = what_if_served(fleets, demand, self.prices, self.paid, self.hwdb, self.deadline)
+            return self._answer(served, notes, fleets=served.candidates)
+        told = what_if_shared(self._shared(demand, days, listener), fleets)
+        return self._answer(told, notes, days=told.candidates, cheapest=told.cheapest_trained)
 
     def purchase(
         self,
@@ -88,45 +85,34 @@ class ServedSetting:
         listener: SearchListener,
     ) -> ServedAnswer:
         """What to buy for a service that runs all day, or some hours a day."""
-        from tangram_sim.purchasing.day_documents import shared_purchase_document
-        from tangram_sim.purchasing.served_candidates import purchase_served
-        from tangram_sim.purchasing.shared_purchase import purchase_shared
+        from tangram_sim.purchasing.day_documents import purchase_shared
+        from tangram_sim.purchasing.served_candidates import catalogue_mixes, purchase_served
 
-        setting, question = self._with_lacks([fleet]), self.question
-        demand, days = question.served.demand(question.model, self.hwdb), question.served.days
-        title = self._title(list(demand.models))
+        mixes, left_out = catalogue_mixes(fleet, catalogue, limits, self.prices, self.paid, ordered)
+        notes = (*self._lacks([fleet]), *left_out)
+        demand, days = self._demand, self.question.served.days
         if days is None:
-            found = purchase_served(
-                fleet,
-                catalogue,
-                limits,
-                self.prices,
+            served = purchase_served(
+                mixes,
                 demand,
-                ordered=ordered,
-                paid=self.paid,
-                hwdb=self.hwdb,
+                self.prices,
+                self.paid,
+                self.hwdb,
                 deadline=self.deadline,
-                tell=lambda each, done, of: listener.report(done, of, each.name),
+                tell=lambda name, _, done, of: listener.report(done, of, name),
             )
-            return ServedAnswer(
-                question.with_answer(found),
-                title,
-                (*setting.notes, *found.notes),
-                fleets=found.front,
-                cheapest=found.cheapest_tokens,
-            )
-        bought = purchase_shared(
+            return self._answer(served, notes, fleets=served.front, cheapest=served.cheapest_tokens)
+        told = purchase_shared(
             self._shared(demand, days, listener),
-            fleet,
-            catalogue,
-            limits,
-            ordered,
-            tell=lambda day: listener.say(f"{day.name}: {day.reason or millions(day.trained.shared)}"),
+            mixes,
+            lambda name, day, *_: listener.say(f"{name}: {day.reason or millions(day.trained.shared)}"),
         )
-        told = shared_purchase_document(
-            bought, self.work.model.name, list(demand.models), days, setting.notes
-        )
-        return self._of_days(question.with_answer(told), title, days.hours, told.front)
+        return self._answer(told, notes, days=told.front, cheapest=told.cheapest_trained)
+
+    @property
+    def _demand(self) -> "ServiceDemand":
+        """Models and requests to serve."""
+        return self.question.served.demand(self.question.model, self.hwdb)
 
     @property
     def work(self) -> "ModelToTrain":
@@ -153,27 +139,16 @@ class ServedSetting:
             deadline=self.deadline,
         )
 
-    @staticmethod
-    def _of_days(
-        told: "SharedWhatIfDocument | SharedPurchaseDocument",
-        title: str,
-        hours: float,
-        days: "Sequence[ServedDayDocument]",
-    ) -> ServedAnswer:
-        """The answer of fleets that serve `hours` a day."""
-        return ServedAnswer(told, title, tuple(told.notes), hours, days=days, cheapest=told.cheapest_trained)
+    def _answer(self, found: "ServedDocument", notes: tuple[str, ...], **shown: Any) -> ServedAnswer:
+        """The answer with its title and notes; `shown` are the other fields."""
+        names = ", ".join(name_list(self.question.served.serve_model or self.question.model))
+        days = self.question.served.days
+        title = names if days is None else f"{self.work.model.name} trained, {names} served"
+        document = self.question.with_answer(found.with_fields(notes=list(notes)))
+        return ServedAnswer(document, title, notes, None if days is None else days.hours, **shown)
 
-    def _with_lacks(self, fleets: "Sequence[Fleet]") -> "ServedSetting":
-        """The same with notes on prices that these fleets lack."""
+    def _lacks(self, fleets: "Sequence[Fleet]") -> tuple[str, ...]:
+        """Notes on prices that these fleets lack, before the setting's own."""
         from tangram_sim.purchasing.served_fleets import price_lacks
 
-        return replace(self, notes=(*price_lacks(fleets, self.prices, self.paid), *self.notes))
-
-    def _title(self, models: Sequence[str]) -> str:
-        """The models served (and trained), as a short title."""
-        served = ", ".join(models)
-        return (
-            served
-            if self.question.served.share is None
-            else f"{self.work.model.name} trained, {served} served"
-        )
+        return (*price_lacks(fleets, self.prices, self.paid), *self.notes)

@@ -10,10 +10,11 @@ from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import load_cluster
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.post_training.plan import RlPlan
-from tangram_sim.post_training.step import play_step
+from tangram_sim.post_training.step import StepOutcome, play_step
 from tangram_sim.rl_planners.baselines import baselines
 from tangram_sim.rl_planners.problem import RlProblem
 from tangram_sim.rl_planners.search import RlSearch
+from tangram_sim.studies.candidate_loop import CandidateJudge, judged_in_turn
 from tangram_sim.studies.rl_documents import (
     RlCompareDocument,
     RlOfferDocument,
@@ -70,6 +71,18 @@ def with_nodes(problem: RlProblem, added: str) -> RlProblem:
     return replace(problem, fleet=fleet)
 
 
+class PostTrainedFleet(CandidateJudge[RlProblem, StepOutcome]):
+    """Post-training on a fleet: the shortest step."""
+
+    def planned(self, subject: RlProblem, deadline: Deadline) -> StepOutcome:
+        """The best placement, played."""
+        return RlSearch(subject, deadline).run().best
+
+    def value(self, found: StepOutcome) -> float:
+        """Steps a second."""
+        return 1.0 / found.step_s
+
+
 def what_if(
     problem: RlProblem, added: Sequence[str], prices: RlPrices, deadline: Deadline
 ) -> RlWhatIfDocument:
@@ -78,32 +91,28 @@ def what_if(
     Additions with which no placement fits are named, with the reason. Raises InfeasibleError where none fits
     with any of them, nor without.
     """
+    fleets = [("", problem), *((nodes, with_nodes(problem, nodes)) for nodes in added)]
     base: RlPlanDocument | None = None
-    unfit: InfeasibleError | None = None
-    try:
-        base = plan_document(RlSearch(problem, deadline).run().best, problem, prices, ())
-    except InfeasibleError as error:
-        unfit = error
-    offers, kinds, infeasible = [], list(problem.kinds), {}
-    for nodes in added:
-        larger = with_nodes(problem, nodes)
-        kinds += larger.kinds
-        try:
-            found = RlSearch(larger, deadline).run()
-        except InfeasibleError as error:
-            infeasible[nodes] = str(error)
+    offers, refused = list[RlOfferDocument](), dict[str, str]()
+    for item in judged_in_turn(fleets, PostTrainedFleet(), deadline):
+        if item.found is None:
+            refused[item.name] = item.reason
             continue
-        offers.append(_offer(nodes, plan_document(found.best, larger, prices, ()), found.best.plan, base))
-    if unfit is not None and not offers:
-        raise unfit
+        document = plan_document(item.found, item.subject, prices, ())
+        if item.subject is problem:
+            base = document
+        else:
+            offers.append(_offer(item.name, document, item.found.plan, base))
+    if base is None and not offers:
+        raise InfeasibleError(refused[""])
     offers.sort(key=lambda offer: (offer.usd_per_million_trained_tokens or float("inf"), offer.step_s))
     return RlWhatIfDocument(
         step_s=base.step_s if base else None,
         usd_per_hour=base.usd_per_hour if base else None,
         usd_per_million_trained_tokens=base.usd_per_million_trained_tokens if base else None,
         offers=offers,
-        infeasible=infeasible,
-        unpriced=prices.unpriced(kinds),
+        infeasible={nodes: reason for nodes, reason in refused.items() if nodes},
+        unpriced=prices.unpriced([kind for _, fleet in fleets for kind in fleet.kinds]),
     )
 
 

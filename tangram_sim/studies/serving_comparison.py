@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from pydantic import Field
 
 from tangram_sim.errors import TangramError, unknown_name
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.serving_planners.problem import MAKESPAN, WHOLE, RentalProblem
 from tangram_sim.studies.documents import Document, VersionedAnswer
 from tangram_sim.studies.serving_plan import ServePlanDocument, ignored_keys, plan_problem
-from tangram_sim.studies.time_limit import TimeLimit
 
 
 class ServicePlannerDocument(Document):
@@ -91,10 +91,10 @@ def compare_problem(
             raise unknown_name("planner", name, known)
     chosen = planners or tuple(known)
     batch = problem.objective == MAKESPAN
-    rows, limit = dict[str, ServicePlannerDocument](), TimeLimit(time_limit_s)
+    rows, limit = dict[str, ServicePlannerDocument](), Deadline.of(time_limit_s)
     for name in chosen:
         mine = known[name]
-        found = plan_problem(mine, limit.left_s(len(chosen) - len(rows)), beside=False)
+        found = plan_problem(mine, limit.turn_s(len(chosen) - len(rows)), beside=False)
         promised = found.makespan_s if batch else found.cost_per_hour
         played = _busiest_s(mine, found) if batch else promised
         rows[name] = ServicePlannerDocument.from_objects(

@@ -8,6 +8,7 @@ from typing import Any
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.workload import Workload
@@ -33,7 +34,6 @@ from tangram_sim.studies.serving_question import (
     ServiceQuestion,
 )
 from tangram_sim.studies.serving_scenarios import with_scenario_replays
-from tangram_sim.studies.time_limit import TimeLimit
 from tangram_sim.units import percent
 
 _Z90 = 1.6449  # of a 90 % interval
@@ -62,12 +62,12 @@ def plan_service(
     Configurations `priced` already, on offers that have no less of any kind, are not priced again.
     Raises InfeasibleError.
     """
-    begun, limit = time.process_time(), TimeLimit(time_limit_s)
+    begun, limit = time.process_time(), Deadline.of(time_limit_s)
     question = ServiceQuestion.of(models, offers, workload, goal)
     configurations, refused = priced or question.priced(planner, hwdb)
     goal = question.goal
     if goal.objective == MAKESPAN:
-        found = _batch(question, configurations, hwdb, limit.left_s())
+        found = _batch(question, configurations, hwdb, limit.turn_s())
     else:
         found = _best_played(question, configurations, hwdb, limit)
     if found.status != "infeasible":
@@ -124,7 +124,7 @@ def _best_played(
     question: ServiceQuestion,
     priced: Sequence[PricedConfiguration],
     hwdb: Hwdb,
-    limit: TimeLimit,
+    limit: Deadline,
 ) -> ServePlanDocument:
     """Of the plans that several starts lead to, the one that does best in the simulator, with comparisons.
 
@@ -146,14 +146,14 @@ def _best_played(
             best, of_best = told, len(tried) - 1
         if best is not None and limit.over():
             return best
-    beside = _planned(question, tried[of_best], limit.left_s(), beside=True)
+    beside = _planned(question, tried[of_best], limit.turn_s(), beside=True)
     apart = len(whole) < len(priced)
     if best is None:
-        return _planned(question, tried[-1], limit.left_s(), beside=True) if apart else beside
+        return _planned(question, tried[-1], limit.turn_s(), beside=True) if apart else beside
     best = best.with_fields(rivals=beside.rivals, levers=beside.levers)
     if apart:
         other = tried[0] if of_best == len(starts) - 1 else tried[-1]
-        best = _compared_also(best, _planned(question, other, limit.left_s(), beside=True), question.goal)
+        best = _compared_also(best, _planned(question, other, limit.turn_s(), beside=True), question.goal)
         how = {"prefill and decode": "apart" if other is tried[0] else "together"}
         best = best.with_fields(assumptions=best.assumptions | how)
     return best
@@ -186,7 +186,7 @@ def _replayed_until_kept(
     rates: Sequence[PricedConfiguration],
     attempts: int,
     hwdb: Hwdb,
-    limit: TimeLimit,
+    limit: Deadline,
 ) -> tuple[ServePlanDocument | None, Sequence[PricedConfiguration]]:
     """(the plan with its replay, None where there is none; the throughputs that it was planned with).
 
@@ -196,7 +196,7 @@ def _replayed_until_kept(
     best: ServePlanDocument | None = None
     best_rates, slo = rates, question.goal.slo
     for attempt in range(attempts):
-        found = _planned(question, rates, limit.left_s())
+        found = _planned(question, rates, limit.turn_s())
         if found.status == "infeasible":
             break
         found = replayed(found.with_fields(fleet=fleet_document(found, rates, question)), question, hwdb)

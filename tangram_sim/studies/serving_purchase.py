@@ -2,27 +2,25 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from pydantic import Field
 
-from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.serving.workload import Workload
 from tangram_sim.serving_planners.offer_file import Offers
+from tangram_sim.studies.candidate_loop import judged_in_turn
 from tangram_sim.studies.documents import VersionedAnswer
-from tangram_sim.studies.serving_model_plan import plan_service
-from tangram_sim.studies.serving_plan import ServePlanDocument
-from tangram_sim.studies.serving_question import GOODPUT, ServiceGoal
+from tangram_sim.studies.serving_question import ServiceGoal
 from tangram_sim.studies.serving_whatif import (
-    NO_TIME,
+    OfferedService,
+    RentableFleet,
     ServiceCandidateDocument,
     candidate,
     cheapest_tokens,
-    good_rps,
 )
-from tangram_sim.studies.time_limit import TimeLimit
 
 
 class BudgetDocument(ServiceCandidateDocument):
@@ -58,35 +56,14 @@ def purchase_serving(
     if not budgets or not all(0 < item < float("inf") for item in budgets):
         raise BadInputError("`budgets`: one or more are wanted, USD an hour, each above 0")
     begun, front = time.process_time(), list[BudgetDocument]()
-    best: ServePlanDocument | None = None
     last: ServiceCandidateDocument | None = None
-    limit = TimeLimit(time_limit_s)
-    for budget in sorted(set(budgets)):
-        name = f"{budget:g} USD/h"
-        if front and limit.over():
-            told = ServiceCandidateDocument(name=name, status="stopped", reason=NO_TIME, usd_per_hour=0.0)
-            front.append(BudgetDocument(**told.model_dump(), budget_usd_per_hour=budget))
-            continue
-        try:
-            plan = plan_service(
-                models,
-                offers,
-                workload,
-                hwdb,
-                replace(goal, objective=GOODPUT, budget_usd_per_hour=budget),
-                time_limit_s=limit.left_s(len(set(budgets)) - len(front)),
-            )
-        except InfeasibleError as error:
-            told = ServiceCandidateDocument(
-                name=name, status="infeasible", reason=str(error), usd_per_hour=0.0
-            )
-        else:
-            if best is None or good_rps(plan) > good_rps(best):
-                best = plan
-            usd = best.cost_per_hour
-            told = candidate(name, best, usd, last)
-            last = told if told.good_rps > 0 else last
-        front.append(BudgetDocument(**told.model_dump(), budget_usd_per_hour=budget))
+    fleets = [(f"{budget:g} USD/h", RentableFleet(offers, budget)) for budget in sorted(set(budgets))]
+    judge = OfferedService(models, workload, hwdb, goal)
+    for item in judged_in_turn(fleets, judge, Deadline.of(time_limit_s)):
+        told = candidate(item, 0.0 if item.found is None else item.found.cost_per_hour, last)
+        last = told if told.good_rps > 0 else last
+        budget = item.subject.budget_usd_per_hour
+        front.append(BudgetDocument(**told.model_dump(), budget_usd_per_hour=budget or 0.0))
     least = cheapest_tokens(front)
     return ServePurchaseDocument(
         front=front,

@@ -2,29 +2,30 @@
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TypeVar
 
 from pydantic import Field
 
-from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.prices import gpu_rent, rent_note
 from tangram_sim.models import Model
+from tangram_sim.planners.deadline import Deadline
 from tangram_sim.serving.workload import Workload
 from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import GpuOffer
+from tangram_sim.studies.candidate_loop import CandidateJudge, Judged, Subject, judged_in_turn
 from tangram_sim.studies.documents import Document, VersionedAnswer
 from tangram_sim.studies.serving_model_plan import plan_service
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.serving_question import GOODPUT, ServiceGoal
-from tangram_sim.studies.time_limit import TimeLimit
 from tangram_sim.units import HOUR_S, MEGA
 
 Candidate = TypeVar("Candidate", bound="ServiceCandidateDocument")
 _NOW = "the fleet as it is"
-NO_TIME = "not planned: the time limit was over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,53 @@ class ServeWhatIfDocument(VersionedAnswer):
     planning_cpu_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class RentableFleet:
+    """GPUs that a service may use, for at most so many USD an hour; None: all are paid for anyway."""
+
+    offers: Offers
+    budget_usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True)
+class OfferedService(CandidateJudge[RentableFleet, ServePlanDocument]):
+    """A service on GPUs on offer: as many requests a second that keep the objective as they can serve."""
+
+    models: Mapping[str, Model]
+    workload: Workload
+    hwdb: Hwdb
+    goal: ServiceGoal
+
+    def planned(self, subject: RentableFleet, deadline: Deadline) -> ServePlanDocument:
+        """The plan with the most good requests a second, replayed."""
+        return plan_service(
+            self.models,
+            subject.offers,
+            self.workload,
+            self.hwdb,
+            replace(self.goal, objective=GOODPUT, budget_usd_per_hour=subject.budget_usd_per_hour),
+            time_limit_s=deadline.turn_s(),
+        )
+
+    def best_of(
+        self, subject: RentableFleet, found: ServePlanDocument, held: Sequence[ServePlanDocument]
+    ) -> ServePlanDocument:
+        """The one with the most good requests: of equals its own, or under a budget a smaller budget's."""
+        plans = (found, *held) if subject.budget_usd_per_hour is None else (*held, found)
+        return max(plans, key=good_rps)
+
+    def value(self, found: ServePlanDocument) -> float:
+        """Good requests a second."""
+        return good_rps(found)
+
+    def includes(self, subject: RentableFleet, other: RentableFleet) -> bool:
+        """Whether the other has no more GPUs of any kind and no larger budget."""
+        there = {gpu.name: gpu.available for gpu in subject.offers.gpus}
+        return (subject.budget_usd_per_hour or inf) >= (other.budget_usd_per_hour or inf) and all(
+            there.get(gpu.name, 0) >= gpu.available for gpu in other.offers.gpus
+        )
+
+
 def what_if_serving(
     models: Mapping[str, Model],
     offers: Offers,
@@ -83,49 +131,33 @@ def what_if_serving(
     All GPUs are there to be used, so there is no budget; a candidate that cannot serve says why.
     """
     for gpu in offers.gpus:
-        if gpu.available == float("inf"):
+        if gpu.available == inf:
             raise BadInputError(f"fleet: how many {gpu.name} are there? Give `available`")
-    begun, found = time.process_time(), list[ServiceCandidateDocument]()
-    there = {gpu.name for gpu in offers.gpus}
+    begun, there = time.process_time(), {gpu.name for gpu in offers.gpus}
     rents = {
         purchase.gpu: gpu_rent(hwdb, purchase.gpu)
         for purchase in itertools.chain(*purchases.values())
         if purchase.gpu not in there and not purchase.usd_per_hour
     }
-    purchases = {
-        name: [
+    fleets = [(_NOW, RentableFleet(offers))]
+    for name, bought in purchases.items():
+        priced = [
             replace(purchase, usd_per_hour=purchase.usd_per_hour or rents.get(purchase.gpu, (0.0, ""))[0])
             for purchase in bought
         ]
-        for name, bought in purchases.items()
-    }
-    now: ServePlanDocument | None = None
-    whole = replace(goal, objective=GOODPUT, budget_usd_per_hour=None)
-    limit = TimeLimit(time_limit_s)
-    for name, bought in {_NOW: (), **purchases}.items():
-        fleet = with_purchase(offers, bought)
-        paid = sum(gpu.usd_per_hour * gpu.available for gpu in fleet.gpus)
-        usd = None if fleet.unpriced else paid
-        if found and limit.over():
-            found.append(
-                ServiceCandidateDocument(name=name, status="stopped", reason=NO_TIME, usd_per_hour=usd)
-            )
-            continue
-        left_s = limit.left_s(1 + len(purchases) - len(found))
-        try:
-            plan = plan_service(models, fleet, workload, hwdb, whole, time_limit_s=left_s)
-        except InfeasibleError as error:
-            found.append(
-                ServiceCandidateDocument(name=name, status="infeasible", reason=str(error), usd_per_hour=usd)
-            )
-            continue
-        if name == _NOW:
-            now = plan
-        elif now is not None and good_rps(plan) < good_rps(now):
-            plan = now  # what was bought may stand idle: it makes nothing worse
-        found.append(candidate(name, plan, usd, found[0] if found else None))
+        fleets.append((name, RentableFleet(with_purchase(offers, priced))))
+    judged = judged_in_turn(fleets, OfferedService(models, workload, hwdb, goal), Deadline.of(time_limit_s))
     notes = [*offers.notes, *(rent_note(gpu, usd, source) for gpu, (usd, source) in rents.items() if usd)]
-    return ServeWhatIfDocument(candidates=found, notes=notes, planning_cpu_s=time.process_time() - begun)
+    return ServeWhatIfDocument(
+        candidates=beside_first(judged, lambda fleet: _all_usd_per_hour(fleet.offers)),
+        notes=notes,
+        planning_cpu_s=time.process_time() - begun,
+    )
+
+
+def _all_usd_per_hour(offers: Offers) -> float | None:
+    """USD an hour of all GPUs on offer; None where a price is missing."""
+    return None if offers.unpriced else sum(gpu.usd_per_hour * gpu.available for gpu in offers.gpus)
 
 
 def with_purchase(offers: Offers, bought: Sequence[GpuPurchase]) -> Offers:
@@ -155,12 +187,13 @@ def good_rps(plan: ServePlanDocument) -> float:
 
 
 def candidate(
-    name: str, plan: ServePlanDocument, usd: float | None, now: ServiceCandidateDocument | None
+    judged: Judged[Subject, ServePlanDocument], usd: float | None, now: ServiceCandidateDocument | None
 ) -> ServiceCandidateDocument:
-    """The figures of a plan at `usd` an hour (None: not known), and its gain over `now` per dollar."""
-    replay = plan.replay
-    if replay is None:
-        return ServiceCandidateDocument(name=name, status=plan.status, reason=plan.reason, usd_per_hour=usd)
+    """The figures of a candidate at `usd` an hour (None: not known), and its gain over `now` per dollar."""
+    plan = judged.found
+    if plan is None or plan.replay is None:
+        status, reason = (judged.status, judged.reason) if plan is None else (plan.status, plan.reason)
+        return ServiceCandidateDocument(name=judged.name, status=status, reason=reason, usd_per_hour=usd)
     requests = sum(one.amount for one in plan.types)
     tokens = sum(one.amount * one.output_tokens for one in plan.types) / requests
     kept = good_rps(plan)
@@ -170,19 +203,29 @@ def candidate(
     if now is not None and usd is not None and before is not None and usd > before:
         more = (rate - now.good_output_tok_s) * HOUR_S / (usd - before)
     return ServiceCandidateDocument(
-        name=name,
+        name=judged.name,
         status=plan.status,
         good_rps=kept,
         good_output_tok_s=rate,
         usd_per_hour=usd,
         usd_per_million_tokens=usd / (rate * HOUR_S) * MEGA if rate > 0 and usd is not None else None,
         more_tokens_per_usd=more,
-        ttft_p99_s=replay.ttft_p99_s,
-        tpot_p99_s=replay.tpot_p99_s,
+        ttft_p99_s=plan.replay.ttft_p99_s,
+        tpot_p99_s=plan.replay.tpot_p99_s,
         gpus_used=plan.gpus_used,
         site_w=None if plan.energy is None else plan.energy.site_w,
         joules_per_output_token=None if plan.energy is None else plan.energy.joules_per_output_token,
     )
+
+
+def beside_first(
+    judged: Iterable[Judged[Subject, ServePlanDocument]], usd: Callable[[Subject], float | None]
+) -> list[ServiceCandidateDocument]:
+    """The figures of candidates at their `usd` an hour; gains are over the first."""
+    found = list[ServiceCandidateDocument]()
+    for item in judged:
+        found.append(candidate(item, usd(item.subject), found[0] if found else None))
+    return found
 
 
 def cheapest_tokens(candidates: Sequence[Candidate]) -> Candidate | None:

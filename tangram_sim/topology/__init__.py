@@ -1,12 +1,11 @@
 """The interconnect as a graph: derived from a cluster or stated in its file, and what its paths deliver."""
 
 from tangram_sim.topology.derive import topology_of
-from tangram_sim.topology.graph import Box, BoxEdge, Fabric, Port, Topology
+from tangram_sim.topology.graph import Box, Fabric, Port, Topology
 from tangram_sim.topology.groups import GroupPaths, PathFinder, Rate, Reach
 
 __all__ = [
     "Box",
-    "BoxEdge",
     "Fabric",
     "GroupPaths",
     "PathFinder",

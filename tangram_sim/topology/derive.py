@@ -5,7 +5,8 @@ from functools import lru_cache
 from tangram_sim.clusters import Cluster
 from tangram_sim.topology.forms import box_of
 from tangram_sim.topology.given import stated_topology
-from tangram_sim.topology.graph import Box, Fabric, FabricEdge, Topology
+from tangram_sim.topology.graph import Box, Fabric, Topology
+from tangram_sim.wiring import Edge, Wire
 
 
 @lru_cache(maxsize=64)
@@ -45,7 +46,7 @@ class _Net:
         self.cluster = cluster
         self.names: list[str] = []
         self.kinds: list[str] = []
-        self.edges: list[FabricEdge] = []
+        self.edges: list[Edge[int]] = []
         self.inside: dict[int, tuple[float, float]] = {}
         self._leaves: list[list[int]] = []
         many = len(cluster.groups) > 1
@@ -111,4 +112,4 @@ class _Net:
         return len(self.names) - 1
 
     def _edge(self, a: int, b: int, link: str, rate: float, latency_s: float = 0.0) -> None:
-        self.edges.append(FabricEdge(a, b, link, rate, rate, latency_s))
+        self.edges.append(Wire(link, "network", rate, rate, latency_s).between(a, b))

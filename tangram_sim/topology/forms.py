@@ -7,8 +7,9 @@ Every rule here is a default for a form of node, with its source; a cluster file
 from itertools import pairwise
 
 from tangram_sim.clusters import Link, Node
-from tangram_sim.topology.graph import Box, BoxEdge, Port
+from tangram_sim.topology.graph import Box, Port
 from tangram_sim.units import GIGA
+from tangram_sim.wiring import Edge, Wire
 
 # Peer traffic that one host bridge turns around among GPUs on its own root ports, one direction: four
 # RTX PRO 6000 on a socket reach 26.4 GB/s of bus bandwidth each, two 38.6 (NCCL 2.29.2, aiconfigurator-core).
@@ -69,7 +70,7 @@ class _Build:
         self.node, self.nodes = node, nodes
         self.names: list[str] = []
         self.kinds: list[str] = []
-        self.edges: list[BoxEdge] = []
+        self.edges: list[Edge[int]] = []
         self.ports: list[Port] = []
         self.limits: list[tuple[int, float]] = []
         self.gpus = [self._vertex(f"gpu{index}", "gpu") for index in range(nodes * node.gpus)]
@@ -90,11 +91,7 @@ class _Build:
         return len(self.names) - 1
 
     def _edge(self, a: int, b: int, link: str, kind: str, rate: float, latency_s: float) -> None:
-        self.edges.append(
-            BoxEdge(
-                a=a, b=b, link=link, kind=kind, bytes_per_s=rate, back_bytes_per_s=rate, latency_s=latency_s
-            )
-        )
+        self.edges.append(Wire(link, kind, rate, rate, latency_s).between(a, b))
 
     def scale_up(self) -> None:
         """Scale-up links: a switch, direct links, or none (PCIe alone)."""
@@ -173,4 +170,4 @@ class _Build:
                 place, lumped = above[index * len(above) // node.nics], 2 * port > rate
                 name, most = (NIC_SLOT, 2 * port) if lumped else (slot, rate)
                 self._edge(place, nic, name, "pcie", most, 0.0)
-                self.ports.append(Port(nic, port, port, node.nic_latency_s / 2))
+                self.ports.append(Port("network", "network", port, port, node.nic_latency_s / 2, nic))

@@ -26,7 +26,7 @@ def full_wiring(cluster: Cluster) -> Wiring:
             "network.between limits traffic inside a group: such a limit is no edge, drop it first"
         )
     vertices: list[Vertex] = []
-    edges: list[Edge] = []
+    edges: list[Edge[str]] = []
     used: set[int] = set()
     for number, kind in enumerate(topology.boxes):
         box, limits = topology.kinds[kind], dict(topology.kinds[kind].limits)
@@ -35,38 +35,17 @@ def full_wiring(cluster: Cluster) -> Wiring:
             Vertex(name, what, limits.get(index, 0.0))
             for index, (name, what) in enumerate(zip(names, box.kinds, strict=True))
         ]
-        edges += [
-            Edge(
-                a=names[e.a],
-                b=names[e.b],
-                link=e.link,
-                kind=e.kind,
-                bytes_per_s=e.bytes_per_s,
-                back_bytes_per_s=e.back_bytes_per_s,
-                latency_s=e.latency_s,
-            )
-            for e in box.edges
-        ]
+        edges += [edge.between(names[edge.a], names[edge.b]) for edge in box.edges]
         if len(topology.boxes) > 1:
             for port, leaf in zip(box.ports, topology.attached[number], strict=True):
                 used.add(leaf)
-                ends = names[port.nic], topology.fabric.names[leaf]
-                rates = port.bytes_per_s, port.back_bytes_per_s
-                edges.append(Edge(*ends, port.link, "network", *rates, port.latency_s))
+                edges.append(port.between(names[port.nic], topology.fabric.names[leaf]))
     fabric = topology.fabric
     if used:
         vertices += [Vertex(name, kind) for name, kind in zip(fabric.names, fabric.kinds, strict=True)]
     edges += [
-        Edge(
-            a=fabric.names[e.a],
-            b=fabric.names[e.b],
-            link=e.link,
-            kind="network",
-            bytes_per_s=e.bytes_per_s,
-            back_bytes_per_s=e.back_bytes_per_s,
-            latency_s=e.latency_s,
-        )
-        for e in fabric.edges
-        if used and e.bytes_per_s < inf
+        edge.between(fabric.names[edge.a], fabric.names[edge.b])
+        for edge in fabric.edges
+        if used and edge.bytes_per_s < inf
     ]
     return Wiring(tuple(vertices), tuple(edges))

@@ -1,10 +1,11 @@
 """A graph as a cluster file states it, held to the cluster it belongs to."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError
-from tangram_sim.topology.graph import Box, BoxEdge, Fabric, FabricEdge, Port, Topology
+from tangram_sim.topology.graph import Box, Fabric, Port, Topology
 from tangram_sim.wiring import FABRIC_KINDS, Edge, Vertex
 
 
@@ -63,7 +64,7 @@ def stated_topology(cluster: Cluster) -> Topology:
     return topology
 
 
-def _network(edge: Edge, vertices: Sequence[Vertex], place: dict[str, int]) -> bool:
+def _network(edge: Edge[str], vertices: Sequence[Vertex], place: dict[str, int]) -> bool:
     ends = [vertices[place[name]].kind for name in (edge.a, edge.b)]
     return bool(FABRIC_KINDS & set(ends)) or ends == ["nic", "nic"]
 
@@ -94,8 +95,8 @@ def _components(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
 def _box(
     members: Sequence[int],
     vertices: Sequence[Vertex],
-    edges: Sequence[Edge],
-    inner: Sequence[Edge],
+    edges: Sequence[Edge[str]],
+    inner: Sequence[Edge[str]],
     place: dict[str, int],
     fabric_of: dict[int, int],
 ) -> tuple[Box, tuple[int, ...]]:
@@ -108,17 +109,7 @@ def _box(
         names.append(f"{kind}{counts.setdefault(kind, 0)}")
         counts[kind] += 1
     kept = tuple(
-        BoxEdge(
-            a=local[place[edge.a]],
-            b=local[place[edge.b]],
-            link=edge.link,
-            kind=edge.kind,
-            bytes_per_s=edge.bytes_per_s,
-            back_bytes_per_s=edge.back_bytes_per_s,
-            latency_s=edge.latency_s,
-        )
-        for edge in inner
-        if place[edge.a] in local
+        edge.between(local[place[edge.a]], local[place[edge.b]]) for edge in inner if place[edge.a] in local
     )
     ports, leaves = [], []
     for edge in edges:
@@ -128,7 +119,7 @@ def _box(
             (ends[1], ends[0], edge.back_bytes_per_s, edge.bytes_per_s),
         ):
             if nic in local and vertices[nic].kind == "nic" and other in fabric_of:
-                ports.append(Port(local[nic], out, back, edge.latency_s, edge.link))
+                ports.append(Port(edge.link, "network", out, back, edge.latency_s, local[nic]))
                 # A cable between two NICs: both ends meet at one vertex, the NIC that the edge names first.
                 cable = vertices[other].kind == "nic"
                 leaves.append(fabric_of[ends[0]] if cable else fabric_of[other])
@@ -146,14 +137,13 @@ def _box(
 
 
 def _fabric(
-    vertices: Sequence[Vertex], edges: Sequence[Edge], place: dict[str, int], fabric_of: dict[int, int]
+    vertices: Sequence[Vertex], edges: Sequence[Edge[str]], place: dict[str, int], fabric_of: dict[int, int]
 ) -> Fabric:
     kept = []
     for edge in edges:
         a, b = place[edge.a], place[edge.b]
         if vertices[a].kind in FABRIC_KINDS and vertices[b].kind in FABRIC_KINDS:
-            rates = edge.bytes_per_s, edge.back_bytes_per_s
-            kept.append(FabricEdge(fabric_of[a], fabric_of[b], edge.link, *rates, edge.latency_s))
+            kept.append(replace(edge, kind="network").between(fabric_of[a], fabric_of[b]))
     return Fabric(
         tuple(vertices[index].name for index in fabric_of),
         tuple(vertices[index].kind for index in fabric_of),
@@ -162,7 +152,11 @@ def _fabric(
 
 
 def _hold_together(
-    vertices: Sequence[Vertex], edges: Sequence[Edge], place: dict[str, int], gpus: Sequence[int], where: str
+    vertices: Sequence[Vertex],
+    edges: Sequence[Edge[str]],
+    place: dict[str, int],
+    gpus: Sequence[int],
+    where: str,
 ) -> None:
     """Raise unless a path joins all GPUs."""
     component = _components(len(vertices), [(place[edge.a], place[edge.b]) for edge in edges])

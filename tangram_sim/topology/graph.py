@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
+from tangram_sim.wiring import Edge, Wire
+
 # Kinds of links that join GPUs directly or over a scale-up switch; PCIe is used where these do not connect.
 SCALE_UP = frozenset({"nvlink", "nvlink-bridge", "xgmi", "other"})
 
@@ -17,26 +19,7 @@ SCALE_UP = frozenset({"nvlink", "nvlink-bridge", "xgmi", "other"})
 Neighbours: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]  # of every vertex: (edge, other vertex)
 
 
-@dataclass(frozen=True, slots=True)
-class FabricEdge:
-    """A link between two vertices given by index: class, rates (may be infinite) each way, latency."""
-
-    a: int
-    b: int
-    link: str
-    bytes_per_s: float
-    back_bytes_per_s: float
-    latency_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class BoxEdge(FabricEdge):
-    """A link inside a box; `kind` is that of its class."""
-
-    kind: str
-
-
-def _neighbours(vertices: int, edges: Sequence[FabricEdge]) -> Neighbours:
+def _neighbours(vertices: int, edges: Sequence[Edge[int]]) -> Neighbours:
     found: list[list[tuple[int, int]]] = [[] for _ in range(vertices)]
     for index, edge in enumerate(edges):
         found[edge.a].append((index, edge.b))
@@ -44,19 +27,15 @@ def _neighbours(vertices: int, edges: Sequence[FabricEdge]) -> Neighbours:
     return tuple(tuple(item) for item in found)
 
 
-def _edge_name(names: Sequence[str], edge: FabricEdge) -> str:
+def _edge_name(names: Sequence[str], edge: Edge[int]) -> str:
     return f"{names[edge.a]} - {names[edge.b]} ({edge.link})"
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
-    """Where a NIC leaves its box: rates of both directions and latency up to the leaf."""
+class Port(Wire):
+    """Where a NIC leaves its box: the link up to the leaf."""
 
     nic: int  # vertex of the box
-    bytes_per_s: float
-    back_bytes_per_s: float
-    latency_s: float
-    link: str = "network"
 
 
 @dataclass(frozen=True)
@@ -65,7 +44,7 @@ class Box:
 
     names: tuple[str, ...]
     kinds: tuple[str, ...]
-    edges: tuple[BoxEdge, ...]
+    edges: tuple[Edge[int], ...]
     gpus: tuple[int, ...]
     ports: tuple[Port, ...]
     limits: tuple[tuple[int, float], ...] = ()  # (host bridge, bytes/s of peer traffic it turns around)
@@ -124,7 +103,7 @@ class Fabric:
 
     names: tuple[str, ...]
     kinds: tuple[str, ...]
-    edges: tuple[FabricEdge, ...]
+    edges: tuple[Edge[int], ...]
     # Stated limits on the traffic of one box with its neighbours under the same vertex: (bytes/s, latency s).
     inside: Mapping[int, tuple[float, float]] = field(default_factory=dict)
 

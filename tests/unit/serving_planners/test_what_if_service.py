@@ -9,6 +9,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.prices import gpu_rent
 from tangram_sim.serving_planners.offer_file import load_offers
 from tangram_sim.studies import serving_whatif
+from tangram_sim.studies.candidate_loop import NO_TIME
 from tangram_sim.studies.serving_plan import PlannedTypeDocument, PlayedPlanDocument, ServePlanDocument
 from tangram_sim.studies.serving_question import ServiceGoal
 from tangram_sim.studies.serving_whatif import GpuPurchase, what_if_serving
@@ -142,4 +143,4 @@ def test_with_no_time_the_fleet_is_planned_and_others_are_named(asked: tuple[obj
     told = tangram(*asked, "--requests", 100, "--add", "L40S:1", "--time-limit", 0, "--json").json
     now, twice = told["candidates"]
     assert now["good_rps"] > 0
-    assert (twice["status"], twice["reason"]) == ("stopped", serving_whatif.NO_TIME)
+    assert (twice["status"], twice["reason"]) == ("stopped", NO_TIME)
