@@ -110,7 +110,8 @@ class Availability:
             elif event.event in PACES:
                 slow[event.node] = event
             elif event.event == "price":
-                prices[event.kind] = event
+                # A price of every kind takes the place of all before it.
+                prices = {**(prices if event.kind else {}), event.kind: event}
         standing = [_at(event, 0.0) for event in (*prices.values(), *there.values(), *slow.values())]
         stop = min(stop_s, self.until_s)
         return Availability((*standing, *inside), max(0.0, stop - start_s), self.name)

@@ -165,8 +165,8 @@ def check_cell(table: str, column: Column, cell: str, where: str) -> None:
         raise BadInputError(f"{place}: {cell!r} given; a plain number is wanted, without unit") from None
     zero_allowed = (table, column.name) in MAY_BE_ZERO
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero_allowed):
-        wanted = "a finite number, zero or more" if zero_allowed else "a finite number above zero"
-        raise BadInputError(f"{place}: {cell} given; {wanted}, is wanted")
+        wanted = "a finite number, zero or more," if zero_allowed else "a finite number above zero"
+        raise BadInputError(f"{place}: {cell} given; {wanted} is wanted")
     least, most = PHYSICAL.get(column.unit, _ANY_UNIT)
     if column.type == "integer":
         most = min(most, _LARGEST_INTEGER)

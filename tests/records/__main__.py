@@ -2,6 +2,7 @@
 
 from tests.records import FOLDER, rounded, text_of
 from tests.unit.cost.test_recorded_collectives import recorded as collectives
+from tests.unit.hwdb.test_recorded_hwdb import recorded as hwdb
 from tests.unit.nouns.test_recorded_nouns import recorded as nouns
 from tests.unit.planners.test_recorded_fleets import fleets
 from tests.unit.planners.test_recorded_searches import searches
@@ -12,6 +13,7 @@ from tests.unit.training.test_recorded_prices import prices
 RECORDS = {
     "collectives": collectives,
     "fleets": fleets,
+    "hwdb": hwdb,
     "nouns": nouns,
     "paths": paths,
     "prices": prices,
