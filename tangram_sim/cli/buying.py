@@ -130,6 +130,15 @@ def print_sensitivity(found: "Sensitivity") -> None:
         )
 
 
+def print_power(rows: "Iterable[WhatIfRow]") -> None:
+    """Print what every candidate draws, and which of its GPUs are capped, where that was asked."""
+    from tangram_sim.reports.plan_words import power_words
+
+    for row in rows:
+        if row.document is not None and row.document.power is not None:
+            print_line(f"{row.name}: {'; '.join(power_words(row.document.power))}")
+
+
 def print_to_complete(text: str) -> None:
     """Print a price file with the missing figures to fill in; nothing if `text` is empty."""
     if text:

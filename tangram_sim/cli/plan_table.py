@@ -9,6 +9,7 @@ from tangram_sim.cli.tables import ConsoleTable
 from tangram_sim.reports.plan_words import (
     batch_words,
     count,
+    curve_words,
     layer_words,
     layout_words,
     limit_words,
@@ -62,7 +63,7 @@ def print_document(document: "PlanDocument") -> None:
         )
     if document.run is not None:
         print_line(run_words(document.run))
-    for line in power_words(document.power) if document.power else ():
+    for line in (*power_words(document.power), *curve_words(document.power)) if document.power else ():
         print_line(line)
     _print_stages(document.stages)
     print_line(advice(document))

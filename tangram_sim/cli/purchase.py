@@ -115,6 +115,7 @@ def _show(question: PurchaseQuestion, found: PurchaseAnswer) -> None:
         "its best plan is at most so much faster than the one found"
     )
     print_line("`to next`: proven where no mix that costs less than the next row can be faster than this one")
+    buying.print_power([row for point in study.points for row in point.rows])
     print_line(tokens_per_s_means(study.billing.failures))
     if hangs_on is not None and question.money.sensitivity:
         buying.print_sensitivity(hangs_on)

@@ -73,6 +73,7 @@ def _show(question: WhatIfQuestion, found: WhatIfAnswer) -> None:
         right=(1, 2, 3, 5, 6, 7, 8, 9),
         leaves=(4, 2, 5, 7, 6, 3),
     )
+    buying.print_power(study.rows)
     print_line(tokens_per_s_means(study.billing.failures))
     if hangs_on is not None and question.money.sensitivity:
         buying.print_sensitivity(hangs_on)

@@ -84,6 +84,11 @@ class Hwdb:
         """
         return self._tables, self._rings_only, self._filled
 
+    @property
+    def counts_reads(self) -> bool:
+        """Whether it counts the rows that it hands out (see `read_into`)."""
+        return self._reads is not None
+
     def with_rings_only(self) -> "Hwdb":
         """A database of these tables for a communication library that uses no trees between nodes."""
         return Hwdb(self._tables, self.folders, True, self._filled)

@@ -1,6 +1,6 @@
 """The cost of a fleet per hour of training: a charge for each member, its basis, and what is missing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tangram_sim.errors import unknown_name
@@ -8,6 +8,7 @@ from tangram_sim.hwdb.prices import Figure
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.fleets import Member
 from tangram_sim.purchasing.pricefile import Economics, Prices
+from tangram_sim.studies.training_power import PowerTerms
 from tangram_sim.units import HOUR_S
 
 RENTED = ("rent", "reserved", "spot")
@@ -17,15 +18,17 @@ HOLD = ("auto", "owned", "rented")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How machines are paid for.
+    """How machines are paid for, and what power training on them may draw.
 
     `acquire`: buy (capital, then power), rent, reserved or spot (by the hour, on demand, committed or
     withdrawable); auto buys what has a capital price and rents what has a rent alone.
     `fleet`: owned (its capital is spent: power alone counts) or rented; auto rents what has a rent.
+    `power`: limits on power under which candidates are planned, and PUE and carbon; None: not asked about.
     """
 
     acquire: str = "auto"
     fleet: str = "auto"
+    power: PowerTerms | None = None
 
     def __post_init__(self) -> None:
         if self.acquire not in ACQUIRE:
@@ -89,14 +92,22 @@ class Bill:
 
 
 def bill(
-    members: Sequence[Member], running: Sequence[int], prices: Prices, terms: Terms | None = None
+    members: Sequence[Member],
+    running: Sequence[int],
+    prices: Prices,
+    terms: Terms | None = None,
+    drawn_w: Mapping[str, float] | None = None,
 ) -> Bill:
-    """The bill of a fleet of which `running` nodes of each member draw power; all nodes are paid for."""
+    """The bill of a fleet of which `running` nodes of each member draw power; all nodes are paid for.
+
+    `drawn_w`: watts for each GPU of a kind, its share of the host included, where a plan says what it draws.
+    """
     charges: list[Charge] = []
     lacks: list[Lack] = []
     outlay: float | None = 0.0
     for member, nodes in zip(members, running, strict=True):
-        lines, capital, lacking = _member(member, nodes, prices, terms or Terms())
+        watts = node_w(member, prices, drawn_w) * nodes
+        lines, capital, lacking = _member(member, watts, prices, terms or Terms())
         charges += lines
         outlay = None if outlay is None or capital is None else outlay + capital
         if lacking:
@@ -120,6 +131,13 @@ def power_w_of(member: Member, prices: Prices) -> float:
     return stated.value if stated else member.power_w
 
 
+def node_w(member: Member, prices: Prices, drawn_w: Mapping[str, float] | None = None) -> float:
+    """Watts of one node: as a plan draws them (see `bill`), else as `power_w_of`."""
+    if drawn_w is None:
+        return power_w_of(member, prices)
+    return drawn_w[member.node.gpu.name] * member.node.gpus
+
+
 def way_of(member: Member, prices: Prices, terms: Terms) -> str:
     """How a member is paid for: owned, buy or a way of RENTED; `unpriced` where no price is stated."""
     rent = rent_of(member, prices)
@@ -137,7 +155,7 @@ def way_of(member: Member, prices: Prices, terms: Terms) -> str:
 
 
 def _member(
-    member: Member, running: int, prices: Prices, terms: Terms
+    member: Member, watts: float, prices: Prices, terms: Terms
 ) -> tuple[list[Charge], float | None, list[str]]:
     """(charges, purchase cost in USD, missing figures) of one member; the cost is None if not stated."""
     way, economics = way_of(member, prices, terms), prices.economics
@@ -150,7 +168,7 @@ def _member(
             return [], 0.0, [f"{where}.{way}_usd_per_hour"]
         charge = Charge(member.label, way, rent.value * member.nodes, member.bought, f"{way} {rent}")
         return [charge], 0.0, []
-    lines, lacking = _power(member, running, prices)
+    lines, lacking = _power(member, watts, prices)
     lines += _hosting(member, prices)
     if way == "owned":
         return lines, 0.0, lacking
@@ -173,16 +191,15 @@ def _member(
     return lines, outlay, lacking
 
 
-def _power(member: Member, running: int, prices: Prices) -> tuple[list[Charge], list[str]]:
-    """(electricity charges, missing figures) of the running nodes; idle nodes need no figure."""
+def _power(member: Member, watts: float, prices: Prices) -> tuple[list[Charge], list[str]]:
+    """(electricity charges, missing figures) of nodes that draw `watts`; those that idle need no figure."""
     economics: Economics = prices.economics
-    if not running:
+    if not watts:
         return [], []
     needed = {"economics.pue": economics.pue, "economics.usd_per_kwh": economics.usd_per_kwh}
     lacking = [name for name, figure in needed.items() if figure is None]
     if economics.pue is None or economics.usd_per_kwh is None:
         return [], lacking
-    watts = power_w_of(member, prices) * running
     rate = costs.power_usd_per_hour(watts, economics.pue.value, economics.usd_per_kwh.value)
     basis = f"{watts / 1000:.4g} kW, PUE {economics.pue}, USD/kWh {economics.usd_per_kwh}"
     return [Charge(member.label, "power", rate, member.bought, basis)], lacking
@@ -206,7 +223,7 @@ def break_even_of(member: Member, prices: Prices) -> float | None:
     None where its capital price, its rent or the price of power is not stated.
     """
     capital, rent = prices.of(member).capital_usd, rent_of(member, prices)
-    power, lacking = _power(member, 1, prices)
+    power, lacking = _power(member, power_w_of(member, prices), prices)
     if capital is None or rent is None or lacking:
         return None
     economics = prices.economics

@@ -16,6 +16,7 @@ from tangram_sim.studies.cautions import cautions
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import document, forecast
 from tangram_sim.studies.sweep import Sweep
+from tangram_sim.studies.training_power import PowerTerms
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 
@@ -32,6 +33,7 @@ class CandidatePlans:
     standing: int
     hwdb: Hwdb
     sweep: Sweep
+    power: PowerTerms | None = None  # the limits that candidates are planned under
 
     def planned(self, wishes: SearchOptions, deadline: Deadline) -> dict[int, PlanOutcome]:
         """Outcomes of all candidates, each with an even share of the time that is left.
@@ -78,4 +80,4 @@ class CandidatePlans:
     def _case(self, number: int, wishes: SearchOptions, own: PlanDocument | None) -> Case:
         known = (self._moved(number, own),) if own else ()
         cluster = self.candidates[number][1].cluster
-        return Case(self.model, cluster, self.job, wishes, overlays_of(self.hwdb), known)
+        return Case(self.model, cluster, self.job, wishes, overlays_of(self.hwdb), known, power=self.power)

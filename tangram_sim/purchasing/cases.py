@@ -17,9 +17,13 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.registry import parallelizer
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.power_choice import plan_under_power
+from tangram_sim.studies.results import Result
 from tangram_sim.studies.sweep import STOPPED, Answer
+from tangram_sim.studies.training_power import PowerTerms
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
+from tangram_sim.training.stage.prices import PriceMemory
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Case:
     """One case to plan; `overlays` are the user's folders of hardware rows.
 
     The search starts from the plans in `known`, found for smaller fleets: its answer is no slower than they
-    are.
+    are. `power`: the limits on power that it is planned under, as far as its kinds of GPU have any.
     """
 
     model: Model
@@ -36,6 +40,7 @@ class Case:
     wishes: SearchOptions
     overlays: tuple[Path, ...]
     known: tuple[Plan, ...] = ()
+    power: PowerTerms | None = None
 
     def key(self, hwdb: Hwdb) -> str:
         """A hash of everything that the answer depends on; the number of processes is not part of it."""
@@ -51,6 +56,7 @@ class Case:
                 "wishes": wishes,
                 "hwdb": hwdb_digest(hwdb),
                 "known": [repr(plan.pipelines) for plan in self.known],
+                "power": repr(self.power),
             }
         )
 
@@ -78,6 +84,12 @@ def _parallelizer(name: str) -> Parallelizer:
     return shared
 
 
+@lru_cache(maxsize=1)
+def _memory() -> PriceMemory:
+    """The prices of stages that a process keeps from candidate to candidate."""
+    return PriceMemory()
+
+
 @lru_cache(maxsize=8)
 def _database(overlays: tuple[Path, ...]) -> Hwdb:
     return Hwdb.load(overlays)
@@ -93,6 +105,7 @@ def forget() -> None:
     """Drop loaded tables and computed costs, after hardware data in a folder has changed."""
     _database.cache_clear()
     _parallelizer.cache_clear()
+    _memory.cache_clear()
 
 
 def overlays_of(hwdb: Hwdb) -> tuple[Path, ...]:
@@ -102,17 +115,26 @@ def overlays_of(hwdb: Hwdb) -> tuple[Path, ...]:
 
 def simulate_case(case: Case, deadline: Deadline) -> Answer:
     """Plan and simulate one case, in any process; the answer may say that there is no plan."""
-    try:
-        found = api.plan(
+    hwdb = _database(case.overlays)
+
+    def planned(cluster: Cluster) -> Result:
+        return api.plan(
             case.model,
-            case.cluster,
+            cluster,
             case.job,
             wishes=replace(case.wishes, only_shown=True),
-            hwdb=_database(case.overlays),
+            hwdb=hwdb,
             parallelizer=_parallelizer(case.wishes.parallelizer),
             deadline=deadline,
-            known=case.known,
+            known=[replace(plan, cluster=cluster) for plan in case.known],
         )
+
+    try:
+        with _memory().in_use():
+            if case.power is None:
+                found = planned(case.cluster)
+            else:
+                found = plan_under_power(case.cluster, case.power.on(case.cluster), hwdb, planned)
     except InfeasibleError as error:
         answer: Answer = {"infeasible": str(error)}
     else:

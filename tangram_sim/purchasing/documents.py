@@ -13,6 +13,7 @@ from tangram_sim.purchasing.rows import Use, WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
 from tangram_sim.purchasing.whatif import WhatIf
 from tangram_sim.studies.documents import AnswerDocument, Document
+from tangram_sim.studies.power_documents import PowerDocument
 
 
 class ChargeDocument(Document):
@@ -49,6 +50,7 @@ class CandidateDocument(Document):
     missing: list[str] = Field([], description="figures without which the bill is incomplete")
     uses: list[Use] = Field([], description="member by member")
     charges: list[ChargeDocument] = Field([], description="of the bill")
+    power: PowerDocument | None = Field(None, description="under limits on power; null: none was asked")
 
 
 class SwingDocument(Document):
@@ -184,6 +186,7 @@ def candidate_document(row: WhatIfRow) -> CandidateDocument:
         usd_per_hour_at_least=row.bill.usd_per_hour,
         missing=list(row.bill.missing),
         charges=[ChargeDocument.from_objects(charge, of=charge.member) for charge in row.bill.charges],
+        power=row.document.power,
     )
 
 

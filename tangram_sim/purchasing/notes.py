@@ -70,6 +70,7 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
         for row in rows
         for member in row.fleet.members
         if not member.power_is_stated and prices.of(member).power_w is None
+        if row.document is None or row.document.power is None
     )
     if bare:
         notes.append(f"watts of {', '.join(bare)} are those of the GPUs alone: the node's draw is not stated")

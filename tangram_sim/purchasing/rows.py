@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tangram_sim.purchasing import costs
-from tangram_sim.purchasing.billing import Bill, Terms, bill, failure_lacks, goodput_of, power_w_of
+from tangram_sim.purchasing.billing import Bill, Terms, bill, failure_lacks, goodput_of, node_w
 from tangram_sim.purchasing.fleets import Fleet
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.studies.documents import PlanDocument
@@ -69,7 +69,7 @@ class WhatIfRow:
     throughput: Throughput = Throughput(0.0, 0.0, 0.0)  # as simulated, times goodput where that is known
     goodput: costs.Goodput | None = None  # None: failures are not counted
     uses: tuple[Use, ...] = ()
-    power_w: float = 0.0  # of the nodes that run, without PUE
+    power_w: float = 0.0  # of the nodes that run, as stated, or as drawn under limits; without PUE
     bill: Bill = NO_BILL
     days_to_train: float = 0.0
     usd_to_train: float | None = None
@@ -95,7 +95,12 @@ class Billing:
         running = [nodes for _, nodes in taken]
         good = planned_goodput(fleet, document, self.prices) if self.failures else None
         rate = throughput_of(document, good)
-        charged = bill(fleet.members, running, self.prices, self.terms)
+        drawn_w, power = None, document.power
+        drawing = running
+        if power is not None:  # all GPUs of a kind count in its mean, idle ones too
+            drawn_w = {kind.gpu: kind.mean_w + kind.host_w for kind in power.kinds}
+            drawing = [member.nodes for member in fleet.members]
+        charged = bill(fleet.members, drawing, self.prices, self.terms, drawn_w)
         hours = self.tokens / rate.tokens_per_s / HOUR_S if rate.tokens_per_s > 0 else float("inf")
         marginal = None
         if base is not None and base.document is not None:
@@ -126,8 +131,8 @@ class Billing:
                 )
             ),
             power_w=sum(
-                power_w_of(member, self.prices) * nodes
-                for member, nodes in zip(fleet.members, running, strict=True)
+                node_w(member, self.prices, drawn_w) * nodes
+                for member, nodes in zip(fleet.members, drawing, strict=True)
             ),
             bill=charged,
             days_to_train=costs.days_to_train(self.tokens, rate.tokens_per_s, utilisation),

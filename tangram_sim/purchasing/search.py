@@ -9,6 +9,7 @@ docs/models/costs.md has the argument.
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,7 @@ from tangram_sim.purchasing.rows import Billing, planned_goodput, throughput_of
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.number_formats import formats
 from tangram_sim.studies.sweep import Sweep
+from tangram_sim.studies.training_power import PowerTerms, clocked, clocks_under
 from tangram_sim.training.job import Job
 
 _BATCH = 2  # mixes per process and round: fewer waste cores, more waste mixes
@@ -53,8 +55,14 @@ def rate_of(rates: Sequence[float], weights: Sequence[float]) -> float:
     return sum(weights) / sum(weight / rate for rate, weight in zip(rates, weights, strict=True))
 
 
-def work_bound(work: ModelToTrain, cluster: Cluster, hwdb: Hwdb) -> float:
-    """An upper limit on tokens/s of any plan on a cluster; 0 if no GPU supports the job's number format."""
+def work_bound(work: ModelToTrain, cluster: Cluster, hwdb: Hwdb, power: PowerTerms | None = None) -> float:
+    """An upper limit on tokens/s of any plan on a cluster; 0 if no GPU supports the job's number format.
+
+    Caps of `power` lower the clocks; kinds that cannot be held to theirs count at the highest.
+    """
+    if power is not None and power.caps_w:
+        with suppress(InfeasibleError):
+            cluster = clocked(cluster, clocks_under(cluster, power.on(cluster).caps_w, hwdb))
     return max(_bound_of(work.model, job, cluster, hwdb) for job in formats(work.job, cluster))
 
 
@@ -101,7 +109,8 @@ class MixSearch:
         cluster = bought(self.fleet, self.offers, mix).cluster
         if not cluster.groups:
             return 0.0  # who owns nothing and buys nothing trains nothing
-        rates = [work_bound(work, cluster, self.hwdb) for work in self.works]
+        power = self.billing.terms.power
+        rates = [work_bound(work, cluster, self.hwdb, power) for work in self.works]
         return rate_of(rates, [work.weight for work in self.works])
 
     def run(self) -> Front:
@@ -178,6 +187,7 @@ class MixSearch:
                 work.job,
                 self.wishes,
                 overlays_of(self.hwdb),
+                power=self.billing.terms.power,
             )
             for index, work in pairs
         ]

@@ -64,9 +64,10 @@ def what_if(
     candidates = candidates_of(fleet, purchases, retired or {})
     wishes, every = wishes or SearchOptions(), range(len(candidates))
     standing = len(candidates) - len(purchases)
-    plans = CandidatePlans(model, job or Job(), candidates, standing, hwdb, sweep)
+    terms = terms or Terms()
+    plans = CandidatePlans(model, job or Job(), candidates, standing, hwdb, sweep, power=terms.power)
     failures = not any(failure_lacks(item.members, prices) for _, item in candidates)
-    billing = Billing(tokens, prices, terms or Terms(), failures)
+    billing = Billing(tokens, prices, terms, failures)
     outcomes = plans.planned(wishes, deadline)
     outcomes |= _unseen(plans, every[standing:], outcomes, outcomes.get(standing - 1), deadline)
     rows = _rows(candidates, outcomes, billing, deadline.why)
@@ -96,8 +97,8 @@ def _unseen(
 
     As many as can be priced in the little while that an answer may be late.
     """
-    if standing is None or standing.document is None:
-        return {}
+    if standing is None or standing.document is None or standing.document.power is not None:
+        return {}  # under limits on power nodes that idle count, and clocks are other ones
     found: dict[int, PlanOutcome] = {}
     time_left = deadline.grace(_LATE_S) if deadline.over() else Deadline()
     for number in bought:

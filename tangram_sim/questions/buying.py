@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tangram_sim.errors import BadInputError
 from tangram_sim.fields import LIMITS, SEARCH, SOFTWARE, described, leaves, option, part
 from tangram_sim.planners.budget import EFFORTS
+from tangram_sim.questions.power import PowerOptions
 from tangram_sim.questions.requests import CountedRequests, PlannedRequests, slo_option
 from tangram_sim.questions.service_goal import GoalOptions
 from tangram_sim.questions.shared_fields import OnTrainingCluster, dask_option, limit_option
@@ -260,6 +261,30 @@ class Buying(OnTrainingCluster):
     money: Money = field(default=Money(), metadata=part())
     look: CandidateSearch = field(default=CandidateSearch(), metadata=part())
     served: Served = field(default=Served(), metadata=part())
+    power: PowerOptions = field(default=PowerOptions(), metadata=part())
+
+    def under_power(self, prices: "Prices", terms: "Terms", hwdb: "Hwdb") -> "tuple[Prices, Terms]":
+        """Prices and terms with what is asked about power: PUE and electricity count in both.
+
+        Raises BadInputError or UnknownNameError.
+        """
+        from tangram_sim.hwdb.prices import Figure
+
+        limits, economics = self.power.terms(hwdb), prices.economics
+        if limits is None:
+            return prices, terms
+        if self.served.given:
+            raise BadInputError(
+                "limits on power are of training alone: leave them out with `serve=`; `serve plan` and "
+                "`serve what-if` take them"
+            )
+        for name in ("pue", "usd_per_kwh"):
+            stated, known = getattr(limits, name), getattr(economics, name)
+            if stated != getattr(PowerOptions(), name):
+                economics = replace(economics, **{name: Figure(stated, f"`{name}=`")})
+            elif known is not None:
+                limits = replace(limits, **{name: known.value})
+        return replace(prices, economics=economics), replace(terms, power=limits)
 
 
 def before_sensitivity(deadline: "Deadline") -> "Deadline":

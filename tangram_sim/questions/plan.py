@@ -1,6 +1,6 @@
 """The question of `tangram plan`: the fastest way to spread the training of a model over a cluster."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -168,10 +168,6 @@ class PlanQuestion(OnTrainingCluster):
             raise BadInputError(
                 "`slow=`, `without=` and `losses=`: nodes are slow, gone, or may go; give one of them"
             )
-        if (self.slow or self.without or self.losses is not None) and (
-            self.objective != "time" or any(leaf.within[-1:] == ("power",) for leaf in self.stated)
-        ):
-            raise BadInputError("`slow=`, `without=` and `losses=` know no power; drop one of the two")
         if self.losses is not None:
             who = "`losses=`, which compares uniform layouts over all GPUs,"
             self._refuse(who, "plan without it", _OF_LAYOUTS)
@@ -273,13 +269,29 @@ class PlanQuestion(OnTrainingCluster):
                 deadline=deadline,
             )
 
-        def planned(where: "Cluster") -> "Result":
+        def free(where: "Cluster") -> "Result":
             if self.gap is None:
                 return searched(where, options)
             from tangram_sim.studies.within_gap import plan_within_gap
 
             return plan_within_gap(partial(searched, where), options, self.gap, deadline)
 
+        terms = self.run.power.terms(database, self.objective)
+        if terms is not None:
+            from tangram_sim.studies.power_choice import plan_under_power, redrawn
+            from tangram_sim.studies.training_power import clocks_under
+
+            clocks_under(cluster, terms.caps_w, database)  # refuses what the cluster has not before planning
+
+        def under_power(plain: Callable[["Cluster"], "Result"], where: "Cluster") -> "Result":
+            if terms is None:
+                return plain(where)
+            return plan_under_power(where, terms.on(where), database, plain)
+
+        def drawn(found: "Result") -> "Result":
+            return found if terms is None else redrawn(found, cluster, terms, database)
+
+        planned = partial(under_power, free)
         if self.slow:
             from tangram_sim.studies.slow_files import read_every_slow
             from tangram_sim.studies.slow_plans import plan_slow
@@ -287,8 +299,8 @@ class PlanQuestion(OnTrainingCluster):
             slow = read_every_slow(list(self.slow), cluster)
             # Malleus cuts nodes between slow and healthy ranks; it is asked where nothing says it must not.
             asked = self.planner == "tangram" and not self._of_tangram_alone
-            around = partial(by, "malleus") if asked else None
-            return plan_slow(cluster, slow, database, planned, around)
+            around = partial(under_power, partial(by, "malleus")) if asked else None
+            return drawn(plan_slow(cluster, slow, database, planned, around))
         if self.without:
             from tangram_sim.studies.losses import plan_without
 
@@ -306,13 +318,9 @@ class PlanQuestion(OnTrainingCluster):
                 planned=planned,
                 deadline=deadline,
                 shown=options.top,
+                redrawn=drawn,
             )
-        terms = self.run.power.terms(database, self.objective)
-        if terms is None:
-            return planned(cluster)
-        from tangram_sim.studies.power_choice import plan_under_power
-
-        return plan_under_power(cluster, terms, database, planned)
+        return planned(cluster)
 
 
 def fixed_degrees(given: Collection[str]) -> tuple[tuple[str, int], ...]:

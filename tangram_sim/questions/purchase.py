@@ -323,6 +323,7 @@ class PurchaseQuestion(Buying):
         known = {member.name for member in standing.members} | {each.name for each, _ in offers}
         prices = replace(self.money.found_prices(hwdb), preemption=preemption)
         terms = self.money.terms if preemption is None else replace(self.money.terms, acquire="spot")
+        prices, terms = self.under_power(prices, terms, hwdb)
         unused = unused_prices(prices, known | set(hwdb.node_names()))
         return Market(standing, offers, prices, terms, tuple(notes), unused)
 

@@ -88,13 +88,14 @@ class WhatIfQuestion(Buying):
 
         hears, timed = listener or Unheard(), deadline or Deadline(self.look.limit_s)
         hwdb = self.hardware.load()
-        prices, standing = self.money.found_prices(hwdb), standing_fleet(self.cluster, hwdb)
+        prices, terms = self.under_power(self.money.found_prices(hwdb), self.money.terms, hwdb)
+        standing = standing_fleet(self.cluster, hwdb)
         bought = [parse_purchases(text, hwdb) for text in self.add]
         retired = parse_retired(self.remove, standing)
         named = {member.name for member in standing.members} | {each.name for many in bought for each in many}
         unused = unused_prices(prices, named | set(hwdb.node_names()))
         if self.served.given:
-            setting = ServedSetting(self, prices, self.money.terms, hwdb, timed, unused)
+            setting = ServedSetting(self, prices, terms, hwdb, timed, unused)
             return setting.what_if(candidates_of(standing, bought, retired), hears)
         asked = self.money.sensitivity or sensitive
         sweep = self.look.sweep(hears)
@@ -106,7 +107,7 @@ class WhatIfQuestion(Buying):
             job=self.trained,
             tokens=self.money.tokens,
             prices=prices,
-            terms=self.money.terms,
+            terms=terms,
             wishes=self.look.options,
             hwdb=hwdb,
             sweep=sweep,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tangram_sim.reliability.spot.engine import Outcome
     from tangram_sim.sim.timeline import Timeline
     from tangram_sim.studies.documents import StageForecast
+    from tangram_sim.studies.power_documents import PowerDocument
 
 Chart = dict[str, Any]
 
@@ -74,6 +75,26 @@ def points(values: Sequence[tuple[float, float, str]], across: str, up: str) -> 
     """Named points: (x, y, name)."""
     drawn = [{"name": name, "x": x, "y": y, "low": y, "high": y, "chosen": False} for x, y, name in values]
     return {"kind": "points", "line": False, "points": drawn, "x": {"title": across}, "y": {"title": up}}
+
+
+def power_curve(power: "PowerDocument") -> Chart:
+    """Throughput against kilowatts of the site at the clocks that no others beat, and at those chosen."""
+    shown = sorted(
+        [power.chosen, *(at for at in power.curve if at != power.chosen)], key=lambda at: at.site_kw
+    )
+    drawn = [
+        {
+            "name": at.clock_words,
+            "x": at.site_kw,
+            "y": at.tokens_per_s,
+            "low": at.tokens_per_s,
+            "high": at.tokens_per_s,
+            "chosen": at is power.chosen,
+        }
+        for at in shown
+    ]
+    axes = {"x": {"title": "kW of the site"}, "y": {"title": "tokens a second"}}
+    return {"kind": "points", "line": True, "points": drawn, **axes}
 
 
 def cost_bars(rows: Sequence["WhatIfRow"]) -> Chart:

@@ -15,6 +15,8 @@ from tangram_sim.units import percent, show_bytes, show_seconds
 _FORMULAS = {
     "mfu": "MFU: model FLOPs of a step over its seconds and the dense peak of the GPUs used",
     "idle": "idle: the share of the step in which a stage's compute stream waits",
+    "clocks": "clocks under power caps follow an assumed curve: energy of an operation goes with the square "
+    "of the clock",
     "gap": "gap: how far the step is above a bound that no plan of the kind named can beat",
 }
 _ON_A_PHONE = 5  # columns of the stages
@@ -77,6 +79,7 @@ def sections(document: PlanDocument, name: str, ledger: Ledger, hwdb: Hwdb) -> l
     keys = "the buttons, + and -, the arrow keys and dragging move through it"
     names = seat_names(document)
     return [
+        *_power(document, source, ledger),
         page.section(
             "When what runs",
             page.chart("timeline", drawn, (source,)),
@@ -88,6 +91,25 @@ def sections(document: PlanDocument, name: str, ledger: Ledger, hwdb: Hwdb) -> l
         page.section(
             "Memory", page.chart("memory", charts.memory(document.stages, names), (source, *hardware))
         ),
+    ]
+
+
+def _power(document: PlanDocument, source: str, ledger: Ledger) -> list[str]:
+    """The section with the curve of throughput against power, where power was asked about."""
+    power = document.power
+    if power is None or len(power.curve) < 2:
+        return []
+    assumed = ledger.cite("computed", _FORMULAS["clocks"])
+    words = page.figure_of(f"{number(rounded(power.chosen.site_kw))} kW", (source, assumed))
+    return [
+        page.section(
+            "Throughput against power",
+            page.chart("power", charts.power_curve(power), (source, assumed)),
+            page.caption(
+                f"Each point is a plan at other clocks. At those chosen the site draws {words} in the mean "
+                "of a step."
+            ),
+        )
     ]
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tangram_sim.studies.power_documents import PowerDocument
 
 _CHUNKS = 4  # of an interleaved stage that are shown
+_CURVE = 5  # points of a curve that are put into words
 
 
 def count(number: int, what: str) -> str:
@@ -83,6 +84,14 @@ def power_words(power: "PowerDocument") -> Iterator[str]:
         f"step {percent(power.slower, 1, signed=True)} ({span}), "
         f"energy {percent(-power.saved, 1, signed=True)}"
     )
+
+
+def curve_words(power: "PowerDocument") -> Iterator[str]:
+    """Throughput against the power of the site, of a few points of the curve: one line, if there are two."""
+    shown = power.curve[:: max((len(power.curve) + _CURVE - 2) // (_CURVE - 1), 1)]
+    if len(shown) > 1:
+        points = [f"{at.tokens_per_s:,.0f} tokens/s at {_short(at.site_kw)} kW" for at in shown]
+        yield f"throughput against power: {', '.join(points)}"
 
 
 def _short(value: float) -> str:

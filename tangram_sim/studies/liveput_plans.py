@@ -55,6 +55,7 @@ def plan_for_losses(
     planned: Callable[[Cluster], Result],
     deadline: Deadline | None = None,
     shown: int = 1,
+    redrawn: Callable[[Result], Result] = lambda result: result,
 ) -> Result:
     """The plan with the highest liveput of the fastest one, uniform layouts of every width, and copies.
 
@@ -62,13 +63,16 @@ def plan_for_losses(
     which comes back or changes its stage: replicas that lost a node stop, the others go on. Copies of
     pipelines on few nodes each lose least; what they come to does not hang on which plan is the fastest. All
     of them leave the share of memory free that the fastest one does.
-    `shown` of the fastest are listed. Raises BadInputError for a rate below 0.
+    `shown` of the fastest are listed. Limits on power leave the others the clocks of the fastest one:
+    `redrawn` says what they draw, and those that draw more than the site may are left out.
+    Raises BadInputError for a rate below 0.
     """
     if not 0 <= losses_per_hour < inf:
         raise BadInputError(f"{losses_per_hour:g} losses per hour: give a number, 0 or more")
     fastest = planned(cluster)
     margin = fastest.document.memory_margin
     timed = deadline or Deadline()
+    cluster = fastest.forecast.plan.cluster  # at the clocks that limits on power leave
     ran = fastest.forecast.plan.job.schedule
     if job.schedule == AUTO and chunked(ran):  # copies, and layouts of every width, have one chunk per stage
         ran = SCHEDULES[0]
@@ -79,6 +83,9 @@ def plan_for_losses(
     for made in copies_side_by_side(model, cluster, plain, hwdb, margin, timed):
         if (result := _played(made, hwdb)).forecast.lowered.fullness() <= 1.0 - margin:
             candidates.append(result)
+    if power := fastest.document.power:
+        others = [replace(one, document=one.document.with_fields(power=power)) for one in candidates[1:]]
+        candidates = [fastest, *filter(_is_fed, map(redrawn, others))]
     shares = [share_left(candidate.forecast.plan, losses_per_hour, hwdb) for candidate in candidates]
     liveputs = [candidate.tokens_per_s * share for candidate, share in zip(candidates, shares, strict=True)]
     best = max(range(len(candidates)), key=lambda at: (liveputs[at] * (1 + _WORTH * (at == 0)), -at))
@@ -99,6 +106,12 @@ def plan_for_losses(
         memory_margin=margin,
     )
     return replace(chosen, document=written.with_findings(behind_stops(finding, written.findings)))
+
+
+def _is_fed(result: Result) -> bool:
+    """Whether the site can feed a plan."""
+    power = result.document.power
+    return power is None or power.site_limit_kw is None or power.chosen.site_kw <= power.site_limit_kw
 
 
 def lasting(wishes: SearchOptions) -> SearchOptions:

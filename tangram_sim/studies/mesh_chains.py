@@ -167,7 +167,7 @@ class MeshChains:
             StageAssignment(of[kind][0].name, free[kind].pop(), of[kind][1], *cut)
             for kind, cut in zip(chain.groups[::-1], chain.cuts[::-1], strict=True)
         )[::-1]
-        lowering = Lowering(self._placement, StagePrices(layouts.model, layouts.job, layouts.hwdb))
+        lowering = Lowering(self._placement, StagePrices.of(layouts.model, layouts.job, layouts.hwdb))
         step_s, pipeline = refined(layouts, layouts.job, lowering, seats, microbatch)
         if pipeline is None:  # a law of degrees that the prices do not know
             return step_s, None

@@ -4,13 +4,13 @@ A plan is played at many clocks (milliseconds each), the clusters at the best of
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.cost.energy import CURVE_SPREAD, LEAST_CLOCK, gpu_power
 from tangram_sim.errors import BadInputError, InfeasibleError
-from tangram_sim.findings import Severity, declare
+from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.studies import api
 from tangram_sim.studies.cautions import cautions
@@ -141,6 +141,25 @@ class _Choice:
             found.append(best)
             now = best
 
+    def curve(self, plan: Plan, points: Iterable[PowerPoint]) -> list[PowerPoint]:
+        """Throughput against power, fastest first, that no other point beats in both.
+
+        `points`, and the plan at the highest clocks and at those of all kinds a step lower, and so on.
+        """
+        found, clocks = list(points), self.highest
+        while True:
+            found.append(self.played(plan, clocks).at)
+            lower = self.lowered(clocks, clocks)
+            if lower == clocks:
+                break
+            clocks = lower
+        least, kept = math.inf, list[PowerPoint]()
+        for at in sorted(found, key=lambda at: (at.step_s, at.site_kw)):
+            if at.site_kw < least:
+                least = at.site_kw
+                kept.append(at)
+        return kept
+
     def nearest(self, plan: Plan, above: _Point, below: _Point) -> _Point:
         """The highest clocks between two that the site can feed."""
         for _ in range(_BISECTIONS):
@@ -171,10 +190,11 @@ def plan_under_power(
         best, tried = _best(choice, best, terms.weights, planned, tried)
     if best.at.clocks == start.at.clocks and best.at.step_s == start.at.step_s:
         best = start  # as the search wrote it
-    found = _document(choice, best, free, tried)
-    notes = [CAPPED_MFU(), ASSUMED_CLOCKS()] if any(kind.capped for kind in found.kinds) else []
+    points = sorted((point.at for point in tried), key=lambda at: at.step_s)
+    curve = choice.curve(best.result.forecast.plan, [best.at, *points])
+    found = _document(choice, best, free.at, points, curve)
     written = best.result.document
-    written = written.with_fields(power=found).with_findings([*written.findings, *notes])
+    written = written.with_fields(power=found).with_findings([*written.findings, *_notes(found)])
     return replace(best.result, document=written)
 
 
@@ -205,10 +225,40 @@ def _best(
     return choice.played(best.result.forecast.plan, best.at.clocks, searched), points
 
 
-def _document(choice: _Choice, best: _Point, free: _Point, tried: list[_Point]) -> PowerDocument:
+def redrawn(result: Result, cluster: Cluster, terms: PowerTerms, hwdb: Hwdb) -> Result:
+    """A result whose plan was replaced, at the same clocks: what its document says about power is anew.
+
+    `cluster` is that of the question, at its highest clocks. Without power in the document: the result.
+    """
+    power = result.document.power
+    if power is None:
+        return result
+    clocks = {kind.gpu: kind.clock for kind in power.kinds}
+    choice = _Choice(cluster, terms, hwdb, clocks, rent_of(cluster, hwdb)[0])
+    point = choice.point(result, clocks)
+    found = _document(choice, point, power.reference, power.tried, power.curve)
+    written = result.document
+    codes = {finding.code for finding in written.findings}
+    notes = [note for note in _notes(found) if note.code not in codes]
+    written = written.with_fields(power=found).with_findings([*written.findings, *notes])
+    return replace(result, document=written)
+
+
+def _notes(power: PowerDocument) -> list[Finding]:
+    """What is said of plans with capped GPUs."""
+    return [CAPPED_MFU(), ASSUMED_CLOCKS()] if any(kind.capped for kind in power.kinds) else []
+
+
+def _document(
+    choice: _Choice,
+    best: _Point,
+    free: PowerPoint,
+    tried: Sequence[PowerPoint],
+    curve: Sequence[PowerPoint],
+) -> PowerDocument:
     """What is said about power of the plan that was chosen, next to the one without caps."""
     terms, spread = choice.terms, best.watts.spread
-    slower = best.at.step_s / free.at.step_s
+    slower = best.at.step_s / free.step_s
     doubt = math.exp(INTERVAL * CURVE_SPREAD * abs(math.log(slower)))
     least = slower / doubt if slower < 1.0 else max(slower / doubt, 1.0)  # no cap makes a step shorter
     kinds = [
@@ -219,6 +269,7 @@ def _document(choice: _Choice, best: _Point, free: _Point, tried: list[_Point]) 
             clock=best.at.clocks[name],
             capped=best.at.clocks[name] < 1.0,
             mean_w=best.watts.kinds[name].gpu_w / best.watts.kinds[name].gpus,
+            host_w=best.watts.kinds[name].host_w / best.watts.kinds[name].gpus,
         )
         for name, gpu in kinds_of(choice.cluster).items()
     ]
@@ -228,7 +279,7 @@ def _document(choice: _Choice, best: _Point, free: _Point, tried: list[_Point]) 
         kinds=kinds,
         pue=terms.pue,
         chosen=best.at,
-        reference=free.at,
+        reference=free,
         site_kw_low=best.at.site_kw / spread,
         site_kw_high=min(best.at.site_kw * spread, best.watts.most_w * terms.pue / 1000),
         site_kw_most=best.watts.most_w * terms.pue / 1000,
@@ -237,6 +288,7 @@ def _document(choice: _Choice, best: _Point, free: _Point, tried: list[_Point]) 
         slower=slower - 1,
         slower_low=least - 1,
         slower_high=slower * doubt - 1,
-        saved=1 - best.at.joules_per_token / free.at.joules_per_token,
-        tried=sorted((point.at for point in tried), key=lambda at: at.step_s),
+        saved=1 - best.at.joules_per_token / free.joules_per_token,
+        tried=list(tried),
+        curve=list(curve),
     )

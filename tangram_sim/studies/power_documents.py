@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from tangram_sim.file_parts import FilePart
+from tangram_sim.units import percent
 
 
 class CappedKind(FilePart):
@@ -14,6 +15,7 @@ class CappedKind(FilePart):
     clock: float = Field(gt=0, le=1, description="relative to the highest, in matrix products")
     capped: bool
     mean_w: float = Field(description="of each over a step")
+    host_w: float = Field(0.0, description="of its share of the host, beside it")
 
 
 class PowerPoint(FilePart):
@@ -24,6 +26,16 @@ class PowerPoint(FilePart):
     site_kw: float = Field(description="mean over a step of GPUs and hosts, idle ones too, times PUE")
     joules_per_token: float = Field(description="of the site")
     usd_per_million_tokens: float | None = Field(None, description="rent and electricity; null: no price")
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Throughput of the step."""
+        return self.site_kw * 1000 / self.joules_per_token
+
+    @property
+    def clock_words(self) -> str:
+        """The clocks in words: `H100-SXM5-80GB 78 %, T4 100 %`."""
+        return ", ".join(f"{name} {percent(clock)}" for name, clock in self.clocks.items())
 
 
 class PowerDocument(FilePart):
@@ -44,3 +56,8 @@ class PowerDocument(FilePart):
     slower_high: float
     saved: float = Field(description="share of the joules per token of the reference that is saved")
     tried: list[PowerPoint] = Field([], description="clocks that were tried, fastest first")
+    curve: list[PowerPoint] = Field(
+        [],
+        description="throughput against power, fastest first: of clocks tried, and of all kinds lowered "
+        "together, those that no other beats in both",
+    )

@@ -101,7 +101,8 @@ def plan_slow(
         return healthy
     unchanged = replayed(healthy.forecast.plan, slow, hwdb)
     anew = _anew(hurt, planned, around)
-    plan = replace(anew.forecast.plan, cluster=cluster)
+    # The healthy cluster, at the clocks that limits on power leave.
+    plan = replace(anew.forecast.plan, cluster=replace(anew.forecast.plan.cluster, health=cluster.health))
     best = replayed(plan, slow, hwdb)
     changed = best.document.step_s < unchanged.document.step_s
     if not changed:
@@ -122,6 +123,9 @@ def plan_slow(
     verdict = (PLANNED_ANEW if changed else STAY)(**times)
     searched = anew.document if changed else healthy.document
     taken = {key: getattr(searched, key) for key in _SEARCH}
+    if searched.power and anew.document.power:  # next to the cluster as it runs now
+        beside = {key: getattr(anew.document.power, key) for key in ("reference", "tried", "curve")}
+        taken["power"] = searched.power.with_fields(**beside)
     # Of the cluster as it runs now, whichever of the two plans is shown.
     if lasting == list(slow.slowdowns) and anew.document.lower_bound_step_s <= best.document.step_s:
         taken |= {key: getattr(anew.document, key) for key in _BOUNDS}

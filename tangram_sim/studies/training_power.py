@@ -37,6 +37,11 @@ class PowerTerms:
     usd_per_kwh: float = 0.0  # beside the rent
     weights: tuple[tuple[str, float], ...] = TIME  # of time, energy and cost
 
+    def on(self, cluster: Cluster) -> "PowerTerms":
+        """The terms without caps of kinds of GPU that a cluster has not."""
+        kinds = kinds_of(cluster)
+        return replace(self, caps_w=tuple(cap for cap in self.caps_w if not cap[0] or cap[0] in kinds))
+
 
 def caps_of(given: Sequence[str], hwdb: Hwdb) -> tuple[tuple[str, float], ...]:
     """Most watts by GPU kind out of `400W` and `H100=400W`. Raises BadInputError or UnknownNameError."""

@@ -90,7 +90,7 @@ class _Task:
     def __post_init__(self) -> None:
         self.bound = WorkBound(self.model, self.job, self.islands, self.hwdb, self.cluster)
         placement = Placement(self.cluster, self.hwdb)
-        self.lowering = Lowering(placement, StagePrices(self.model, self.job, self.hwdb))
+        self.lowering = Lowering(placement, StagePrices.of(self.model, self.job, self.hwdb))
         self.pieces = Pieces(self.wishes.jobs)
         self.standing = [scored for plan in self.known if (scored := self._scored(plan)) is not None]
 

@@ -1,6 +1,8 @@
 """Scalar prices of single stages, cached by what they depend on: for replay, estimate and finalists."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -58,6 +60,17 @@ class StagePrices:
     _prices: dict[tuple[Island, Layout, int, int, int, End | None], StagePrice] = field(default_factory=dict)
     _joined: dict[tuple[object, ...], StagePrice] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, model: Model, job: Job, hwdb: Hwdb) -> "StagePrices":
+        """Those that a `PriceMemory` in use has kept; else new ones."""
+        memory = _IN_USE.get()
+        return memory.prices(model, job, hwdb) if memory else cls(model, job, hwdb)
+
+    @property
+    def settings(self) -> int:
+        """How many settings (layout, part of an island, microbatch) stay priced."""
+        return len(self._pricers)
+
     def pricer(
         self, island: Island, layout: Layout, microbatch: int, sharing: Sharing | None = None
     ) -> Pricer:
@@ -111,3 +124,37 @@ class StagePrices:
                 price = price_runs(runs, exchange_s)
             self._joined[key] = price
         return self._joined[key]
+
+
+_SETTINGS = 2000  # that stay priced from search to search, at some 50 KB each
+
+
+@dataclass
+class PriceMemory:
+    """Prices of stages kept from one search to the next: fleets have most (parts of) islands in common.
+
+    A price hangs on nothing but its key, so that no answer hangs on what was searched before.
+    """
+
+    most: int = _SETTINGS
+    _kept: dict[tuple[object, ...], StagePrices] = field(default_factory=dict)
+
+    def prices(self, model: Model, job: Job, hwdb: Hwdb) -> StagePrices:
+        """The prices of a model, a job and a database; new ones where that counts which rows it hands out."""
+        if hwdb.counts_reads:
+            return StagePrices(model, job, hwdb)
+        if sum(prices.settings for prices in self._kept.values()) > self.most:
+            self._kept.clear()
+        return self._kept.setdefault((model, job, hwdb.edition), StagePrices(model, job, hwdb))
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Use these prices for all searches of this thread until the end."""
+        before = _IN_USE.set(self)
+        try:
+            yield
+        finally:
+            _IN_USE.reset(before)
+
+
+_IN_USE: ContextVar[PriceMemory | None] = ContextVar("price_memory", default=None)

@@ -90,7 +90,7 @@ class Lowering:
     @classmethod
     def of(cls, plan: Plan, hwdb: Hwdb) -> "Lowering":
         """The lowering for plans like `plan`."""
-        return cls(Placement(plan.cluster, hwdb), StagePrices(plan.model, plan.job, hwdb))
+        return cls(Placement(plan.cluster, hwdb), StagePrices.of(plan.model, plan.job, hwdb))
 
     def lower(self, pipeline: Pipeline, holders: Holders = ()) -> LoweredStep:
         """One pipeline as a step; `holders` says who holds each atom where it runs beside others.

@@ -7,18 +7,20 @@ import { choice } from "./fields.js";
 import { memoryChart, stageNames, timelineChart } from "./played.js";
 
 export async function showPlan(content, offered, plan) {
-  const parts = { timeline: h("div"), memory: h("div"), why: h("div") };
+  const parts = { timeline: h("div"), memory: h("div"), why: h("div"), power: h("div") }, { power } = plan.document;
   content.replaceChildren(
     ...headline(plan.document),
     section("The pipeline over the islands", ...pipelines(plan.document)),
     section("When what runs", h("p", { class: "note" },
       "Drag, + and - or the arrow keys move through the step; Ctrl and the wheel zoom."), parts.timeline),
     section("Memory of a GPU over the step", parts.memory),
+    ...(power ? [section("Throughput against power", parts.power)] : []),
     parts.why,
     ...alternatives(plan.document),
     downloads(offered, plan),
     command(plan.command, Object.keys(plan.asked.files)),
     noted(plan.document.notes));
+  if (power) draw(parts.power, powerChart(power));
   content.focus({ preventScroll: true });
   if (matchMedia("(max-width: 50rem)").matches) content.scrollIntoView({ block: "start" });  // below the form
   const files = { "plan.json": plan.text };
@@ -33,6 +35,16 @@ export async function showPlan(content, offered, plan) {
   }
   if (why.code) parts.why.replaceChildren(failure(why.error));
   else explained(parts.why, why.document, plan.document);
+}
+
+/** Throughput against kilowatts of the site; a point's name says the clocks. */
+function powerChart(power) {
+  const points = power.curve.map((at) => {
+    const y = at.site_kw * 1000 / at.joules_per_token, clocks = Object.entries(at.clocks);
+    const name = clocks.map(([gpu, clock]) => `${gpu} ${percent(clock)}`).join(", ");
+    return { name, x: at.site_kw, y, low: y, high: y, chosen: at.step_s === power.chosen.step_s };
+  });
+  return { kind: "points", line: true, points, x: { title: "kW of the site" }, y: { title: "tokens a second" } };
 }
 
 export function headline(plan) {

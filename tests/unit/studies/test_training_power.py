@@ -1,6 +1,7 @@
 """Training under power caps: laws of clocks, watts and objectives, and what the command line says."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from tangram_sim.questions.estimate import EstimateQuestion
 from tangram_sim.questions.plan import PlanQuestion
 from tangram_sim.questions.power import PowerOptions
 from tangram_sim.questions.shared_fields import Run
+from tangram_sim.reports.plan_sections import plan_report
 from tangram_sim.studies.training_power import (
     cap_at,
     caps_of,
@@ -182,8 +184,6 @@ def test_caps_weights_and_clocks_that_cannot_be_are_refused():
     with pytest.raises(UnknownNameError):
         weights_of("speed")
     assert dict(weights_of("time=1,energy=3")) == {"time": 0.25, "energy": 0.75}
-    with pytest.raises(BadInputError, match="power"):
-        PlanQuestion("gpt3-1.3b", MIXED, JOB, run=under(site_power=3.0), slow=("n0=1.2",))
 
 
 def test_the_command_line_names_the_capped_gpus_and_json_has_the_figures():
@@ -194,3 +194,44 @@ def test_the_command_line_names_the_capped_gpus_and_json_has_the_figures():
     assert power["site_limit_kw"] == 1000.0 and [kind["capped"] for kind in power["kinds"]] == [True, False]
     refused = tangram(*asked, "--site-power", "2")
     assert refused.code != 0 and "cannot be met" in refused.err
+
+
+@given(kw=st.floats(3.0, 5.0))
+@settings(max_examples=4, deadline=None)
+def test_the_curve_rises_in_both_and_no_clock_that_was_tried_beats_it(kw):
+    power = estimated(site_power=kw).document.power
+    assert len(power.curve) > 3
+    for above, below in pairwise(power.curve):
+        assert above.step_s <= below.step_s and above.site_kw > below.site_kw
+    for at in (*power.tried, power.chosen):
+        assert any(on.step_s <= at.step_s and on.site_kw <= at.site_kw * (1 + 1e-12) for on in power.curve)
+    tokens = JOB.global_batch * JOB.seq
+    assert power.chosen.tokens_per_s == pytest.approx(tokens / power.chosen.step_s)
+
+
+@pytest.mark.parametrize("things", [{"slow": ("n0=1.5",)}, {"without": ("n1",)}, {"losses": 0.5}])
+def test_plans_around_slow_lost_and_losing_nodes_are_held_below_the_power_of_the_site(things):
+    asked = PlanQuestion("gpt3-1.3b", MIXED, JOB, **things)
+    free = replace(asked, run=under(pue=1.2)).answer().document
+    limit_kw = 0.8 * free.power.chosen.site_kw
+    held = replace(asked, run=under(pue=1.2, site_power=limit_kw)).answer().document
+    assert free.power.chosen.step_s == free.step_s
+    assert held.power.chosen.step_s == held.step_s > free.step_s
+    assert held.power.chosen.site_kw <= limit_kw * (1 + 1e-9)
+    assert any(kind.capped for kind in held.power.kinds)
+    assert "power-clocks-assumed" in [finding.code for finding in held.findings]
+    assert (held.slow is None) == (free.slow is None) == ("slow" not in things)
+    assert (held.liveput is None) == ("losses" not in things)
+
+
+def test_what_runs_slow_changes_nothing_where_no_power_is_asked_about():
+    asked = PlanQuestion("gpt3-1.3b", MIXED, JOB, slow=("n0=1.5",))
+    plain, powered = asked.answer().document, replace(asked, run=under(pue=1.2)).answer().document
+    assert plain.power is None and powered.step_s == plain.step_s
+    assert powered.pipelines == plain.pipelines
+
+
+def test_a_report_draws_throughput_against_power():
+    page = plan_report(estimated(site_power=4.0).document, HWDB)
+    assert "Throughput against power" in page and "kW of the site" in page
+    assert "Throughput against power" not in plan_report(estimated().document, HWDB)
