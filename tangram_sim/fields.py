@@ -28,9 +28,10 @@ class About:
     `least`, `most`: bounds that are allowed themselves; `above`, `below`: bounds that are not. `choices`: all
     there are; `suggested`: some of many, found when they are asked for. `unset`: what a field means that is
     left out and has no default. `reads`: makes a value of what people write; raises ValueError.
-    `positional`: the place holder of an argument of the command line, which has no option. `spelled`: its
-    option, where that is not the field's name. `label`: its name on the page, where that is shorter
-    than its help. `implies`: values of other fields, by name, once this one is written, its default or not.
+    `positional`: the place holder of an argument of the command line, which has no option; `argument`: that
+    of one that may be typed in place of the option. `spelled`: its option, where that is not the field's
+    name. `label`: its name on the page, where that is shorter than its help. `implies`: values of other
+    fields, by name, once this one is written, its default or not.
     """
 
     help: str
@@ -49,6 +50,7 @@ class About:
     unset: str = ""
     reads: Callable[[str], Any] | None = None
     positional: str = ""
+    argument: str = ""
     spelled: str = ""
     on_page: bool = True
     implies: Mapping[str, Any] = field(default_factory=dict)

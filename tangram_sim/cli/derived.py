@@ -56,6 +56,7 @@ def derived(command: Command) -> Command:
         groups["keeping"] = Keeping
     found: list[Leaf] = [leaf for kind in groups.values() for leaf in leaves(kind)]
     parameters = [parameter for each in given for parameter in _parameters(each)]
+    parameters += [_argument(leaf) for leaf in found if leaf.about.argument]
     parameters += [_parameter(leaf) for leaf in leaves(Keeping) if question is not None]
     names = [each.name for each in parameters]
     if len(set(names)) < len(names):
@@ -64,7 +65,7 @@ def derived(command: Command) -> Command:
     @functools.wraps(command)
     def run(**options: Any) -> None:
         for name, kind in groups.items():
-            stated = {leaf.name: options.pop(leaf.name) for leaf in leaves(kind)}
+            stated = {leaf.name: _stated(leaf, options) for leaf in leaves(kind)}
             values = {leaf.name: _value(leaf, stated[leaf.name]) for leaf in leaves(kind)}
             values |= _implied(kind, stated)
             typed = {each.name: options.pop(each.name) for each in _typed(kind)}
@@ -87,6 +88,32 @@ def derived(command: Command) -> Command:
         run.__doc__ = (question.__doc__ or "").split("\n\nFields:")[0]
     run.__dict__["leaves"] = {leaf.name: leaf for leaf in found}
     return run
+
+
+def _argument(leaf: Leaf) -> inspect.Parameter:
+    """The argument that may be typed in place of an option."""
+    argument = typer.Argument(metavar=leaf.about.argument, help=f"The same as --{leaf.option}.")
+    return inspect.Parameter(
+        _beside(leaf),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[str | None, argument],
+    )
+
+
+def _beside(leaf: Leaf) -> str:
+    return f"{leaf.name}_argument"
+
+
+def _stated(leaf: Leaf, options: dict[str, Any]) -> Any:
+    """What was typed for a field, as its option or as an argument. Raises BadInputError for both or none."""
+    typed = options.pop(leaf.name)
+    argument = options.pop(_beside(leaf), None)
+    if argument is None and typed is None and leaf.required:
+        raise BadInputError(f"`{leaf.name}=` is missing: give it, or type it after the model")
+    if argument is not None and typed != leaf.default and typed is not None:
+        raise BadInputError(f"`{leaf.name}=` is given twice: {argument} and {typed}")
+    return typed if argument is None else argument
 
 
 def _implied(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +168,10 @@ def _typed(kind: Any) -> list[inspect.Parameter]:
 
 def _parameter(leaf: Leaf) -> inspect.Parameter:
     """The parameter of a function that typer makes an option or argument of."""
-    kind, default = leaf.type, inspect.Parameter.empty if leaf.required else leaf.default
+    required = leaf.required and not leaf.about.argument
+    kind, default = leaf.type, inspect.Parameter.empty if required else leaf.default
+    if leaf.required and not required:
+        kind, default = kind | None, None
     if leaf.about.reads is not None:
         kind, default = (str if leaf.required else str | None), default if default != () else None
     elif get_origin(kind) is tuple:

@@ -45,6 +45,7 @@ class _PlannedService(OfService):
         "GPUs on offer: YAML with `gpus` (price_per_hour, available, gpus_per_node); or a cluster: a name, a "
         "file, nodes like H100x8:4+L40Sx4:2.",
         label="GPUs on offer",
+        argument="FLEET",
         basic=True,
     )
 
@@ -57,7 +58,8 @@ class _PlannedService(OfService):
 
         if not self.model.lower().endswith(".json") and not Path(self.model).exists():
             raise BadInputError(
-                f"{self.model}: no such problem file; a plan of a model needs `fleet=` and `workload=`"
+                f"{self.model}: no such problem file; a plan of a model needs `fleet=`, the GPUs, "
+                "and `workload=`"
             )
         for part_ in (self.requests, self.goal):
             for leaf in leaves(type(part_)):
@@ -97,11 +99,11 @@ class _PlannedService(OfService):
         )
 
     def _offers(self, fleet: str, priced: bool | None = None) -> "Offers":
-        """The GPUs on offer; `priced`: whether each needs a price (None: where the goal is about money)."""
+        """The GPUs on offer; `priced`: whether each needs a price (None: where there is a budget)."""
         from tangram_sim.serving_planners.offer_file import load_offers
 
-        money = self.goal.settled(self.requests.rate) == "cost" or self.goal.budget is not None
-        return load_offers(fleet, self.hardware.load(), priced=money if priced is None else priced)
+        budget = self.goal.budget is not None
+        return load_offers(fleet, self.hardware.load(), priced=budget if priced is None else priced)
 
 
 @described

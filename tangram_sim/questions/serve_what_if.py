@@ -34,6 +34,7 @@ class _OnOffers(OfService):
             "GPUs that are there, or on offer: YAML with `gpus` (price_per_hour, available, gpus_per_node); "
             "or a cluster: a name, a file, nodes like H100x8:4+L40Sx4:2.",
             label="GPUs",
+            argument="FLEET",
             basic=True,
         ),
     )

@@ -15,10 +15,8 @@ from tangram_sim.datafiles import read_yaml
 from tangram_sim.errors import BadInputError
 from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb, load_cluster
-from tangram_sim.hwdb.prices import gpu_rent, rent_note
+from tangram_sim.hwdb.prices import assumed_rent, gpu_rent, rent_note
 from tangram_sim.serving_planners.offers import GpuOffer
-
-NO_PRICE = 1e-6  # USD an hour of a GPU whose price is not known and not asked for
 
 
 class _OfferGpuIn(FilePart):
@@ -56,7 +54,7 @@ def load_offers(given: Path | str, hwdb: Hwdb, *, priced: bool = True) -> Offers
     """The offers in a YAML file, or the GPUs of a cluster (a file, a shipped name, `DGX-H100:2+L40Sx8:1`).
 
     A kind without a price has the lowest dated rent of its nodes. Where none is known, `priced` refuses it;
-    otherwise it costs next to nothing, and a note says so. Raises BadInputError, UnknownNameError.
+    otherwise one is assumed (`assumed_rent`), and a note says so. Raises BadInputError, UnknownNameError.
     """
     path = Path(given)
     if path.exists() or path.suffix.lower() in (".yaml", ".yml"):
@@ -97,17 +95,21 @@ def _with_prices(offers: Offers, hwdb: Hwdb, source: str, *, priced: bool) -> Of
             gpus.append(gpu)
             continue
         usd, known = gpu_rent(hwdb, gpu.name)
-        if not usd and priced:
+        if usd:
+            notes.append(rent_note(gpu.name, usd, known))
+            gpus.append(replace(gpu, usd_per_hour=usd))
+            continue
+        if priced:
             raise BadInputError(
                 f"{source}: what does a {gpu.name} cost? No dated price is known; give it in a file of "
                 f"offers, like gpus: {{{gpu.name}: {{price_per_hour: 2.5, available: 8}}}}"
             )
+        usd = assumed_rent(hwdb, gpu.name)
         notes.append(
-            rent_note(gpu.name, usd, known)
-            if usd
-            else f"price of {gpu.name} is not known: counted as nothing"
+            f"no dated price of {gpu.name} is known: {usd:.2g} USD/h each is assumed, by its memory and "
+            "arithmetic beside kinds that have one; half to twice that may be asked"
         )
-        gpus.append(replace(gpu, usd_per_hour=usd or NO_PRICE, priced=usd > 0))
+        gpus.append(replace(gpu, usd_per_hour=usd, priced=False))
     return replace(offers, gpus=tuple(gpus), notes=tuple(notes))
 
 

@@ -53,10 +53,12 @@ def fields_of(verb: str) -> dict[str, Leaf]:
 @pytest.mark.parametrize("verb", QUESTIONS)
 def test_the_options_of_a_verb_are_the_fields_of_its_question(verb: str) -> None:
     of, found = fields_of(verb), {each.name: each for each in command(verb).params}
-    assert found.keys() - (FACE - of.keys()) - KEEPING == of.keys()
+    beside = {f"{name}_argument" for name, leaf in of.items() if leaf.about.argument}
+    assert beside <= found.keys()
+    assert found.keys() - beside - (FACE - of.keys()) - KEEPING == of.keys()
     for name, leaf in of.items():
         typed = found[name]
-        assert typed.required == leaf.required
+        assert typed.required == (leaf.required and not leaf.about.argument)
         if not leaf.about.positional:
             assert f"--{leaf.option}" in typed.opts
         assert as_options(sentence(leaf.about)) in typed.help

@@ -1,12 +1,14 @@
 """What more GPUs would do for a service: more never hurts, figures belong together, bad input is named."""
 
+import json
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.hwdb.prices import gpu_rent
+from tangram_sim.hwdb.prices import assumed_rent, gpu_rent, gpu_rents
 from tangram_sim.serving_planners.offer_file import load_offers
 from tangram_sim.studies import serving_whatif
 from tangram_sim.studies.candidate_loop import NO_TIME
@@ -106,14 +108,24 @@ def test_clusters_are_fleets_at_dated_prices(tmp_path: Path) -> None:
     assert known.usd_per_hour == lab_gpu.usd_per_hour > 0.1
 
 
-def test_a_price_is_asked_for_only_where_the_objective_needs_it(tmp_path: Path) -> None:
+def test_a_price_is_asked_for_only_where_there_is_a_budget(tmp_path: Path) -> None:
     hwdb = Hwdb.load()
     unknown = next(name for name in hwdb.gpu_names() if not gpu_rent(hwdb, name)[0])
     (tmp_path / "f.yaml").write_text(f"gpus: {{{unknown}: {{available: 2}}}}\n")
     free = load_offers(tmp_path / "f.yaml", hwdb, priced=False)
-    assert free.notes == (f"price of {free.gpus[0].name} is not known: counted as nothing",)
+    (gpu,) = free.gpus
+    assert free.unpriced == {gpu.name} and gpu.usd_per_hour == assumed_rent(hwdb, unknown) > 0
+    assert free.notes[0].startswith(f"no dated price of {gpu.name} is known: ")
     with pytest.raises(BadInputError, match=r"what does a .* cost"):
         load_offers(tmp_path / "f.yaml", hwdb)
+
+
+def test_assumed_prices_are_near_those_that_are_known() -> None:
+    """Prices of kinds that have one, as if they had none."""
+    hwdb = Hwdb.load()
+    factors = [assumed_rent(hwdb, name) / usd for name, (usd, _, _) in gpu_rents(hwdb).items()]
+    assert 0.9 < median(factors) < 1.1
+    assert sum(0.5 <= factor <= 2.0 for factor in factors) >= 0.85 * len(factors) > 20
 
 
 @pytest.mark.parametrize(
@@ -144,3 +156,16 @@ def test_with_no_time_the_fleet_is_planned_and_others_are_named(asked: tuple[obj
     now, twice = told["candidates"]
     assert now["good_rps"] > 0
     assert (twice["status"], twice["reason"]) == ("stopped", NO_TIME)
+
+
+def test_the_fleet_may_follow_the_model() -> None:
+    """As an argument it is the option's value; it is asked for where it is missing, and taken once."""
+    words = ("--workload", "200:20", "--rate", "2", "--requests", "50", "--json")
+    argument, option = (
+        json.loads(tangram("serve", "what-if", "llama3-8b", *fleet, *words).out)
+        for fleet in (("L40Sx4:1",), ("--fleet", "L40Sx4:1"))
+    )
+    assert argument["question"] == option["question"] and argument["candidates"]
+    assert "--fleet is missing" in tangram("serve", "what-if", "llama3-8b", *words).err
+    twice = tangram("serve", "what-if", "llama3-8b", "L40Sx4:1", "--fleet", "T4x4:1", *words)
+    assert twice.code == 2 and "given twice: L40Sx4:1 and T4x4:1" in twice.err
