@@ -12,6 +12,7 @@ from tangram_sim.datafiles import read_json, read_yaml
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb.inline_cluster import counted_nodes
 from tangram_sim.purchasing.billing import Terms, bill, power_w_of
 from tangram_sim.purchasing.fleets import Fleet, Member, Purchase, named_purchase
 from tangram_sim.purchasing.notes import price_file
@@ -58,9 +59,12 @@ class _CatalogueIn(FilePart):
 def load_catalogue(path: Path, hwdb: Hwdb) -> list[tuple[Purchase, int]]:
     """(one node, most that can be had) for every offer in a catalogue file, in order.
 
-    A node is a row of hwdb/nodes.csv or a node file beside the catalogue. Raises BadInputError naming file
-    and key, UnknownNameError for unknown nodes.
+    A node is a row of hwdb/nodes.csv or a node file beside the catalogue. Instead of a file, nodes on one
+    line are read: `p5.48xlarge:4+L40Sx8:2`. Raises BadInputError naming file and key, UnknownNameError for
+    unknown nodes.
     """
+    if path.suffix not in (".yaml", ".yml", ".json") and not path.exists():
+        return _on_one_line(str(path), hwdb)
     data = read_json(path) if path.suffix == ".json" else read_yaml(path)
     if not isinstance(data, Mapping):
         raise BadInputError(
@@ -85,6 +89,18 @@ def load_catalogue(path: Path, hwdb: Hwdb) -> list[tuple[Purchase, int]]:
                 f"{path}: offers[{index}].node: {purchase.name} is offered twice; add up `most`"
             )
         found[purchase.name] = (purchase, offer.most)
+    return list(found.values())
+
+
+def _on_one_line(given: str, hwdb: Hwdb) -> list[tuple[Purchase, int]]:
+    """The offers of `NODE:MOST+...`; of a kind that is named twice, all of them."""
+    found: dict[str, tuple[Purchase, int]] = {}
+    for name, most, nics in counted_nodes(given, f"`catalogue={given}`"):
+        purchase = named_purchase(name, 1, hwdb, nics)
+        there, before = found.get(purchase.name, (purchase, 0))
+        if there.node != purchase.node:
+            raise BadInputError(f"`catalogue={given}`: {purchase.name} is offered with two kinds of NICs")
+        found[purchase.name] = (purchase, before + most)
     return list(found.values())
 
 

@@ -4,7 +4,8 @@ Mixes are planned in the order of what they are expected to cost, which is known
 and from how near to it plans of the same kinds came. Three rules leave mixes unplanned. A mix whose bound
 misses the goal cannot reach it. One that costs a quarter more than the best known even at its bound is no
 runner-up. And of mixes of the same kinds, more nodes than reach the goal are taken to cost more, fewer than
-miss it to miss it too: the last rule is not proven, and what it may hide is said (`least_usd`).
+miss it to miss it too: the last rule is not proven, and what it may hide is said (`least_usd`). Where a
+plan leaves nodes of its mix idle, the mix without them is planned, whatever these rules say.
 """
 
 import math
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.purchasing.catalogue import Offer
+from tangram_sim.purchasing.catalogue import Offer, bought
 from tangram_sim.purchasing.goal import Goal
+from tangram_sim.purchasing.rows import ranks_of
 from tangram_sim.purchasing.search import MixSearch
 from tangram_sim.units import HOUR_S
 
@@ -54,6 +56,7 @@ class GoalSearch(MixSearch):
         self.goal, self.base = goal, base_usd_per_hour
         self.rent: NDArray[np.float64] = self.counts @ np.array(rents, dtype=float)
         self.outlay: NDArray[np.float64] = self.counts @ np.array([offer.outlay_usd for offer in self.offers])
+        self._place = {mix: place for place, mix in enumerate(self.mixes)}
         self.kinds = [tuple(bool(count) for count in mix) for mix in self.mixes]
 
     def _usd(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -101,6 +104,8 @@ class GoalSearch(MixSearch):
                 # Of the best kinds also the cheapest mix that is in time at the slow end of its interval.
                 settled &= ~self._surely_in_time(int(index), expected)
             able &= ~settled
+        for mix in {self.trimmed(int(index)) for index in done}:
+            able[self._place[mix]] = self.rate[self._place[mix]] < 0
         waiting = np.flatnonzero(able)
         late = ~self._reaching(expected)
         score = np.round(
@@ -108,6 +113,15 @@ class GoalSearch(MixSearch):
         )  # among equals the smaller first
         order = np.lexsort((waiting, self.cost[waiting], score[waiting], late[waiting]))
         return waiting[order]
+
+    def trimmed(self, index: int) -> tuple[int, ...]:
+        """The planned mix `index` without the nodes that none of its plans uses."""
+        mix, standing = self.mixes[index], len(self.fleet.members)
+        fleet = bought(self.fleet, self.offers, mix)
+        documents = [outcome.document for outcome in self.answers[index]]
+        ranks = [rank for document in documents if document is not None for rank in ranks_of(document)]
+        used = iter(nodes for _, nodes in fleet.used(ranks)[standing:])
+        return tuple(next(used) if count else 0 for count in mix)
 
     def _surely_in_time(self, index: int, expected: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Mixes that are expected to be in time at the slow end, where the planned mix `index` is not."""

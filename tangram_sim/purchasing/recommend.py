@@ -119,9 +119,8 @@ class Recommendation:
             (row for row in self.runner_ups if reaches(row, self.goal) and _kinds(row) != _kinds(best)), None
         )
         if other is not None and best.usd_to_train and other.usd_to_train and not self.goal.wants_speed:
-            ratio = other.usd_to_train / best.usd_to_train
-            found += _price_flip(best, other, ratio, self.billing, rises=True)
-            found += _price_flip(other, best, 1 / ratio, self.billing, rises=False)
+            found += _price_flip(best, other, self.billing, rises=True)
+            found += _price_flip(other, best, self.billing, rises=False)
         late = slow_end_days(best)
         if late > self.goal.days:
             found.append(
@@ -186,11 +185,14 @@ def recommend_mix(
 
     def study(search: GoalSearch) -> Recommendation:
         rows = []
+        planned = {search.mixes[index] for index, rate in enumerate(search.rate) if rate > 0}
         for index, outcomes in sorted(search.answers.items()):
             document = outcomes[0].document
             if document is None:
                 continue
             mix = search.mixes[index]
+            if mix != search.trimmed(index) and search.trimmed(index) in planned:
+                continue  # it pays for nodes that stand idle
             grown, name = offered.bought(fleet, offers, mix), offered.mix_name(offers, mix)
             row = billing.row(name, grown, document)
             rows.append(replace(row, cut_short=outcomes[0].cut_short))
@@ -267,21 +269,35 @@ def _limits(goal: Goal) -> str:
     return " and ".join(parts) or "any time"
 
 
-def _price_flip(row: WhatIfRow, than: WhatIfRow, ratio: float, billing: Billing, *, rises: bool) -> list[str]:
-    """At which rent of its one kind `row` costs as much as `than`; () where it is not of one rented kind."""
+def _price_flip(row: WhatIfRow, than: WhatIfRow, billing: Billing, *, rises: bool) -> list[str]:
+    """At which rent of its one kind `row` costs as much as `than`; () where it is not of one rented kind.
+
+    `than` may rent nodes of that kind, too; where it does so for as many hours no rent makes them equal.
+    """
     members = [member for member in row.fleet.members if member.bought]
-    if len(members) != 1 or len(row.fleet.members) != 1:
-        return []
-    way = way_of(members[0], billing.prices, billing.terms)
+    way = way_of(members[0], billing.prices, billing.terms) if len(members) == 1 else ""
     rent = rent_of(members[0], billing.prices, way) if way in RENTED else None
-    if rent is None:
+    if rent is None or row.usd_to_train is None or than.usd_to_train is None:
+        return []
+    name = members[0].name
+    more_hours = _node_hours(row, name, billing) - _node_hours(than, name, billing)
+    if more_hours <= 0:
+        return []
+    flip = rent.value + (than.usd_to_train - row.usd_to_train) / more_hours
+    if flip <= 0:
         return []
     over = "above" if rises else "below"
     first, second = (than, row) if rises else (row, than)
     return [
-        f"at a rent of {members[0].name} {over} ${rent.value * ratio:,.4g} an hour (now ${rent.value:,.4g}, "
-        f"{percent(ratio - 1, 1, signed=True)}) `{first.name}` is cheaper than `{second.name}`"
+        f"at a rent of {name} {over} ${flip:,.4g} an hour (now ${rent.value:,.4g}, "
+        f"{percent(flip / rent.value - 1, 1, signed=True)}) `{first.name}` is cheaper than `{second.name}`"
     ]
+
+
+def _node_hours(row: WhatIfRow, name: str, billing: Billing) -> float:
+    """Hours for which a candidate rents nodes of a kind, all of them added up."""
+    nodes = sum(member.nodes for member in row.fleet.members if member.bought and member.name == name)
+    return nodes * billing.tokens / row.throughput.tokens_per_s / HOUR_S
 
 
 def recommend(

@@ -72,8 +72,9 @@ class PurchaseQuestion(Buying):
     )
     catalogue: Path | None = option(
         None,
-        "YAML with offers: [{node: p5.48xlarge, most: 4}, ...].",
-        label="File of offers",
+        "Nodes on offer and the most of each, like p5.48xlarge:4+L40Sx8:2; or YAML with offers: "
+        "[{node: p5.48xlarge, most: 4}, ...].",
+        label="Nodes on offer",
         basic=True,
         **_OFFERS,
     )
@@ -313,7 +314,9 @@ class PurchaseQuestion(Buying):
             losses = preemption.losses_per_node_hour
             notes.append(f"spot nodes are assumed to go {losses:g} times an hour each (`spot=`)")
         if (self.catalogue is None) == (not self.cloud) and (self.catalogue is not None or standing.members):
-            raise BadInputError("give one of `catalogue=FILE` and `cloud=NAMES`: what is on offer")
+            raise BadInputError(
+                "give one of `catalogue=H100x8:4+L40Sx8:2` (or a file) and `cloud=NAMES`: what is on offer"
+            )
         if self.catalogue is not None:
             offers = load_catalogue(self.catalogue, hwdb)
         else:

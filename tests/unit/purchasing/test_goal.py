@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 
@@ -13,9 +14,9 @@ from tangram_sim.purchasing.catalogue import Limits, beside
 from tangram_sim.purchasing.clouds import CLOUDS, cloud_catalogue, clouds_named, provider_of
 from tangram_sim.purchasing.fleets import Fleet, named_purchase, standing_fleet
 from tangram_sim.purchasing.goal import Goal, slow_end_days, spent_usd
-from tangram_sim.purchasing.pricefile import Economics, Preemption, load_prices
-from tangram_sim.purchasing.recommend import Recommendation, recommend, recommend_mix
-from tangram_sim.purchasing.rows import planned_goodput
+from tangram_sim.purchasing.pricefile import Economics, NodeFacts, Preemption, load_prices
+from tangram_sim.purchasing.recommend import Recommendation, _price_flip, recommend, recommend_mix
+from tangram_sim.purchasing.rows import planned_goodput, ranks_of
 from tangram_sim.studies.usual_failures import RESTART_S, checkpoint_s, restart_s
 from tangram_sim.units import days_of, usd_of
 from tests.unit.purchasing.shop import HWDB
@@ -106,6 +107,30 @@ class TestTheBestMix:
             prices = rented({"A100-SXM4-40GBx4": 8.0, "T4x4": threshold * factor})
             best = found(Fleet.none(), PAIR, prices, whole.goal).best
             assert (best.name == whole.best.name) == same
+
+    @pytest.mark.parametrize("seed", [0, 1, 2, 3])
+    def test_at_a_flip_both_mixes_cost_the_same(self, seed):
+        """Also where the dearer one rents nodes of the kind whose rent changes."""
+        _, catalogue, prices = generated(seed)
+        goal = Goal(TOKENS, days=1e6)
+        study = found(Fleet.none(), catalogue, prices, goal, limits=Limits(nodes=2))
+        flips = 0
+        for row, than in permutations(study.rows, 2):
+            dearer = than.usd_to_train >= row.usd_to_train
+            for line in _price_flip(row, than, study.billing, rises=dearer):
+                kind = row.fleet.members[0].name
+                rent = float(line.split("$")[1].split()[0].replace(",", ""))
+                other = {kind: NodeFacts(rent_usd_per_hour=Figure(rent, "made up"))}
+                billing = replace(study.billing, prices=replace(prices, nodes=prices.nodes | other))
+                costs = [billing.row("", each.fleet, each.document).usd_to_train for each in (row, than)]
+                assert costs[0] == pytest.approx(costs[1], rel=2e-3)
+                flips += 1
+        assert flips
+
+    def test_no_mix_is_listed_with_nodes_that_stand_idle(self, whole):
+        for row in whole.rows:
+            used = row.fleet.used(ranks_of(row.document))
+            assert [nodes for _, nodes in used] == [member.nodes for member in row.fleet.members]
 
     def test_one_kind_at_a_time_where_a_cloud_is_asked(self):
         study = found(Fleet.none(), PAIR, RENTS, Goal(TOKENS, days=1e6), one_kind=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
@@ -233,3 +234,15 @@ def test_ctrl_c_shows_what_there_is(shop, monkeypatch):
     )
     assert found.code == 0, found.err
     assert "stopped by hand" in found.out
+
+
+def test_a_catalogue_may_stand_on_one_line(tmp_path: Path) -> None:
+    """As in a file; a kind named twice is added up; what is neither a file nor nodes says what to write."""
+    offers = "offers: [{node: V100-SXM2-32GBx4, most: 3}, {node: T4x4, most: 1}]"
+    (tmp_path / "offers.yaml").write_text(offers, encoding="utf-8")
+    line = load_catalogue(Path("V100-SXM2-32GBx4:2+T4x4:1+V100-SXM2-32GBx4:1"), HWDB)
+    assert line == load_catalogue(tmp_path / "offers.yaml", HWDB)
+    with pytest.raises(BadInputError, match="two kinds of NICs"):
+        load_catalogue(Path("T4x4:1@25+T4x4:1@100"), HWDB)
+    with pytest.raises(BadInputError, match=r"`catalogue=offers`: offers given; write"):
+        load_catalogue(Path("offers"), HWDB)
