@@ -173,13 +173,15 @@ def _written_out(node: Any, known: dict[int, float]) -> float:
     return known[id(node)]
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, mode: int = 0o666) -> None:
     """Write a file completely or leave what was there untouched; as `write_all`."""
-    write_all({path: text})
+    write_all({path: text}, mode)
 
 
-def write_all(files: Mapping[Path, str]) -> None:
+def write_all(files: Mapping[Path, str], mode: int = 0o666) -> None:
     """Write several files, or none where one cannot be written: what was there before stays untouched.
+
+    `mode`: permissions of new files, less what the process' umask takes away.
 
     All are written beside their places and then renamed, so a disk that fills up half-way changes nothing.
     Devices and pipes (`/dev/stdout`) are written to, never replaced; a symbolic link keeps its place.
@@ -207,7 +209,7 @@ def write_all(files: Mapping[Path, str]) -> None:
                     os.fsync(handle)
                 umask = os.umask(0)
                 os.umask(umask)
-                Path(temporary).chmod(0o666 & ~umask)
+                Path(temporary).chmod(mode & ~umask)
         for temporary_path, target in written:
             with _naming_unwritable(target):
                 temporary_path.replace(target)

@@ -78,12 +78,14 @@ class Page:
     goes elsewhere than to `home`, an origin.
     """
 
-    def __init__(self, pipe: Pipe, home: str = "file:") -> None:
+    def __init__(self, pipe: Pipe, home: str = "file:", person: str = "") -> None:
         self._pipe, self._home = pipe, home
         self.problems: list[str] = []
         self.events: list[str] = []
-        person = pipe.send("Target.createBrowserContext")["browserContextId"]
-        target = pipe.send("Target.createTarget", url="about:blank", browserContextId=person)["targetId"]
+        self._person = person or pipe.send("Target.createBrowserContext")["browserContextId"]
+        target = pipe.send("Target.createTarget", url="about:blank", browserContextId=self._person)[
+            "targetId"
+        ]
         self._session = pipe.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         pipe.pages[self._session] = self
         for domain in ("Runtime", "Page", "Log", "Network"):
@@ -92,6 +94,15 @@ class Page:
     def another(self, home: str) -> "Page":
         """A page of somebody else in the same browser."""
         return Page(self._pipe, home)
+
+    @contextmanager
+    def tab(self, home: str) -> Iterator["Page"]:
+        """Another tab of the same person, which is closed when the block ends."""
+        tab = Page(self._pipe, home, self._person)
+        yield tab
+        tab.send("Page.close")
+        del self._pipe.pages[tab._session]
+        self.send("Page.bringToFront")
 
     def open(self, place: Path | str) -> None:
         """Load a file or an address and wait until it has loaded."""

@@ -1,14 +1,19 @@
 """`tangram run`: asks a question again that was written down, alone or in an answer."""
 
+import shlex
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tangram_sim.errors import BadInputError
+
 QuestionFile = Annotated[
     Path,
     typer.Argument(
-        metavar="QUESTION", help="A file of --save-question, or an answer in JSON, which holds its question."
+        metavar="QUESTION",
+        help="A file of --save-question, an answer in JSON, or several questions that `tangram web` wrote.",
     ),
 ]
 # Whatever stands behind the file is an option of its verb.
@@ -16,9 +21,21 @@ SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def command(context: typer.Context, question: QuestionFile) -> None:
-    """Ask the question in a file again. Options behind it are those of its verb, and win: -o, --json, ..."""
-    from tangram_sim.questions.question import read_question
+    """Ask the question in a file again, or each of several. Options behind it are those of its verb."""
+    from tangram_sim.cli.console import print_line
+    from tangram_sim.questions.question import read_questions
 
-    words = [*read_question(question).words, *context.args]
-    root = context.find_root().command
-    root.main(args=words, prog_name="tangram", standalone_mode=False)
+    with tempfile.TemporaryDirectory(prefix="tangram-run-") as folder:
+        found = read_questions(question, Path(folder))
+        if len(found) > 1 and any(word.startswith(("-o", "--output")) for word in context.args):
+            raise BadInputError(
+                f"{question}: {len(found)} questions would write one file; leave --output out"
+            )
+        for number, asked in enumerate(found, start=1):
+            if len(found) > 1 and "--json" not in context.args:
+                print_line(f"{number} of {len(found)}: tangram {shlex.join(asked.words)}")
+            try:
+                context.find_root().command.main(args=[*asked.words, *context.args], prog_name="tangram")
+            except SystemExit as end:
+                if end.code or number == len(found):
+                    raise

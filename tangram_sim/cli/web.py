@@ -1,33 +1,44 @@
 """`tangram web`: starts a local web page for planning."""
 
 import sys
-from typing import Annotated
+from dataclasses import dataclass
+from pathlib import Path
 
-import typer
-
-from tangram_sim.cli import options as shared
+from tangram_sim.cli.derived import asking
 from tangram_sim.errors import BadInputError
-
-Port = Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0: any that is free.")]
-Browse = Annotated[
-    bool, typer.Option("--browser/--no-browser", help="Whether to open the page in your browser.")
-]
-AtOnce = Annotated[
-    int, typer.Option("--at-once", help="Runs at the same time, all users together; 0: one per core.")
-]
+from tangram_sim.fields import option, require_valid
 
 
-def command(
-    port: Port = 0, browser: Browse = True, at_once: AtOnce = 0, hwdb: shared.HwdbFolders = None
-) -> None:
+@dataclass(frozen=True, slots=True)
+class PageSettings:
+    """How the page is served."""
+
+    port: int = option(0, "Port on 127.0.0.1; 0: any that is free.", basic=True, least=0, most=(1 << 16) - 1)
+    browser: bool = option(
+        True, "Whether to open the page in your browser.", basic=True, spelled="--browser/--no-browser"
+    )
+    at_once: int = option(0, "Runs at the same time, all users together; 0: one per core.", least=0, most=256)
+    history: bool = option(
+        True,
+        "Whether answers are kept on this machine: in tangram-sim/history below XDG_DATA_HOME or "
+        "~/.local/share.",
+        basic=True,
+        spelled="--history/--no-history",
+    )
+    hwdb: tuple[Path, ...] = option(
+        (), "Folder with rows of your own; may be given several times, last wins."
+    )
+
+    def __post_init__(self) -> None:
+        """Raise BadInputError for figures outside their bounds."""
+        require_valid(self)
+
+
+def _command(settings: PageSettings) -> None:
     """Serve a page on this machine to plan, buy, serve and explain with; Ctrl-C ends it."""
     from tangram_sim.cli.console import print_line
     from tangram_sim.cli.main import run_verb
 
-    if not 0 <= port < 1 << 16:
-        raise BadInputError(f"--port {port}: give 0 to {(1 << 16) - 1}")
-    if not 0 <= at_once <= 256:
-        raise BadInputError(f"--at-once {at_once}: give 0 to 256")
     try:
         from tangram_sim.web.server import serve
     except ImportError:
@@ -38,5 +49,16 @@ def command(
         print_line("the address is yours alone: whoever has it can run searches here; Ctrl-C ends the page")
         sys.stdout.flush()
 
-    folders = tuple(folder.resolve() for folder in hwdb or ())
-    serve(run_verb, port=port, most=at_once, folders=folders, browse=browser, tell=tell)
+    folders = tuple(folder.resolve() for folder in settings.hwdb)
+    serve(
+        run_verb,
+        port=settings.port,
+        most=settings.at_once,
+        folders=folders,
+        browse=settings.browser,
+        keep=settings.history,
+        tell=tell,
+    )
+
+
+command = asking(_command, settings=PageSettings)

@@ -180,6 +180,41 @@ def read_question(path: Path) -> Question:
     return question_of(said, str(path))
 
 
+def read_questions(path: Path, folder: Path) -> list[Question]:
+    """The questions in a file: the one of `read_question`, or each of a list under `questions`.
+
+    An entry may hold files that its fields name, as text by name under `files`: they are written below
+    `folder`. Raises BadInputError for what is no question, and for file names that lead elsewhere.
+    """
+    from tangram_sim.datafiles import read_json, read_yaml, write_whole
+
+    said = read_json(path) if path.suffix.lower() == ".json" else read_yaml(path)
+    if not (isinstance(said, dict) and isinstance(said.get("questions"), list)):
+        return [read_question(path)]
+    found = list[Question]()
+    for number, entry in enumerate(said["questions"], start=1):
+        where = f"{path}, question {number}"
+        if not isinstance(entry, dict) or not isinstance(entry.get("files", {}), dict):
+            raise BadInputError(f"{where}: a question is a mapping, e.g. verb: goodput")
+        fields = {key: value for key, value in entry.items() if key != "files"}
+        placed = dict[str, str]()
+        for name, text in entry.get("files", {}).items():
+            if not isinstance(name, str) or Path(name).name != name or not isinstance(text, str):
+                raise BadInputError(f"{where}: files: give texts by plain names like cluster.yaml")
+            place = folder / str(number) / "own-model" / name  # a config.json is a model of its folder's name
+            write_whole(place, text)
+            placed[name] = str(place)
+        found.append(question_of({key: _placed(value, placed) for key, value in fields.items()}, where))
+    return found
+
+
+def _placed(value: Any, placed: Mapping[str, str]) -> Any:
+    """A field's value with the names of files as paths."""
+    if isinstance(value, list):
+        return [_placed(each, placed) for each in value]
+    return placed.get(value, value) if isinstance(value, str) else value
+
+
 def question_text(question: Question) -> str:
     """A question as a YAML file."""
     import yaml

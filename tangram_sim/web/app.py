@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 import anyio
+from anyio import to_thread
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -16,6 +17,7 @@ from starlette.routing import Route
 from tangram_sim.errors import TangramError
 from tangram_sim.web.auth import BodyTooLongError, Receive, Scope, Send
 from tangram_sim.web.documents import ChoicesDocument, VerbAnswer, VerbRequest
+from tangram_sim.web.history import History, question_key
 from tangram_sim.web.runs import Runs, TooManyRunsError
 from tangram_sim.web.work import HowFar
 
@@ -23,7 +25,7 @@ _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".
 _STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 
-def web_app(runs: Runs, offered: ChoicesDocument) -> Starlette:
+def web_app(runs: Runs, offered: ChoicesDocument, history: History) -> Starlette:
     """The ASGI application; access is checked by `auth`, not here."""
     listed = offered.model_dump_json()
 
@@ -43,7 +45,22 @@ def web_app(runs: Runs, offered: ChoicesDocument) -> Starlette:
             return PlainTextResponse(str(error), 429)
         except TangramError as error:
             return PlainTextResponse(str(error), 400)
-        return _RunStream(runs, asked)
+        return _RunStream(runs, asked, history)
+
+    async def kept(request: Request) -> Response:
+        """The kept answers: a list of all, or one; all questions as a file; or how many were deleted."""
+        key = request.path_params.get("key", "")
+        if request.method == "DELETE":
+            return PlainTextResponse(str(await to_thread.run_sync(history.forget, key)))
+        if key == "questions.yaml":
+            return PlainTextResponse(await to_thread.run_sync(history.question_file))
+        try:
+            found = await to_thread.run_sync(lambda: history.get(key) if key else history.listed())
+        except TangramError as error:
+            return PlainTextResponse(str(error), 410)
+        if found is None:
+            return PlainTextResponse("no such answer is kept here", 404)
+        return Response(found.model_dump_json(), media_type="application/json")
 
     static = [Route(path, _file(name, folder)) for path, name, folder in _pages()]
     return Starlette(
@@ -51,6 +68,8 @@ def web_app(runs: Runs, offered: ChoicesDocument) -> Starlette:
             *static,
             Route("/api/choices", choices),
             Route("/api/run", run, methods=["POST"]),
+            Route("/api/history", kept, methods=["GET", "DELETE"]),
+            Route("/api/history/{key}", kept, methods=["GET", "DELETE"]),
         ]
     )
 
@@ -83,6 +102,7 @@ class _RunStream:
 
     runs: Runs
     asked: VerbRequest
+    history: History
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Send the events until the run has ended or the reader has disconnected."""
@@ -98,6 +118,9 @@ class _RunStream:
             try:
                 async with aclosing(self.runs.answers(self.asked)) as answers:
                     async for item in answers:
+                        if isinstance(item, VerbAnswer) and self.asked.keep and item.code == 0:
+                            item = item.with_fields(key=question_key(self.asked))
+                            await to_thread.run_sync(self.history.put, self.asked, item)
                         await send(_event(item))
             except TangramError as error:
                 await send(_event(VerbAnswer(command="", code=2, error=str(error))))

@@ -17,6 +17,7 @@ class VerbRequest(Document):
     arguments: list[str] = Field([], max_length=8, description="names, or files of this request")
     options: dict[str, str | int | float | bool | list[str]] = Field({}, max_length=64)
     files: dict[str, str] = Field({}, max_length=MOST_FILES, description="text by plain file name")
+    keep: bool = Field(False, description="whether the answer goes into the history")
 
 
 class VerbAnswer(Document):
@@ -27,6 +28,34 @@ class VerbAnswer(Document):
     document: Any = Field(None, description="what `--json` printed")
     error: str = Field("", description="why there is no document")
     files: dict[str, str] = Field({}, description="what it wrote, text by name")
+    key: str = Field("", description="its name in the history, if it may be kept there")
+
+
+class KeptAnswer(Document):
+    """An answer in the history, with what was asked."""
+
+    kept_at: str = Field(max_length=40, description="ISO 8601, UTC")
+    request: VerbRequest
+    answer: VerbAnswer
+
+
+class KeptLine(Document):
+    """A line of the list of kept answers."""
+
+    key: str = Field(description="of its question, which names it in addresses")
+    kept_at: str
+    verb: str
+    command: str
+    figures: dict[str, float] = Field(description="of its document, by key")
+
+
+class HistoryDocument(Document):
+    """The kept answers, and where they are."""
+
+    folder: str
+    why_off: str = Field(description="why no answers are kept; empty: they are")
+    entries: list[KeptLine]
+    damaged: list[str] = Field(description="keys of files that are not what was written: skipped")
 
 
 class GpuChoice(Document):

@@ -19,6 +19,7 @@ from tangram_sim.web.auth import Guard
 from tangram_sim.web.choices import choices
 from tangram_sim.web.connections import WHOLE_REQUEST_S, PromptConnection
 from tangram_sim.web.documents import VerbRequest
+from tangram_sim.web.history import History, history_folder
 from tangram_sim.web.redirect import redirect_page
 from tangram_sim.web.runs import Runs
 from tangram_sim.web.work import RunVerb
@@ -33,12 +34,13 @@ def serve(
     most: int = 0,
     folders: Sequence[Path] = (),
     browse: bool = True,
+    keep: bool = True,
     tell: Callable[[str], None],
 ) -> None:
     """Serve the page until Ctrl-C; `tell` is called with its address, and `run` runs one verb in a process.
 
     `port`: 0 is any free one. `most`: runs at once, 0 is one per core. `folders`: the user's hardware rows.
-    `browse`: open a browser. Raises BadInputError if the port is taken.
+    `browse`: open a browser. `keep`: answers go into the history. Raises BadInputError if the port is taken.
     """
     runs = Runs(run, most or max(os.cpu_count() or 1, 2), tuple(folders))
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
@@ -52,7 +54,8 @@ def serve(
         token = secrets.token_urlsafe(24)
         address = f"http://{LOOPBACK}:{port}/#token={token}"
         with redirect_page(address) if browse else nullcontext("") as page:
-            app = web_app(runs, choices(Hwdb.load(tuple(folders))))
+            history = History(history_folder(), "" if keep else "the page was started with --no-history")
+            app = web_app(runs, choices(Hwdb.load(tuple(folders))), history)
             app.router.lifespan_context = _warmed(runs, lambda: page and webbrowser.open(page))
             hosts = frozenset(f"{name}:{port}" for name in (LOOPBACK, "localhost"))
             tell(address)

@@ -5,10 +5,10 @@ const token = readToken();
 function readToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given) {
-    sessionStorage.setItem("tangram-token", given);
+    localStorage.setItem("tangram-token", given);  // of this address alone; a second tab needs it, too
     history.replaceState(null, "", location.pathname + "#plan");  // it does not stay in the address
   }
-  return sessionStorage.getItem("tangram-token") || "";
+  return localStorage.getItem("tangram-token") || "";
 }
 
 async function checked(response) {
@@ -16,9 +16,17 @@ async function checked(response) {
   return response;
 }
 
-export async function choices() {
-  return (await checked(await fetch("api/choices", { headers: { "x-tangram-token": token } }))).json();
-}
+const api = async (path, method = "GET") => checked(await fetch(`api/${path}`, { method, headers: { "x-tangram-token": token } }));
+
+export const choices = async () => (await api("choices")).json();
+
+/** Answers that the server keeps: all in a list; {kept_at, request, answer} of one; their questions as a file. */
+export const keptAnswers = async () => (await api("history")).json();
+export const keptAnswer = async (key) => (await api(`history/${encodeURIComponent(key)}`)).json();
+export const keptQuestions = async () => (await api("history/questions.yaml")).text();
+
+/** Delete a kept answer; all where the key is empty. */
+export const forgetKept = (key) => api(key ? `history/${encodeURIComponent(key)}` : "history", "DELETE");
 
 /** Run a verb. `told(progress)` hears how far it is; aborting `signal` ends the run. Resolves to its answer. */
 export async function run(request, { told = () => {}, signal } = {}) {

@@ -84,7 +84,7 @@ export function buyPage(offered, setup, state) {
         { type: "button", onclick: () => save(name, asked.files[name]) }, name)), said));
   };
   const search = asking("Compare", {
-    into: content,
+    verbs: ["what-if", "purchase"], into: content,
     request: () => request(""),
     show: (answer, asked) => (asked.options.serve ? showServed(content, answer, asked, takeAlong(asked)) : show(answer, asked)),
     soFar: (front) => {
@@ -150,7 +150,7 @@ export function buyPage(offered, setup, state) {
     h("fieldset", {}, h("legend", {}, "What to buy"), which.element, offers.element, nothing.element, form.element, traced.element),
     h("details", {}, h("summary", {}, "What costs are worked out from"), economics.element, dropped.element),
     search.element);
-  whole.takeSetup = () => whole.prepend(setup.element);
+  whole.whenShown = () => whole.prepend(setup.element);
   content.append(h("h1", {}, "What to buy"), h("p", {}, "The cluster is the fleet you have. Add node types from the hardware "
     + "tables; prices of your own make the costs whole."));
   return [whole, content];

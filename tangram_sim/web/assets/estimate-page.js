@@ -1,9 +1,11 @@
 // Turn a knob, see the estimate: one uniform layout of the setup's model, cluster and job.
 
+import { addressOf, atAddress } from "./address.js";
 import { run } from "./ask.js";
+import { showsAgain } from "./asking.js";
 import { seconds } from "./charts.js";
 import { command, failure, h, section } from "./dom.js";
-import { choice, toggle } from "./fields.js";
+import { choice, fillIn, toggle } from "./fields.js";
 import { keep, keyOf, kept } from "./kept.js";
 import { headline, pipelines } from "./plan-view.js";
 
@@ -13,13 +15,14 @@ function slider(label, values, usual, changed) {
     name: label, "aria-valuetext": String(chosen) });
   const shown = h("output", {}, String(chosen));
   const value = () => values[Number(input.value)];
+  const turn = (to) => fillIn({ input }, values.indexOf(values.includes(Number(to)) ? Number(to) : usual));
   input.addEventListener("input", () => {
     shown.textContent = String(value());
     input.setAttribute("aria-valuetext", String(value()));
     keep(key, value());
     changed();
   });
-  return { element: h("label", { class: "slider" }, h("span", {}, `${label}: `, shown), input), value };
+  return { element: h("label", { class: "slider" }, h("span", {}, `${label}: `, shown), input), value, turn };
 }
 
 const powers = (most) => Array.from({ length: Math.log2(most) + 1 }, (_, at) => 2 ** at);
@@ -38,7 +41,9 @@ export function estimatePage(offered, setup, state) {
     do {
       again = false;
       try {
-        show(await run(setup.request("estimate", options())));
+        const asked = setup.request("estimate", options());
+        show(await run(asked));
+        atAddress("estimate", addressOf("estimate", asked), false);
       } catch (error) {
         answer.replaceChildren(failure(error.message));
       }
@@ -59,6 +64,13 @@ export function estimatePage(offered, setup, state) {
     if (found.vpp === 1) delete found.vpp;
     return { ...found, recompute: recompute.value(), ...(sequence.value() ? { "sequence-parallel": true } : {}) };
   };
+  showsAgain("estimate", (asked, _, files) => {
+    if (files) return;  // those that were dropped stand in the form, or are needed again
+    setup.fill(asked);
+    for (const [name, knob] of Object.entries(knobs)) knob.turn(asked.options[name]);
+    fillIn(recompute, asked.options.recompute ?? "none");
+    fillIn(sequence, Boolean(asked.options["sequence-parallel"]));
+  });
   const show = (found) => {
     if (found.code) {
       answer.replaceChildren(failure(found.error));
@@ -80,7 +92,7 @@ export function estimatePage(offered, setup, state) {
   } }, h("fieldset", {}, h("legend", {}, "Layout, the same in every stage"),
     h("div", { class: "fields" }, Object.values(knobs).map((one) => one.element), recompute.element, sequence.element)),
   h("button", { class: "main", type: "submit" }, "Estimate"));
-  form.takeSetup = () => {
+  form.whenShown = () => {
     form.prepend(setup.element);
     changed();
   };

@@ -62,6 +62,12 @@ export function toggle(label, chosen) {
   return remembered({ element: h("label", { class: "switch" }, input, label), input, value: () => input.checked }, label, {});
 }
 
+/** Put a value into a field, as if it were typed. */
+export function fillIn({ input }, value) {
+  input[input.type === "checkbox" ? "checked" : "value"] = value;
+  for (const event of ["input", "change"]) input.dispatchEvent(new Event(event, { bubbles: true }));
+}
+
 /** A place to drop one text file or to choose it. `took(name, text)` hears of it, and of one that was kept;
  * of one that is taken away again it hears `took(null, null)`. */
 export function drop(label, accept, took) {
@@ -80,10 +86,12 @@ export function drop(label, accept, took) {
       said.textContent = ` ${file.name} is too long for the page`;
       return;
     }
-    const text = await file.text();
-    took(file.name, text);
-    keep(key, [file.name, text]);
-    show(file.name);
+    take(file.name, await file.text());
+  };
+  const take = (name, text) => {
+    took(name, text);
+    keep(key, [name, text]);
+    show(name);
   };
   // Emptied at every click, so that the same file, edited meanwhile, is read again.
   const input = h("input", { type: "file", accept, onchange: () => read(input.files[0]), onclick: () => {
@@ -109,7 +117,7 @@ export function drop(label, accept, took) {
     took(...before);
     show(before[0]);
   }
-  return { element, forget };
+  return { element, forget, take };
 }
 
 /** Options of a verb from fields by name: what is left empty, or at `unless`, is not said. */

@@ -3,7 +3,7 @@
 import { asking } from "./asking.js";
 import { draw, seconds, short } from "./charts.js";
 import { command, count, facts, h, noted, percent, section, table } from "./dom.js";
-import { choice, drop } from "./fields.js";
+import { choice, drop, fillIn } from "./fields.js";
 import { questionForm } from "./question-form.js";
 import { SETUP } from "./setup.js";
 
@@ -12,7 +12,12 @@ export function goodputPage(offered, setup, state) {
   const form = questionForm(offered.questions.goodput, { values: { "mtbf-s": 36000, "checkpoint-s": 60, "recovery-s": 300 } });
   const whose = choice("Of", [["plan", "the last plan"], ["job", "any job"]], "job", { name: "goodput-of" });
   const ask = asking("Goodput", {
-    into: content,
+    verbs: ["goodput"], into: content,
+    fill: ({ arguments: [plan], options, files }) => {
+      form.fill(options);
+      fillIn(whose, plan ? "plan" : "job");
+      if (plan) state.plan = { document: JSON.parse(files[plan]), text: files[plan] };
+    },
     request: () => {
       const given = form.options(), plan = whose.value() === "plan";
       if (plan && !state.plan) throw new Error("plan something first, or ask about any job");
@@ -24,7 +29,7 @@ export function goodputPage(offered, setup, state) {
   let history = null, speeds = null, costs = null;
   const replayed = questionForm(offered.questions["train replay"], { prefix: "replay-", without: [...SETUP, "speeds", "costs"] });
   const replay = asking("Replay", {
-    into: content,
+    verbs: ["train replay"], into: content,
     request: () => {
       if (!history) throw new Error("drop a history of nodes first");
       const request = speeds ? { verb: "train replay", arguments: ["model", "trace.csv"], options: { speeds: "speeds.csv" }, files: { "speeds.csv": speeds } }

@@ -18,6 +18,8 @@ export function within(page) {
   place = page;
 }
 
+export const pageInMaking = () => place;
+
 export const keyOf = (label) => `${place}/${label}`;
 
 export const kept = (key) => values[key];

@@ -10,7 +10,11 @@ export function planPage(offered, setup, state) {
   const constraints = questionForm(offered.questions.plan, { without: [...SETUP, "top"] });
   const content = h("div", { id: "content", tabindex: -1 });
   const search = asking("Plan", {
-    into: content,
+    verbs: ["plan"], into: content,
+    fill: (asked) => {
+      setup.fill(asked);
+      constraints.fill(asked.options);
+    },
     request: () => {
       const given = constraints.options();
       return setup.request("plan", { ...given, ...(given.slow ? {} : { top: 4 }), output: "plan.json" });
@@ -25,7 +29,7 @@ export function planPage(offered, setup, state) {
       h("fieldset", {}, h("legend", {}, "Constraints"),
         constraints.element)),
     search.element);
-  form.takeSetup = () => form.prepend(setup.element);
+  form.whenShown = () => form.prepend(setup.element);
   content.append(h("h1", {}, "Plan a training run"),
     h("p", {}, "Choose a model and a cluster, or drop files of your own, and press Plan. The answer says which GPUs take "
       + "which layers, what a step takes, and why not otherwise."));

@@ -1,7 +1,7 @@
 // Forms made from the fields of a verb's question: the server says what they are about, nothing is stated here again.
 
 import { h } from "./dom.js";
-import { choice, figure, named, options, toggle, wanted, words } from "./fields.js";
+import { choice, figure, fillIn, named, options, toggle, wanted, words } from "./fields.js";
 
 function made(one, value, prefix) {
   const given = { name: prefix + one.name, placeholder: one.unset, title: one.help };
@@ -30,5 +30,8 @@ export function questionForm(fields, { values = {}, without = [], prefix = "" } 
       groups.map((group) => h("fieldset", {}, h("legend", {}, group), elements(more.filter((one) => one.group === group))))) : ""),
     options: () => ({ ...options(Object.fromEntries(others.map((one) => [one.name, held[one.name]])), defaults), ...switched() }),
     field: (name) => held[name],
+    /** Put the options of a question into the fields, the defaults where it says nothing. */
+    fill: (asked) => shown.forEach((one) => fillIn(held[one.name], one.kind === "switch"
+      ? Boolean(asked[one.name] ?? (asked[one.off] ? false : one.default)) : asked[one.name] ?? one.default ?? "")),
   };
 }

@@ -11,7 +11,12 @@ export function rlPage(offered) {
   const model = modelPicker(offered, "The policy"), fleet = clusterPicker(offered);
   const form = questionForm(offered.questions["rl plan"], { prefix: "rl-" });
   const ask = asking("Place roles", {
-    into: content,
+    verbs: ["rl plan"], into: content,
+    fill: ({ arguments: [what, where], options, files }) => {
+      model.fill(what, files);
+      fleet.fill(where, files);
+      form.fill(options);
+    },
     request: () => ({ verb: "rl plan", arguments: [model.argument(), fleet.argument()], options: form.options(),
       files: { ...model.files(), ...fleet.files() } }),
     show: (answer, asked) => showPlacement(content, answer, asked),

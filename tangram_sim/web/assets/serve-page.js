@@ -12,7 +12,11 @@ export function servePage(offered) {
   const model = modelPicker(offered, "What to serve");
   const replica = questionForm(offered.questions["serve estimate"], { values: { gpu: "H100-SXM5-80GB", concurrency: 32 }, prefix: "replica-" });
   const estimate = asking("Estimate", {
-    into: content,
+    verbs: ["serve estimate"], into: content,
+    fill: ({ arguments: [what], options, files }) => {
+      model.fill(what, files);
+      replica.fill(options);
+    },
     request: () => {
       const given = replica.options();
       if (given.rate) delete given.concurrency;
@@ -24,7 +28,12 @@ export function servePage(offered) {
   const service = questionForm(offered.questions["serve plan"], { without: ["fleet"], prefix: "service-",
     values: { rate: 10, workload: "496:200", slo: "ttft=1,tpot=0.05", objective: "cost" } });
   const plan = asking("Plan a service", {
-    into: content,
+    verbs: ["serve plan"], into: content,
+    fill: ({ arguments: [what], options, files }) => {
+      model.fill(what, files);
+      offer.fill(options.fleet, files);
+      service.fill(options);
+    },
     request: () => ({ verb: "serve plan", arguments: [model.argument()], options: { ...service.options(), fleet: offer.argument() },
       files: { ...model.files(), ...offer.files() } }),
     show: (answer, asked) => showService(content, answer, asked),
@@ -32,7 +41,7 @@ export function servePage(offered) {
   let fleet = null, requests = null;
   const load = questionForm(offered.questions["serve simulate"], { values: { rate: 2, requests: 500 }, without: ["trace"], prefix: "play-" });
   const play = asking("Play", {
-    into: content,
+    verbs: ["serve simulate"], into: content,
     request: () => {
       if (!fleet) throw new Error("drop a fleet file first: docs/how-to/size-a-service.md says what stands in one");
       const given = load.options();

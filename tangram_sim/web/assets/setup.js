@@ -1,7 +1,7 @@
 // What is asked about: a model, a cluster, a job. The same on every page, so it is made once.
 
 import { h } from "./dom.js";
-import { choice, drop, figure, named } from "./fields.js";
+import { choice, drop, figure, fillIn, named } from "./fields.js";
 import { keep, keyOf, kept } from "./kept.js";
 import { questionForm } from "./question-form.js";
 
@@ -20,6 +20,10 @@ export function modelPicker(offered, title = "What to train") {
   });
   return {
     element: h("fieldset", {}, h("legend", {}, title), name.element, dropped.element),
+    fill: (argument, files) => {
+      fillIn(name, argument);
+      if (argument in files) dropped.take(argument, files[argument]);
+    },
     argument: () => (file ? file[0] : name.value()),
     files: () => (file ? { [file[0]]: file[1] } : {}),
   };
@@ -58,6 +62,11 @@ export function clusterPicker(offered) {
   };
   return {
     element: h("fieldset", {}, h("legend", {}, "Where"), which.element, body),
+    fill: (argument, files) => {
+      fillIn(which, argument in files ? "file" : "shipped");
+      if (argument in files) dropped.take(argument, files[argument]);
+      else fillIn(shipped, argument);
+    },
     argument: () => (chosen() || [shipped.value()])[0],
     files: () => (chosen() ? { [chosen()[0]]: chosen()[1] } : {}),
   };
@@ -135,7 +144,7 @@ export function jobFields(offered) {
   const asked = offered.questions.plan.filter((one) => SETUP.includes(one.name));
   const form = questionForm(asked.map((one) => ({ ...one, basic: true, required: one.kind === "figure" })),
     { values: { "global-batch": 256, seq: 8192 } });
-  return { element: h("fieldset", {}, h("legend", {}, "Job"), form.element), options: form.options };
+  return { element: h("fieldset", {}, h("legend", {}, "Job"), form.element), options: form.options, fill: form.fill };
 }
 
 /** All three, as the beginning of a request. */
@@ -143,6 +152,11 @@ export function makeSetup(offered) {
   const model = modelPicker(offered), cluster = clusterPicker(offered), job = jobFields(offered);
   return {
     element: h("div", { class: "setup" }, model.element, cluster.element, job.element),
+    fill: ({ arguments: [what, where], options, files }) => {
+      model.fill(what, files);
+      cluster.fill(where, files);
+      job.fill(options);
+    },
     request: (verb, more = {}) => ({
       verb, arguments: [model.argument(), cluster.argument()], options: { ...job.options(), ...more },
       files: { ...model.files(), ...cluster.files() },

@@ -3,7 +3,7 @@
 import { asking } from "./asking.js";
 import { draw, seconds } from "./charts.js";
 import { command, facts, h, notes, percent, section, table } from "./dom.js";
-import { drop, words } from "./fields.js";
+import { drop, fillIn, words } from "./fields.js";
 import { headline, pipelines } from "./plan-view.js";
 import { questionForm } from "./question-form.js";
 
@@ -15,7 +15,11 @@ export function slowPage(offered, setup, state) {
     trace = name && [name.endsWith(".json") ? "trace.json" : "trace.csv", text];
   });
   const replay = asking("Find slow ranks", {
-    into: content,
+    verbs: ["stragglers"], into: content,
+    fill: ({ arguments: [name], options, files }) => {
+      dropped.take(name, files[name]);
+      form.fill(options);
+    },
     request: () => {
       if (!trace) throw new Error("drop a trace first");
       return { verb: "stragglers", arguments: [trace[0]], options: form.options(), files: { [trace[0]]: trace[1] } };
@@ -24,7 +28,11 @@ export function slowPage(offered, setup, state) {
   });
   const slow = words("What is slow", "n0=1.5", { placeholder: "n3=1.5,g0=1.1", name: "slow" });
   const again = asking("Play the last plan so", {
-    into: content,
+    verbs: ["simulate"], into: content,
+    fill: ({ options, files }) => {
+      fillIn(slow, options.slow);
+      state.plan = { document: JSON.parse(files["plan.json"]), text: files["plan.json"] };
+    },
     request: () => {
       if (!state.plan) throw new Error("plan something first");
       return { verb: "simulate", arguments: ["plan.json"], options: { slow: slow.value() }, files: { "plan.json": state.plan.text } };

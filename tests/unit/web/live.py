@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,13 +65,22 @@ class LivePage:
 
 
 @contextmanager
-def live_page(*options: str) -> Iterator[LivePage]:
-    """A page served until the block ends."""
+def live_page(*options: str, data: Path | None = None) -> Iterator[LivePage]:
+    """A page served until the block ends; `data`: the user's folder of data, by default an empty one."""
     for needed in ("starlette", "uvicorn"):
         pytest.importorskip(needed, reason=f"{needed} comes with the extra `web`")
     words = [sys.executable, "-c", _START, "web", "--no-browser", *options]
     environment = os.environ | {"PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as process:
+    with (
+        tempfile.TemporaryDirectory() as empty,
+        subprocess.Popen(
+            words,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment | {"XDG_DATA_HOME": str(data or empty)},
+        ) as process,
+    ):
         assert process.stdout is not None
         try:
             yield LivePage(process.stdout.readline().removeprefix("open ").strip(), process)

@@ -9,7 +9,7 @@ __all__ = ["drop", "page", "served"]  # fixtures
 
 def go(page, key):
     """Open the page of that tab."""
-    page.evaluate(f"document.querySelector('nav a[href=\"#{key}\"]').click()")
+    page.evaluate(f"document.querySelector('nav [data-page={key}]').click()")
     assert page.wait_for(f"document.getElementById('page').dataset.ready === '{key}'")
 
 
