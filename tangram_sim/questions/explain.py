@@ -68,7 +68,7 @@ class ExplainQuestion(Question):
 
             tiers = self._tiers(document.step_s)
             return self.with_answer(lost_document(made, database, self.lost, self.partner_copies, tiers))
-        return self.with_answer(explain_document(explain(made, database)))
+        return self.with_answer(explain_document(explain(made, database), document))
 
     def _tiers(self, step_s: float) -> Any:
         """What gives the checkpoint tiers of the file for the state of a plan whose step takes `step_s`."""

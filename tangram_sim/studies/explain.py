@@ -11,7 +11,8 @@ from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.parallelizers.laws import first_broken
 from tangram_sim.parallelizers.layouts import choices, divisors, expert_degrees
 from tangram_sim.sim.critical import critical_path
-from tangram_sim.studies.documents import AnswerDocument, Document
+from tangram_sim.studies.advice import advice
+from tangram_sim.studies.documents import AnswerDocument, Document, PlanDocument
 from tangram_sim.studies.forecast import Forecast, PathShare, forecast, longest_run
 from tangram_sim.training.plan import LayerLayout, Plan
 from tangram_sim.training.schedules.step import OP_WORDS
@@ -50,6 +51,7 @@ class ExplainDocument(AnswerDocument):
     """`explain --json`. Seconds."""
 
     step_s: float
+    limited_by: str = Field("", description="what limits the step and what to try next, one sentence")
     critical_path: list[CauseDocument] = Field(description="longest first; sums to the step")
     stages: list[list[KernelDocument]]
     stage_names: list[str]
@@ -77,11 +79,12 @@ def explain(plan: Plan, hwdb: Hwdb) -> Explanation:
     return Explanation(played, _path(played), tuple(why_not))
 
 
-def explain_document(found: Explanation) -> ExplainDocument:
-    """An explanation as an answer."""
+def explain_document(found: Explanation, plan: PlanDocument) -> ExplainDocument:
+    """An explanation of a plan as an answer; what limits it is what the plan's own page says."""
     played = found.forecast
     return ExplainDocument(
         step_s=played.step_s,
+        limited_by=advice(plan),
         critical_path=[
             CauseDocument(cause=path_share.cause, seconds=path_share.seconds) for path_share in found.path
         ],

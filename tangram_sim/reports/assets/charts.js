@@ -240,6 +240,8 @@ function swings(element, chart) {
 
 // ---- steps: figures that hold until they change --------------------------------------------------------
 
+const hue = (series, number) => (series.colour ?? number) % 8;
+
 function steps(element, chart) {
   const { svg, width, height } = surface(element, 260);
   const box = { left: 58, right: width - 12, top: 16, bottom: height - 38 };
@@ -252,13 +254,13 @@ function steps(element, chart) {
   chart.series.forEach((one, number) => {
     const path = one.points.map(([at, value], place) =>
       (place ? `H${x(at).toFixed(1)}V${y(value).toFixed(1)}` : `M${x(at)},${y(value)}`)).join("");
-    svg.append(titled(node("path", { d: `${path}H${box.right}`, class: `line line${number % 8}` }), one.name));
+    svg.append(titled(node("path", { d: `${path}H${box.right}`, class: `line line${hue(one, number)}` }), one.name));
     if (one.limit) {
       svg.append(titled(node("path", { d: `M${box.left},${y(one.limit)}H${box.right}`,
-        class: `limit line${number % 8}` }), `${one.name}: ${short(one.limit)} ${chart.y.title}`));
+        class: `limit line${hue(one, number)}` }), `${one.name}: ${short(one.limit)} ${chart.y.title}`));
     }
   });
-  const named = chart.series.map((one, at) => [one.name, `fill${at % 8}`]);
+  const named = chart.series.map((one, at) => [one.name, `fill${hue(one, at)}`]);
   element.replaceChildren(svg, legend(named));
 }
 

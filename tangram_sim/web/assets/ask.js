@@ -52,10 +52,10 @@ export async function run(request, { told = () => {}, signal } = {}) {
   }
 }
 
-/** Offer text as a file. */
+/** Offer text, or bytes as a Blob, as a file. */
 export function save(name, text, type = "text/plain") {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.href = URL.createObjectURL(text instanceof Blob ? text : new Blob([text], { type }));
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);

@@ -39,6 +39,8 @@ const asOptions = (words) => words.replace(/`([a-z][a-z0-9_]*)=(True)?`/g, (_, n
 /** A section of notes, where there are any. */
 export const noted = (texts) => (texts.length ? section("Notes", ...notes(texts)) : "");
 
+export const inWords = (text) => [asOptions(text.charAt(0).toUpperCase() + text.slice(1)), "."];
+
 export const notes = (texts) => texts.map((one) => h("p", { class: "note" }, asOptions(one)));
 
 export const failure = (words) => h("p", { class: "error", role: "alert" }, words);

@@ -2,6 +2,7 @@
 
 import { asking } from "./asking.js";
 import { h } from "./dom.js";
+import { fillIn } from "./fields.js";
 import { showPlan } from "./plan-view.js";
 import { questionForm } from "./question-form.js";
 import { SETUP } from "./setup.js";
@@ -20,7 +21,11 @@ export function planPage(offered, setup, state) {
       return setup.request("plan", { ...given, ...(given.slow ? {} : { top: 4 }), output: "plan.json" });
     },
     show: (answer, asked) => {
-      state.plan = { document: answer.document, text: answer.files["plan.json"], asked, command: answer.command };
+      state.plan = { document: answer.document, text: answer.files["plan.json"], asked, command: answer.command,
+        planFor: (framework) => {
+          fillIn(constraints.field("for"), framework);
+          search.ask();
+        } };
       return showPlan(content, offered, state.plan);
     },
   });

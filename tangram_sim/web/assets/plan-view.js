@@ -1,15 +1,22 @@
 // A plan taken apart: answer, pipeline, timeline, memory, where time goes, alternatives, downloads.
 
+import { archive } from "./archive.js";
 import { run, save } from "./ask.js";
-import { draw, seconds } from "./charts.js";
-import { command, count, facts, failure, gib, h, noted, notes, percent, section, table } from "./dom.js";
+import { draw, seconds, short } from "./charts.js";
+import { clusterDrawing, colourOf, shapeOf } from "./cluster-drawing.js";
+import { command, count, facts, failure, gib, h, inWords, noted, notes, percent, section, table } from "./dom.js";
 import { choice } from "./fields.js";
 import { memoryChart, stageNames, timelineChart } from "./played.js";
 
 export async function showPlan(content, offered, plan) {
-  const parts = { timeline: h("div"), memory: h("div"), why: h("div"), power: h("div") }, { power } = plan.document;
+  const { power } = plan.document;
+  const parts = {
+    limit: h("p", { role: "status" }), timeline: h("div"), memory: h("div"), why: h("div"), power: h("div"),
+  };
   content.replaceChildren(
     ...headline(plan.document),
+    parts.limit, launchable(plan),
+    section("Who holds what", clusterDrawing(plan.document)),
     section("The pipeline over the islands", ...pipelines(plan.document)),
     section("When what runs", h("p", { class: "note" },
       "Drag, + and - or the arrow keys move through the step; Ctrl and the wheel zoom."), parts.timeline),
@@ -19,7 +26,7 @@ export async function showPlan(content, offered, plan) {
     ...alternatives(plan.document),
     downloads(offered, plan),
     command(plan.command, Object.keys(plan.asked.files)),
-    noted(plan.document.notes));
+    ...found(plan.document));
   if (power) draw(parts.power, powerChart(power));
   content.focus({ preventScroll: true });
   if (matchMedia("(max-width: 50rem)").matches) content.scrollIntoView({ block: "start" });  // below the form
@@ -34,7 +41,29 @@ export async function showPlan(content, offered, plan) {
     draw(parts.memory, memoryChart(played.files["memory.csv"], plan.document));
   }
   if (why.code) parts.why.replaceChildren(failure(why.error));
-  else explained(parts.why, why.document, plan.document);
+  else {
+    parts.limit.replaceChildren(...inWords(why.document.limited_by));
+    explained(parts.why, why.document, plan.document);
+  }
+}
+
+/** Notes that a reader may act on, and how the answer was found, folded away. */
+function found(plan) {
+  const told = (detail) => plan.findings.filter((one) => (one.severity === "detail") === detail).map((one) => one.text);
+  const counts = plan.partial_plans;
+  const details = [...told(true), ...(counts ? [`Searched: ${Object.entries(counts).map(([what, many]) => `${count(many)} ${what}`).join(", ")}; `
+    + `${seconds(plan.planning_s || 0)}, ${seconds(plan.planning_cpu_s || 0)} of processors.`] : [])];
+  return [noted(told(false)), details.length ? h("details", {}, h("summary", {}, "How it was found"), ...notes(details)) : ""];
+}
+
+/** What starts the plan; where nothing does, the fastest plan that something starts, one click away. */
+function launchable(plan) {
+  const near = plan.document.nearest_launchable, ready = plan.document.launchable_with || [];
+  if (ready.length) return h("p", {}, `Can be launched with ${ready.join(", ")}: the launch files are below.`);
+  if (!near) return h("p", {}, "No framework launches this plan.");
+  return h("p", {}, `No framework launches this plan. ${near.frameworks.join(", ")} can launch one of ${seconds(near.step_s)} a step `
+    + `(${near.ratio >= 1 ? "+" : ""}${percent(near.ratio - 1)}${near.told_apart ? "" : ", statistically tied"}): ${near.summary}. `,
+  plan.planFor ? h("button", { type: "button", onclick: () => plan.planFor(near.frameworks[0]) }, `Plan for ${near.frameworks[0]}`) : "");
 }
 
 /** Throughput against kilowatts of the site; a point's name says the clocks. */
@@ -64,42 +93,44 @@ export function headline(plan) {
       ["Of the peak (MFU)", percent(plan.mfu), `${percent(plan.mfu_cluster)} of all`],
       ["GPUs used", `${plan.gpus_used} of ${plan.gpus_total}`],
       ["Waiting", percent(plan.bubble_fraction)],
-      ["No plan beats", seconds(plan.work_bound_step_s || plan.lower_bound_step_s)],
+      ["Lower bound", seconds(plan.work_bound_step_s || plan.lower_bound_step_s)],
+      ...(plan.run ? [["The run", `${short(plan.run.days)} days`, `${short(plan.run.days_low)} to ${short(plan.run.days_high)}`],
+        ...(plan.run.usd === null ? [] : [["Rent", `$${short(plan.run.usd)}`, `${short(plan.run.usd_low)} to ${short(plan.run.usd_high)}`]])] : []),
+      ...(plan.power ? [["Power of the site", `${short(plan.power.chosen.site_kw)} kW`]] : []),
     ]),
   ];
 }
 
-/** Stages side by side, front to back, coloured by GPU kind. */
+/** Stages side by side, front to back, in the colours of all drawings. */
 export function pipelines(plan) {
-  const kinds = [...new Set(plan.stages.map((stage) => stage.gpu))];
   const paces = plan.stages.map((stage) => stage.forward_s + stage.backward_s);
   const slowest = paces.indexOf(Math.max(...paces));
   const names = stageNames(plan);
   return plan.pipelines.map((pipeline, number) => {
     const stages = plan.stages.filter((stage) => stage.pipeline === number);
-    const row = h("div", { class: "pipeline", tabindex: 0, role: "group", "aria-label": `pipeline ${number}` });
+    const row = h("div", { class: "pipeline", role: "group", "aria-label": `pipeline ${number}` });
     stages.forEach((stage, at) => {
       const aside = at && stages[at - 1].stage === stage.stage;  // another part of the stage
       const sent = at && !aside && stages[at - 1].send_s ? seconds(stages[at - 1].send_s) : "";
       if (at) row.append(h("div", { class: "arrow" }, aside ? "+" : "\u2192", h("br"), sent));
-      row.append(stageBox(stage, names.get(stage), kinds.indexOf(stage.gpu) % 8, plan.stages.indexOf(stage) === slowest));
+      row.append(stageBox(stage, names.get(stage), shapeOf(plan, stage.gpu), plan.stages.indexOf(stage) === slowest));
     });
     return h("div", {}, plan.pipelines.length > 1
       ? h("p", { class: "note" }, `Pipeline ${number}: ${pipeline.microbatches} microbatches of ${pipeline.microbatch}`) : "", row);
   });
 }
 
-function stageBox(stage, name, colour, slowest) {
-  const used = stage.peak_memory_bytes / stage.memory_capacity_bytes;
+function stageBox(stage, name, shape, slowest) {
+  const colour = colourOf(stage), used = stage.peak_memory_bytes / stage.memory_capacity_bytes;
   const fill = h("i", { class: `fill${used > 0.95 ? 4 : colour}` });
   fill.style.width = `${Math.min(used, 1) * 100}%`;
   const box = h("div", { class: slowest ? "stage slowest" : "stage" },
     h("div", { class: "note" }, `stage ${name}`),
-    h("b", {}, `${stage.gpus} \u00d7 ${stage.gpu}`),
+    h("b", {}, shape, ` ${stage.gpus} \u00d7 ${stage.gpu}`),
     h("div", {}, [stage.embedding ? "embedding" : "", blocks(stage), stage.head ? "head" : ""].filter(Boolean).join(" + ")),
     h("div", {}, layout(stage)),
     h("div", { class: "note" }, `forward ${seconds(stage.forward_s)}, backward ${seconds(stage.backward_s)}, `
-      + `idle ${percent(stage.idle_fraction, 0)}${slowest ? "; sets the pace" : ""}`),
+      + `idle ${percent(stage.idle_fraction, 0)}${slowest ? "; the slowest" : ""}`),
     h("div", { class: "fill", role: "img", "aria-label": `memory ${percent(used, 0)}` }, fill),
     h("div", { class: "note" }, `${gib(stage.peak_memory_bytes)} of ${gib(stage.memory_capacity_bytes)}, island ${stage.island}`));
   box.style.borderTopColor = `var(--c${colour})`;
@@ -169,7 +200,8 @@ function downloads(offered, plan) {
       said.replaceChildren(failure(found.error));
       return;
     }
-    said.replaceChildren(...notes(found.document.notes), ...Object.entries(found.document.files).map(([name, text]) => h(
+    said.replaceChildren(...notes(found.document.notes), h("p", {}, h("button", { type: "button",
+      onclick: () => save(`launch-${to.value()}.tar`, archive(found.document.files)) }, "Download the launch folder"), " as one archive"), ...Object.entries(found.document.files).map(([name, text]) => h(
       "details", {}, h("summary", {}, name, " ", h("button", { type: "button", onclick: () => save(name, text) }, "download")),
       h("pre", {}, text))));
   };

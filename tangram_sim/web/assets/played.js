@@ -52,6 +52,6 @@ export function memoryChart(csv, plan) {
   return { kind: "steps", x: { title: "seconds of the step" }, y: { title: "GiB" }, until: plan.step_s,
     series: [...series].map(([stage, points]) => {
       const row = plan.stages.find((one) => one.pipeline === 0 && String(one.stage) === stage);
-      return { name: `stage ${stage}${row ? ` ${row.gpu}` : ""}`, points, limit: row ? row.memory_capacity_bytes / GIB : 0 };
+      return { colour: Number(stage.split(".").pop()) % 8, name: `stage ${stage}${row ? ` ${row.gpu}` : ""}`, points, limit: row ? row.memory_capacity_bytes / GIB : 0 };
     }) };
 }
