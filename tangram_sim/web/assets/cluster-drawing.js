@@ -20,9 +20,12 @@ export const colourOf = (stage) => stage.stage % 8;
 /** The kinds of GPU of a plan's cluster, in its order: their places are their shapes. */
 export const kindsOf = (plan) => [...new Set(plan.cluster.nodes.map((group) => group.gpu))];
 
-/** The shape of a kind, small, to stand in a line of text. */
-export const shapeOf = (plan, gpu) => svg("svg", { viewBox: "-11 -11 22 22", class: "shape", "aria-hidden": "true" },
-  svg("path", { d: SHAPES[kindsOf(plan).indexOf(gpu) % SHAPES.length] }));
+/** The shape of a kind, small, to stand in a line of text; none for what is of several kinds. */
+export function shapeOf(plan, gpu) {
+  const place = kindsOf(plan).indexOf(gpu);
+  return place < 0 ? "" : svg("svg", { viewBox: "-11 -11 22 22", class: "shape", "aria-hidden": "true" },
+    svg("path", { d: SHAPES[place % SHAPES.length] }));
+}
 
 /** Which stage each GPU of the cluster holds, by rank: ranks are counted node by node in the order of the cluster. */
 function holders(plan) {
