@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from tangram_sim.export.documents import ExportDocument
 
 
+def _formats() -> tuple[str, ...]:
+    """The formats that are known."""
+    from tangram_sim.export.service.formats import FORMATS
+
+    return FORMATS
+
+
 @described
 @dataclass(frozen=True, slots=True)
 class ServeExportQuestion(Question):
@@ -27,6 +34,7 @@ class ServeExportQuestion(Question):
         "",
         "Format: vllm, sglang, trtllm or kubernetes.",
         spelled="--to,--for",
+        suggested=_formats,
         unset="the plan's engine",
         group=SOFTWARE,
         basic=True,

@@ -38,6 +38,7 @@ _FILES = {
     "stragglers": ("output",),
     "what-if": ("output",),
     "purchase": ("output",),
+    "serve plan": ("output",),
 }
 
 

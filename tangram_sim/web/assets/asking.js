@@ -16,6 +16,18 @@ export async function reopen(query, into) {
   return asker(request, key, files);
 }
 
+/** Mark the fields that an error names, as `--seq` or as what is unknown, until they are changed; the first has the focus. */
+function mark(form, error) {
+  const names = [...error.matchAll(/--([a-z][a-z0-9-]*)|unknown (model|cluster)/g)].map(([, option, noun]) => option || noun);
+  const marked = [...form.elements].filter((field) => names.includes(field.name.replace(/^(service|replica|play|rl|buy|slow|replay)-/, "")));
+  for (const field of marked) {
+    field.setAttribute("aria-invalid", "true");
+    field.addEventListener("input", () => field.removeAttribute("aria-invalid"), { once: true });
+    for (let at = field.closest("details"); at; at = at.parentElement.closest("details")) at.open = true;
+  }
+  marked[0]?.focus();
+}
+
 /** `request()` makes what is asked of one of `verbs`, `show(answer, request)` the elements of what came back;
  * `fill(request)` puts a question into the fields; `soFar(front)` hears of what is known before. */
 export function asking(words, { verbs, request, show, into, fill, soFar = () => {} }) {
@@ -47,8 +59,10 @@ export function asking(words, { verbs, request, show, into, fill, soFar = () => 
       const asked = { ...request(), keep: true };
       const answer = await run(asked, { told, signal: stop.signal });
       said.textContent = answer.code ? "" : "done";
-      if (answer.code) into.replaceChildren(failure(answer.error));
-      else {
+      if (answer.code) {
+        into.replaceChildren(failure(answer.error));
+        mark(start.form, answer.error);
+      } else {
         atAddress(page, addressOf(page, asked, answer.key));
         await show(answer, asked);
       }

@@ -1,11 +1,11 @@
 // A plan taken apart: answer, pipeline, timeline, memory, where time goes, alternatives, downloads.
 
-import { archive } from "./archive.js";
 import { run, save } from "./ask.js";
 import { draw, seconds, short } from "./charts.js";
 import { clusterDrawing, colourOf, shapeOf } from "./cluster-drawing.js";
 import { command, count, facts, failure, gib, h, inWords, noted, notes, percent, section, table } from "./dom.js";
 import { choice } from "./fields.js";
+import { launchFiles } from "./launch-files.js";
 import { memoryChart, stageNames, timelineChart } from "./played.js";
 
 export async function showPlan(content, offered, plan) {
@@ -187,28 +187,18 @@ function alternatives(plan) {
 function downloads(offered, plan) {
   const said = h("div", { role: "status" });
   const files = { "plan.json": plan.text };
-  const to = choice("Framework", offered.formats, (plan.document.launchable_with || [])[0] || "rankmap", { name: "framework" });
+  const launch = launchFiles("export", choice("Framework", offered.formats, (plan.document.launchable_with || [])[0] || "rankmap",
+    { name: "framework" }), files);
   const report = async () => {
     said.replaceChildren("writing the report");
     const found = await run({ verb: "simulate", arguments: ["plan.json"], options: { output: "report.html" }, files });
     said.replaceChildren(found.code ? failure(found.error) : "");
     if (!found.code) save("report.html", found.files["report.html"], "text/html");
   };
-  const launch = async () => {
-    const found = await run({ verb: "export", arguments: ["plan.json"], options: { to: to.value() }, files });
-    if (found.code) {
-      said.replaceChildren(failure(found.error));
-      return;
-    }
-    said.replaceChildren(...notes(found.document.notes), h("p", {}, h("button", { type: "button",
-      onclick: () => save(`launch-${to.value()}.tar`, archive(found.document.files)) }, "Download the launch folder"), " as one archive"), ...Object.entries(found.document.files).map(([name, text]) => h(
-      "details", {}, h("summary", {}, name, " ", h("button", { type: "button", onclick: () => save(name, text) }, "download")),
-      h("pre", {}, text))));
-  };
   return section("Take it along", h("div", { class: "act" },
     h("button", { type: "button", onclick: () => save("plan.json", plan.text, "application/json") }, "Plan file"),
     Object.keys(plan.asked.files).map((name) => h("button", { type: "button",
       onclick: () => save(name, plan.asked.files[name]) }, name)),
     h("button", { type: "button", onclick: report }, "Report"),
-    to.element, h("button", { type: "button", onclick: launch }, "Launch files")), said);
+    launch.buttons), said, launch.shown);
 }

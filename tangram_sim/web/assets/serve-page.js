@@ -1,9 +1,11 @@
 // Serving: which GPUs and settings a service needs, what one replica gives under a load, a fleet file played.
 
+import { save } from "./ask.js";
 import { asking } from "./asking.js";
 import { draw, seconds, short } from "./charts.js";
 import { command, count, facts, h, noted, percent, section, table } from "./dom.js";
-import { drop } from "./fields.js";
+import { choice, drop } from "./fields.js";
+import { launchFiles } from "./launch-files.js";
 import { questionForm } from "./question-form.js";
 import { clusterPicker, modelPicker } from "./setup.js";
 
@@ -34,9 +36,9 @@ export function servePage(offered) {
       offer.fill(options.fleet, files);
       service.fill(options);
     },
-    request: () => ({ verb: "serve plan", arguments: [model.argument()], options: { ...service.options(), fleet: offer.argument() },
+    request: () => ({ verb: "serve plan", arguments: [model.argument()], options: { ...service.options(), fleet: offer.argument(), output: "plan.json" },
       files: { ...model.files(), ...offer.files() } }),
-    show: (answer, asked) => showService(content, answer, asked),
+    show: (answer, asked) => showService(content, answer, asked, offered),
   });
   let fleet = null, requests = null;
   const load = questionForm(offered.questions["serve simulate"], { values: { rate: 2, requests: 500 }, without: ["trace"], prefix: "play-" });
@@ -65,7 +67,9 @@ export function servePage(offered) {
   return [forms, content];
 }
 
-function showService(content, answer, asked) {
+function showService(content, answer, asked, offered) {
+  const engines = offered.questions["serve export"].find((one) => one.name === "to").choices, plan = answer.files["plan.json"] || "";
+  const launch = launchFiles("serve export", choice("Engine", engines, asked.options.engine || "vllm", { name: "engine", kept: false }), { "plan.json": plan });
   const found = answer.document, asks = found.types.map((one) => `${count(one.input_tokens)}:${count(one.output_tokens)}`);
   const values = Object.fromEntries(found.rivals.filter((one) => one.capped).map((one) => [one.gpu, one.value]));
   const said = (value) => (value === null ? "no plan" : found.objective === "cost" ? `$${short(value)} an hour` : short(value));
@@ -78,6 +82,8 @@ function showService(content, answer, asked) {
     section("Replicas", table([["replica"], "how many", "USD an hour", ...asks.map((one) => `${one}, share`)], found.replicas.map((one) => ({ cells: [
       one.configuration, String(one.count), short(one.cost_per_hour * one.count), ...(found.shares[one.configuration] || []).map((share) => percent(share))] })))),
     section("One kind of GPU alone", table([["kind"], "at best"], Object.entries(values).map(([gpu, value]) => ({ cells: [gpu, said(value)] })))),
+    plan ? section("Take it along", h("div", { class: "act" }, h("button", { type: "button", onclick: () => save("plan.json", plan) }, "Plan file"),
+      launch.buttons), launch.shown) : "",
     command(answer.command, Object.keys(asked.files)), noted(found.notes));
 }
 
