@@ -20,7 +20,7 @@ from tangram_sim.questions.buying import (
 from tangram_sim.questions.purchase_answers import Market, PurchaseAnswer, RecommendedAnswer
 from tangram_sim.questions.question import Question
 from tangram_sim.questions.served_fleets import ServedAnswer, ServedSetting
-from tangram_sim.questions.shared_fields import finish_within_option
+from tangram_sim.questions.shared_fields import finish_within_option, models
 from tangram_sim.units import usd_of
 from tangram_sim.written import name_list
 
@@ -67,7 +67,9 @@ class PurchaseQuestion(Buying):
 
     model: str = field(
         metadata=about(
-            "A model as for `plan`; several, separated by commas, share the fleet.", positional="MODEL"
+            "A model as for `plan`; several, separated by commas, share the fleet.",
+            positional="MODEL",
+            suggested=models,
         )
     )
     catalogue: Path | None = option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.fields import SEARCH, about, described, option, part
 from tangram_sim.questions.question import Question
-from tangram_sim.questions.shared_fields import Hardware
+from tangram_sim.questions.shared_fields import Hardware, models
 from tangram_sim.training.job import Job
 from tangram_sim.written import name_list
 
@@ -41,7 +41,9 @@ class ReplayTraceQuestion(Question):
 
     model: str = field(
         metadata=about(
-            "A name in the table of speeds; without a table a model as for `plan`.", positional="MODEL"
+            "A name in the table of speeds; without a table a model as for `plan`.",
+            positional="MODEL",
+            suggested=models,
         )
     )
     trace: Path = field(

@@ -8,6 +8,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.fields import SOFTWARE, about, described, option, part
 from tangram_sim.questions.question import Question, question_of
 from tangram_sim.questions.rl_options import POOLS, RlSetting, StepOptions
+from tangram_sim.questions.shared_fields import clusters, models
 
 if TYPE_CHECKING:
     from tangram_sim.export.documents import ExportDocument
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     )
 
 
-_MODEL: dict[str, Any] = about("Model name, or a config.json.", positional="MODEL")
-_FLEET: dict[str, Any] = about("The fleet: a name, a file, or H800x8:2+H20x8:4.", positional="FLEET")
+_MODEL: dict[str, Any] = about("Model name, or a config.json.", positional="MODEL", suggested=models)
+_FLEET: dict[str, Any] = about(
+    "The fleet: a name, a file, or H800x8:2+H20x8:4.", positional="FLEET", suggested=clusters
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,11 @@ class RlEstimateQuestion(_OnFleet):
 
     VERB: ClassVar[str] = "rl estimate"
 
-    fleet: str = field(metadata=about("GPUs that train; a name, a file, or H800x8:2.", positional="FLEET"))
+    fleet: str = field(
+        metadata=about(
+            "GPUs that train; a name, a file, or H800x8:2.", positional="FLEET", suggested=clusters
+        )
+    )
     rollout: str | None = option(
         None,
         "GPUs of rollout alone, e.g. H20x8:4.",

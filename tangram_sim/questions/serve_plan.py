@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.fields import SEARCH, about, described, leaves, option, part
 from tangram_sim.questions.service_goal import GoalOptions, OfService
+from tangram_sim.questions.shared_fields import clusters, models
 from tangram_sim.written import name_list
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class _PlannedService(OfService):
         metadata=about(
             "A problem with given throughputs; or models, with `fleet=`.",
             positional="PROBLEM.json|MODEL[,MODEL]",
+            suggested=models,
         )
     )
     goal: GoalOptions = field(default=GoalOptions(), metadata=part())
@@ -46,6 +48,7 @@ class _PlannedService(OfService):
         "file, nodes like H100x8:4+L40Sx4:2.",
         label="GPUs on offer",
         argument="FLEET",
+        suggested=clusters,
         basic=True,
     )
 

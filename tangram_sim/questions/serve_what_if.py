@@ -7,6 +7,7 @@ from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.fields import about, described, option, part
 from tangram_sim.questions.gpu_prices import price_option, usd_by_gpu
 from tangram_sim.questions.service_goal import GoalOptions, OfService
+from tangram_sim.questions.shared_fields import nodes
 from tangram_sim.written import name_list
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class ServeWhatIfQuestion(_OnOffers):
         "A candidate: nodes like H100x8:2 (H100x8:2@400: NICs of 400 Gbit/s), or single GPUs, L40S:4; "
         "A:2+B:4 for several kinds. May be given several times.",
         label="Candidates to add",
+        suggested=nodes,
         group="Additions",
         basic=True,
     )

@@ -9,7 +9,7 @@ from tangram_sim.fields import SOFTWARE, about, described, option, part
 from tangram_sim.questions.power import carbon_option, pue_option
 from tangram_sim.questions.question import Question
 from tangram_sim.questions.requests import PlannedRequests, slo_of, slo_option
-from tangram_sim.questions.shared_fields import Hardware, limit_option
+from tangram_sim.questions.shared_fields import Hardware, limit_option, models
 from tangram_sim.units import read_watts
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ class OfService(Question):
     """A question about a service of models for requests that come."""
 
     model: str = field(
-        metadata=about("Shipped names (`tangram models list`) or files.", positional="MODEL[,MODEL]")
+        metadata=about(
+            "Shipped names (`tangram models list`) or files.", positional="MODEL[,MODEL]", suggested=models
+        )
     )
     requests: PlannedRequests = field(default=PlannedRequests(), metadata=part())
     time_limit_s: float | None = limit_option(

@@ -32,6 +32,13 @@ def clusters() -> Iterable[str]:
     return cluster_names(Hwdb.load())
 
 
+def nodes() -> Iterable[str]:
+    """Every node of the hardware tables, as additions name them."""
+    from tangram_sim.hwdb import Hwdb
+
+    return Hwdb.load().node_names()
+
+
 def model_argument() -> Any:
     """The model of a question, which must be given."""
     return field(

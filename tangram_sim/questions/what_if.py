@@ -14,6 +14,7 @@ from tangram_sim.questions.buying import (
 )
 from tangram_sim.questions.question import Question
 from tangram_sim.questions.served_fleets import ServedAnswer, ServedSetting
+from tangram_sim.questions.shared_fields import nodes
 
 if TYPE_CHECKING:
     from tangram_sim.planners.deadline import Deadline
@@ -51,6 +52,7 @@ class WhatIfQuestion(Buying):
         (),
         "A candidate: NODE:COUNT, a hwdb row, GPUxN or a node file; A:2+B:1 for several kinds.",
         label="Candidates to add",
+        suggested=nodes,
         **_NODES,
     )
     remove: tuple[str, ...] = option(
