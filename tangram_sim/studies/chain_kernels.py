@@ -10,7 +10,7 @@ from tangram_sim.compiling import njit
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.opgraph import IntArray
 from tangram_sim.planners.tangram.composition.play_kernels import play, play_ahead
-from tangram_sim.studies.chain_prices import ChainPrices
+from tangram_sim.studies.chain_prices import PASSED, ChainPrices, StageRoom
 
 
 @njit(cache=True)
@@ -18,6 +18,50 @@ def uneven(start: int, stop: int, atoms: int, chunks: int) -> float:
     """Blocks of the largest chunk over those of the mean one, of a stage that holds these atoms."""
     blocks = min(stop, atoms - 1) - max(start, 1)
     return 1.0 if chunks == 1 or blocks < 1 else -(-blocks // chunks) * chunks / blocks
+
+
+@njit(cache=True)
+def lacks_room(
+    below_s: float, passes: int, depth: int, chunks: int, slots: IntArray, stages: StageRoom
+) -> bool:
+    """Whether `depth` stages hold fewer blocks than the model has in all steps shorter than `below_s`."""
+    whole_s = np.inf
+    for group in range(slots.shape[0]):
+        if slots[group] > 0:
+            whole_s = min(whole_s, stages.sums[0, group, -1])
+    limit_s = (below_s - PASSED / chunks * whole_s) / (passes - PASSED)
+    return lacks_blocks(limit_s, passes, depth, slots, stages)
+
+
+@njit(cache=True)
+def lacks_blocks(limit_s: float, passes: int, depth: int, slots: IntArray, stages: StageRoom) -> bool:
+    """Whether `depth` stages, a microbatch every `limit_s`, surely hold fewer blocks than the model has.
+
+    A stage holds no longer run of blocks than the limit and its memory let it, with as few stages behind it
+    as there can be. The ends of the model, transfers and which stages are neighbours are left out.
+    """
+    sums, fixed, held = stages
+    last, filled = sums.shape[2] - 2, 0
+    counts = np.empty(slots.sum(), np.int64)
+    for group in range(slots.shape[0]):
+        room = 1.000001 * (fixed[0, group] - fixed[1, group])  # sums may differ in their last digits
+        for behind in range(min(slots[group], depth)):
+            kept, start, most = held[behind:depth].min(), 1, 0
+            for stop in range(2, last + 1):
+                while start < stop:
+                    own_s = fixed[4, group] + sums[0, group, stop] - sums[0, group, start]
+                    tail_s = fixed[5, group] + sums[2, group, stop] - sums[2, group, start]
+                    taken = kept * (sums[3, group, stop] - sums[3, group, start])
+                    taken += sums[4, group, stop] - sums[4, group, start]
+                    if own_s + tail_s / passes <= 1.000001 * limit_s and taken <= room:
+                        break
+                    start += 1
+                most = max(most, stop - start)
+            counts[filled] = most
+            filled += 1
+    counts = counts[:filled]
+    counts.sort()
+    return bool(counts[max(filled - depth, 0) :].sum() < last - 1)
 
 
 @njit(cache=True)
@@ -54,6 +98,8 @@ def cover(
     its `latency` of one microbatch; `taken` [2, rows, A + 1] the row and the first atom behind its stage.
     """
     sums, fixed, hops, beside, tied, held = prices
+    if lacks_blocks(limit_s, passes, depth, slots, StageRoom(sums, fixed, held)):
+        return -1
     groups, atoms = slots.shape[0], sums.shape[2] - 1
     rows = excess.shape[0]
     excess[:] = np.inf

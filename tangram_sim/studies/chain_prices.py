@@ -17,6 +17,16 @@ from tangram_sim.training.stage.pricing import WINDOW, Pricer
 from tangram_sim.training.stage.reductions import backward_directions
 from tangram_sim.training.stage.setting import Setting
 
+PASSED = 0.5  # of what the first microbatch takes through all stages the pipeline works on nothing else
+
+
+class StageRoom(NamedTuple):
+    """Of `ChainPrices` what says how many blocks stages hold."""
+
+    sums: Floats
+    fixed: Floats
+    held: Floats
+
 
 class ChainPrices(NamedTuple):
     """What stages take and keep on G groups, of a model of A atoms."""

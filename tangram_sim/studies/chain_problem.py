@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 from itertools import accumulate, islice, pairwise, permutations
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.opgraph import IntArray
-from tangram_sim.studies.chain_prices import ChainPrices
+from tangram_sim.studies.chain_prices import PASSED, ChainPrices, StageRoom
 
 # Times shorter a step becomes when its chain is improved, at most: 1.03 was seen, and 1.15 of six stages and
 # sixteen microbatches, where the first one's way through all of them counts.
 _GAINED, _GAINED_IF_FEW = 1.06, 0.25
 _PRECISION = 0.002  # of the least limit on the seconds between two microbatches
-_PASSED = 0.5  # of what the first microbatch takes through all stages the pipeline works on nothing else
 _ABOVE = (1.0, 1.015, 1.03, 1.06, 1.1, 1.15, 1.25, 1.4, 1.8)  # limits over the least one
 _REACH = 4  # stages that an atom moves at most
 _MOVED = 2000  # rounds over all of these moves, times the stages squared: each move plays a step
@@ -47,6 +47,16 @@ class Chain:
         return tuple(
             count // chunks + (chunk < count % chunks) for chunk in range(chunks) for count in counts
         )
+
+
+class ChainQuestion(NamedTuple):
+    """What chains are asked for: a step, microbatches, stages, chunks of each, and room on every group."""
+
+    below_s: float
+    passes: int
+    depth: int
+    chunks: int
+    slots: IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +87,24 @@ class ChainProblem:
         some = [group in groups for group in range(len(self.slots))]
         return replace(self, slots=np.where(some, self.slots, 0).astype(np.int32))
 
+    def surely_slower(self, depth: int, below_s: float, chunks: int = 1, held: Floats | None = None) -> bool:
+        """`surely_slower` of so many stages and chunks, with other counts of microbatches `held`."""
+        held = self.prices.held if held is None else held
+        question = ChainQuestion(below_s, self.passes, depth, chunks, self.slots)
+        return surely_slower(question, StageRoom(self.prices.sums, self.prices.fixed, held))
+
     def solve(self, depth: int, below_s: float = inf) -> list[Chain]:
         """Chains of at most `depth` stages, one for each number of stages per group, the fastest first.
 
         None of them where no chain is faster than `below_s`, or is likely to be when it is improved.
         """
-        passed_s = _PASSED / self.chunks * float(self.prices.sums[0, self.slots > 0, -1].min(initial=inf))
+        if self.surely_slower(depth, below_s, self.chunks):
+            return []
+        passed_s = PASSED / self.chunks * float(self.prices.sums[0, self.slots > 0, -1].min(initial=inf))
         sums, fixed, hops, *_ = self.prices
         every_s = (sums[0] + sums[2])[:, -1].sum() + fixed[4:].sum() + 2 * hops.sum()
         most_s = 1.001 * float(every_s)  # one stage may take all of it, to rounding
-        longest_s = min((below_s - passed_s) / (self.passes - _PASSED), most_s)
+        longest_s = min((below_s - passed_s) / (self.passes - PASSED), most_s)
         found = dict[object, Chain]()
         # Where both ends read one matrix, it matters which groups they stand on.
         for back in np.flatnonzero(self.slots).tolist() if self.prices.tied.any() else (-1,):
@@ -244,6 +262,13 @@ class ChainProblem:
         ends = [1 + end for end in accumulate(counts)]
         ends[-1] += 1
         return tuple(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def surely_slower(question: ChainQuestion, room: StageRoom) -> bool:
+    """Whether no chain takes less than a limit, for want of memory or speed: asked before `solve`."""
+    from tangram_sim.studies.chain_kernels import lacks_room
+
+    return bool(lacks_room(*question, room))
 
 
 def _arrays(groups: Sequence[int], cuts: Sequence[tuple[int, int]]) -> tuple[IntArray, IntArray]:

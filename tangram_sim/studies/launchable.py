@@ -181,7 +181,7 @@ def _estimated(
         estimate(waiting)
         if left <= 0 or deadline.over():
             break
-    estimate(chains.variants(_finalists(found, spend)))
+    estimate(chains.variants(_finalists(found, spend), best_s))
     return found
 
 

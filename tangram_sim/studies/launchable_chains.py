@@ -8,11 +8,11 @@ step known are priced on every ground with every expert degree and ZeRO stage (`
 every set of grounds (`chain_problem`): a question about fewer groups asks a part of what this one asks.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations, product
+from dataclasses import replace
+from itertools import product
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,10 @@ from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.uniform.frameworks import takes
 from tangram_sim.planners.uniform.layouts import AMONG, places_together, rank_order, uniform_plan
 from tangram_sim.sim import contention
-from tangram_sim.studies.chain_prices import ChainPrices, group_prices
-from tangram_sim.studies.chain_problem import Chain, ChainProblem
-from tangram_sim.studies.chain_roads import ChainRoads, chain_roads, held_ahead, stages_held
+from tangram_sim.studies.chain_grounds import Arrangement, arrangements, subsets
+from tangram_sim.studies.chain_prices import ChainPrices, StageRoom, group_prices
+from tangram_sim.studies.chain_problem import Chain, ChainProblem, ChainQuestion, surely_slower
+from tangram_sim.studies.chain_roads import ChainRoads, chain_roads, held_ahead
 from tangram_sim.studies.launchable_bounds import PassBounds
 from tangram_sim.studies.launchable_layouts import Degrees, LaunchCandidate, LaunchLayouts, usable_groups
 from tangram_sim.training.schedules import StageTimes, chunked, step_template
@@ -43,28 +44,21 @@ _HOPE, _HOPE_INTERLEAVED = 1.03, 1.08
 _SHARED = 1.01  # times longer a step is by links that are shared: other orders are looked at from there on
 _SETTLED = (2, 3)  # times its depth in microbatches: from there on each further one takes as long
 _SHORT = 5  # times its depth: a pipeline that is played to its end
-_SUBSETS = 5  # grounds of which every set is looked at; of more all, all but one, and the fastest ones
 
 
-@dataclass(frozen=True, slots=True)
-class _Ground:
-    """Node groups on all of which every stage stands; `among`: those that it is one of, taken as one."""
+class _Row(NamedTuple):
+    """A way of sharding under some degrees: seconds of a step at least, and what its groups' prices are.
 
-    groups: tuple[str, ...]
-    among: tuple[str, ...] = ()
+    `prices`: sums and fixed as of `group_prices` and the number of the layout in these, by ground.
+    """
 
-    @property
-    def name(self) -> str:
-        """The names of its groups, as `stage_ranks` takes them."""
-        return "+".join(self.groups) + (AMONG + "+".join(self.among) if self.among else "")
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrangement:
-    """Grounds that have no group in common, and how many stages of a width each holds."""
-
-    grounds: tuple[_Ground, ...]
-    slots: tuple[int, ...]
+    bound_s: float
+    degrees: Degrees
+    layout: Layout
+    depth: int  # stages at most
+    arrangement: Arrangement
+    passes: int
+    prices: list[tuple[Floats, Floats, int]]
 
 
 class Chains:
@@ -74,10 +68,10 @@ class Chains:
         self.layouts, self._bounds = layouts, PassBounds(layouts)
         self._placement = Placement(layouts.cluster, layouts.hwdb)
         self._roads_of: dict[tuple[tuple[str, ...], int], ChainRoads] = {}
-        self._arranged: dict[tuple[str, int, int], list[_Arrangement]] = {}
         self._solved: dict[LaunchCandidate, tuple[ChainProblem, Chain, bool]] = {}
         self._depth = min(layouts.budget.stages, layouts.model.layers + 2)
         self._depths: dict[Layout, int] = {}
+        self._sharded: dict[Degrees, list[tuple[Layout, int]]] = {}
         self._allowed_s = self._best_s = inf  # of the wave: the step to beat, the best one by the program
         uneven = [framework for framework in layouts.frameworks if framework.uneven_stages]
         self._even, self._uneven = (
@@ -103,27 +97,24 @@ class Chains:
             yield sorted(found, key=lambda launch_candidate: launch_candidate.least_s)
             start = stop
 
-    def variants(self, best: Iterable[LaunchCandidate]) -> list[LaunchCandidate]:
-        """Other orders and cuts of chains found, the least steps first."""
+    def variants(self, best: Iterable[LaunchCandidate], below_s: float) -> list[LaunchCandidate]:
+        """Other orders and cuts of chains found that may be faster than a limit, the least steps first."""
         found = dict[LaunchCandidate, None]()
         for launch_candidate in best:
             problem, chain, even = self._solved[launch_candidate]
-            for other in () if even else problem.variants(chain):
-                found[self._candidate(launch_candidate, problem, problem.improved(other))] = None
-            for candidate, _ in self._side_by_side(launch_candidate, problem, chain, even=even):
-                found[candidate] = None
+            others = [] if even else [problem.improved(other) for other in problem.variants(chain)]
+            others += self._side_by_side(problem, chain, even=even)
+            for other in dict.fromkeys(item for item in others if item.step_s < below_s):
+                found[self._candidate(launch_candidate, problem, other)] = None
         return sorted(found, key=lambda launch_candidate: launch_candidate.least_s)
 
-    def _side_by_side(
-        self, like: LaunchCandidate, problem: ChainProblem, chain: Chain, *, even: bool
-    ) -> Iterator[tuple[LaunchCandidate, Chain]]:
+    def _side_by_side(self, problem: ChainProblem, chain: Chain, *, even: bool) -> list[Chain]:
         """A chain with the stages of each group side by side: few links are shared so, whatever else waits.
 
         Stages do not change places: their times, by which they would, do not count what links share.
         """
-        for other in problem.variants(chain, even=even):
-            moved = other if even else problem.improved(other, same_order=True)
-            yield self._candidate(like, problem, moved), moved
+        others = problem.variants(chain, even=even)
+        return [other if even else problem.improved(other, same_order=True) for other in others]
 
     def _candidate(self, like: LaunchCandidate, problem: ChainProblem, chain: Chain) -> LaunchCandidate:
         where = tuple(problem.names[ground] for ground in chain.groups)
@@ -164,16 +155,22 @@ class Chains:
         return max((steps[-1] + periods * (steps[-1] - steps[0])) / chain.step_s, 1.0)
 
     def _solve(
-        self, wave: Sequence[tuple[Degrees, _Arrangement]], limit_s: float
+        self, wave: Sequence[tuple[Degrees, Arrangement]], limit_s: float
     ) -> Iterator[LaunchCandidate]:
         """The chains of some degrees on every set of grounds that may be faster than a limit."""
         # The likeliest first: what they come to spares most of the others.
-        found = self._problems(wave, limit_s)
+        found, most_chunks = self._rows(wave, limit_s), max((1, *self.layouts.chunks))
         self._allowed_s, self._best_s = limit_s, inf
-        for wanted, problem, depth in sorted(found, key=lambda item: item[1].bound_s):
+        for row in sorted(found, key=lambda item: item.bound_s):
+            if row.bound_s >= limit_s:
+                break
+            problem, depth = self._problem(row, limit_s), row.depth
+            if problem is None:
+                continue
+            wanted = self.layouts.candidate(row.layout, row.degrees.size, min(depth, 2))
             rates, vain = problem.slots / problem.prices.sums[0, :, -1], list[set[int]]()
             together = [ground for ground, name in enumerate(problem.names) if "+" in name.split(AMONG)[0]]
-            for grounds in _subsets(rates, together):
+            for grounds in subsets(rates, together):
                 # What is too slow, or does not fit, on some grounds is no better on a part of them.
                 if any(set(grounds) <= item for item in vain):
                     continue
@@ -181,14 +178,21 @@ class Chains:
                     vain.append(set(grounds))
                     continue
                 own, fruitless = problem.on(grounds), True
+                if own.surely_slower(depth, limit_s, most_chunks):
+                    vain.append(set(grounds))
+                    continue
                 for chain_problem, chain, even in self._chains(wanted, own, depth):
                     fruitless = False
                     if chain.step_s >= self._limit_s(chain_problem.chunks):
                         continue
                     pairs = [(self._candidate(wanted, chain_problem, chain), chain)]
-                    if pairs[0][0].sharing > _SHARED:
-                        pairs += self._side_by_side(wanted, chain_problem, chain, even=even)
                     below_s = self._limit_s(chain_problem.chunks)
+                    if pairs[0][0].sharing > _SHARED:
+                        pairs += [
+                            (self._candidate(wanted, chain_problem, other), other)
+                            for other in self._side_by_side(chain_problem, chain, even=even)
+                            if other.step_s < below_s
+                        ]
                     pairs = [
                         pair for pair in pairs if pair[0].least_s < below_s and self.layouts.permits(pair[0])
                     ]
@@ -196,7 +200,7 @@ class Chains:
                         continue
                     candidate, chain = min(pairs, key=lambda pair: pair[0].least_s)
                     self._best_s = min(self._best_s, candidate.least_s)
-                    limit_s = self._limit_s(max((1, *self.layouts.chunks)))
+                    limit_s = self._limit_s(most_chunks)
                     self._solved[candidate] = chain_problem, chain, even
                     yield candidate
                 if fruitless:
@@ -233,53 +237,62 @@ class Chains:
             if not 2 <= stages <= min(most, layers // chunks) or bounds[chunks][stages - 1] >= limit_s:
                 continue
             held = held_ahead("interleaved", stages, plain.passes, chunks)
+            if plain.surely_slower(stages, limit_s, chunks, held):
+                continue
             own = replace(plain, prices=plain.prices._replace(held=held), chunks=chunks)
             chains = own.side_by_side(stages) if many else own.solve(stages, limit_s)
             for chain in map(own.improved, chains[:_CHAINS]):
                 yield own, chain, False
 
-    def _problems(
-        self, wave: Sequence[tuple[Degrees, _Arrangement]], limit_s: float
-    ) -> Iterator[tuple[LaunchCandidate, ChainProblem, int]]:
-        """(layout, problem, most stages) of degrees that may be faster than a limit, each way of sharding."""
-        layouts, job = self.layouts, self.layouts.job
-        rows: list[tuple[Degrees, Layout, int, _Arrangement]] = []
+    def _rows(self, wave: Sequence[tuple[Degrees, Arrangement]], limit_s: float) -> list[_Row]:
+        """Each way of sharding under some degrees that may be faster than a limit, with its prices."""
+        able: list[tuple[Degrees, Layout, int, Arrangement]] = []
         asked: dict[tuple[str, ...], dict[tuple[Degrees, Layout], int]] = {}
         for degrees, arrangement in wave:
-            for layout in layouts.shardings(degrees):
-                depth = self._most_stages(layout)
-                if not depth:
-                    continue
-                rows.append((degrees, layout, depth, arrangement))
+            for layout, depth in self._shardings(degrees):
+                able.append((degrees, layout, depth, arrangement))
                 for ground in arrangement.grounds:
                     numbers = asked.setdefault(ground.groups, {})
                     numbers.setdefault((degrees, layout), len(numbers))
         priced = {groups: self._priced(groups, list(of)) for groups, of in asked.items()}
-        for degrees, layout, depth, arrangement in rows:
-            passes, size = job.global_batch // (degrees.size * degrees.dp), degrees.size * degrees.dp
-            slots = np.minimum(np.array(arrangement.slots, np.int32), depth)
-            row = [(item.groups, asked[item.groups][degrees, layout]) for item in arrangement.grounds]
-            sums, fixed = (
-                np.stack([priced[groups][part][:, number] for groups, number in row], axis=1)
-                for part in (0, 1)
-            )
-            if passes >= limit_s * (slots / sums[0, :, -1]).sum():
-                continue
-            roads = self._roads(arrangement, degrees)
-            problem = ChainProblem(
-                tuple(item.name for item in arrangement.grounds),
-                passes,
-                slots,
-                ChainPrices(
-                    sums,
-                    fixed,
-                    *roads.seconds(layouts.model, job, size, [layout]),
-                    held_ahead(job.schedule if not chunked(job.schedule) else "1f1b", self._depth, passes),
-                ),
-                job.schedule == "gpipe",
-                ordered=bool(layouts.options.order),
-            )
-            yield layouts.candidate(layout, degrees.size, min(depth, 2)), problem, depth
+        whole_s = {groups: sums[0, :, -1].tolist() for groups, (sums, _) in priced.items()}
+        found = list[_Row]()
+        for degrees, layout, depth, arrangement in able:
+            passes, rate, prices = self.layouts.job.global_batch // (degrees.size * degrees.dp), 0.0, []
+            for ground, slots in zip(arrangement.grounds, arrangement.slots, strict=True):
+                number = asked[ground.groups][degrees, layout]
+                rate += min(slots, depth) / whole_s[ground.groups][number]
+                prices.append((*priced[ground.groups], number))
+            if passes < limit_s * rate:
+                able_row = passes / rate, degrees, layout, depth, arrangement
+                found.append(_Row(*able_row, passes=passes, prices=prices))
+        return found
+
+    def _problem(self, row: _Row, limit_s: float) -> ChainProblem | None:
+        """The problem of a row; None where that has no chain faster than a limit."""
+        layouts, job, degrees = self.layouts, self.layouts.job, row.degrees
+        slots = np.minimum(np.array(row.arrangement.slots, np.int32), row.depth)
+        sums = np.stack([sums[:, number] for sums, _, number in row.prices], axis=1)
+        fixed = np.stack([fixed[:, number] for _, fixed, number in row.prices], axis=1)
+        schedule = job.schedule if not chunked(job.schedule) else "1f1b"
+        held, chunks = held_ahead(schedule, self._depth, row.passes), max((1, *layouts.chunks))
+        question = ChainQuestion(limit_s, row.passes, row.depth, chunks, slots)
+        if surely_slower(question, StageRoom(sums, fixed, held)):
+            return None
+        road_s = self._roads(row.arrangement, degrees).seconds(
+            layouts.model, job, degrees.size * degrees.dp, [row.layout]
+        )
+        names = tuple(ground.name for ground in row.arrangement.grounds)
+        prices = ChainPrices(sums, fixed, *road_s, held)
+        gpipe, ordered = job.schedule == "gpipe", bool(layouts.options.order)
+        return ChainProblem(names, row.passes, slots, prices, gpipe, ordered=ordered)
+
+    def _shardings(self, degrees: Degrees) -> list[tuple[Layout, int]]:
+        """Layouts of some degrees that a framework lets have stages, and how many of these at most."""
+        if degrees not in self._sharded:
+            able = [(layout, self._most_stages(layout)) for layout in self.layouts.shardings(degrees)]
+            self._sharded[degrees] = [(layout, depth) for layout, depth in able if depth]
+        return self._sharded[degrees]
 
     def _most_stages(self, layout: Layout) -> int:
         """Stages that some framework lets a layout have; 0 for none.
@@ -305,7 +318,7 @@ class Chains:
         sequences, of = [item.size * item.dp for item, _ in rows], [layout for _, layout in rows]
         return group_prices(self.layouts.model, island, job, self.layouts.hwdb, of, sequences)
 
-    def _roads(self, arrangement: _Arrangement, degrees: Degrees) -> ChainRoads:
+    def _roads(self, arrangement: Arrangement, degrees: Degrees) -> ChainRoads:
         """Roads between stages of one width on these grounds."""
         key = tuple(ground.name for ground in arrangement.grounds), degrees.width
         if key not in self._roads_of:
@@ -313,10 +326,10 @@ class Chains:
             self._roads_of[key] = chain_roads(self._placement, places, tied=self.layouts.model.tied)
         return self._roads_of[key]
 
-    def _bounded(self) -> Iterator[tuple[float, Degrees, _Arrangement]]:
+    def _bounded(self) -> Iterator[tuple[float, Degrees, Arrangement]]:
         """All degrees and arrangements, with seconds that no chain there is faster than."""
-        spread = has_experts(self.layouts.model)
-        for vendor, groups in self._vendors.items():
+        spread, ordered = has_experts(self.layouts.model), bool(self.layouts.options.order)
+        for groups in self._vendors.values():
             alike: dict[tuple[int, int], list[Degrees]] = {}
             for degrees in self.layouts.degrees(groups):
                 alike.setdefault((degrees.tp, degrees.width), []).append(degrees)
@@ -328,60 +341,9 @@ class Chains:
                     for group in groups
                     if group.node.gpus % tp == 0
                 }
-                for arrangement in self._arrangements(vendor, tp, width):
+                for arrangement in arrangements(groups, tp, width, ordered=ordered):
                     rates = np.zeros(len(rows))
                     for ground, slots in zip(arrangement.grounds, arrangement.slots, strict=True):
                         rates += slots / np.max([whole_s[name] for name in ground.groups], axis=0)
                     for degrees, bound_s in zip(rows, (passes / rates).tolist(), strict=True):
                         yield bound_s, degrees, arrangement
-
-    def _arrangements(self, vendor: str, tp: int, width: int) -> list[_Arrangement]:
-        """Every group by itself; and several as one where they hold more stages so."""
-        groups = [group for group in self._vendors[vendor] if group.node.gpus % tp == 0]
-        alone = {group.name: stages_held(group, Layout(tp, width // tp)) for group in groups}
-        found = [{_Ground((name,)): slots for name, slots in alone.items() if slots}]
-        for some in _joined(groups, adjacent=bool(self.layouts.options.order)):
-            together = _side_by_side(some, width)
-            names = {group.name for group in some}
-            if sum(together.values()) > sum(alone[name] for name in names):
-                others = {ground: slots for ground, slots in found[0].items() if not names & {*ground.groups}}
-                found.append(together | others)
-        return [_Arrangement(tuple(held), tuple(held.values())) for held in found if held]
-
-
-def _side_by_side(some: tuple[NodeGroup, ...], width: int) -> dict[_Ground, int]:
-    """Stages of so many GPUs by the groups that they stand on, where they take GPUs group by group."""
-    owners = [group.name for group in some for _ in range(group.count * group.node.gpus)]
-    names = tuple(dict.fromkeys(owners))
-    stages = [owners[start : start + width] for start in range(0, len(owners) - width + 1, width)]
-    return Counter(_Ground(tuple(dict.fromkeys(stage)), names) for stage in stages)
-
-
-def _joined(groups: Sequence[NodeGroup], *, adjacent: bool) -> Iterator[tuple[NodeGroup, ...]]:
-    """Two groups and more that may be one ground: every set of few, all of many; of an order neighbours."""
-    count = len(groups)
-    if adjacent:
-        yield from (tuple(groups[a:b]) for a in range(count) for b in range(a + 2, count + 1))
-    elif count <= _SUBSETS:
-        for size in range(2, count + 1):
-            yield from combinations(groups, size)
-    else:
-        yield tuple(groups)
-        yield from combinations(groups, 2)
-
-
-def _subsets(rates: Floats, together: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Sets of grounds to look at, all first: every one, or of many all but one and the fastest ones.
-
-    Where stages of some grounds stand on several groups `together`, one of these is in every set.
-    """
-    grounds = range(len(rates))
-    if len(rates) <= _SUBSETS:
-        every: Iterable[tuple[int, ...]] = (
-            some for size in range(len(rates), 0, -1) for some in combinations(grounds, size)
-        )
-    else:
-        fastest = np.argsort(-rates, kind="stable").tolist()
-        few = (tuple(sorted(fastest[:size])) for size in range(1, len(rates) - 1))
-        every = (tuple(grounds), *combinations(grounds, len(rates) - 1), *few)
-    yield from (some for some in every if not together or set(together) & set(some))

@@ -24,9 +24,9 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
 from tangram_sim.planners.uniform.frameworks import Framework, plan_objections
 from tangram_sim.planners.uniform.layouts import places_in
-from tangram_sim.studies.chain_prices import ChainPrices, group_prices
-from tangram_sim.studies.chain_problem import Chain, ChainProblem
-from tangram_sim.studies.chain_roads import chain_roads, held_ahead, stages_held
+from tangram_sim.studies.chain_prices import ChainPrices, StageRoom, group_prices
+from tangram_sim.studies.chain_problem import Chain, ChainProblem, ChainQuestion, surely_slower
+from tangram_sim.studies.chain_roads import ChainRoads, chain_roads, held_ahead, stages_held
 from tangram_sim.studies.launchable_layouts import LaunchLayouts, usable_groups
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Pipeline, Plan
@@ -68,6 +68,7 @@ class MeshChains:
         self._placement = Placement(layouts.cluster, layouts.hwdb)
         self._depth = min(layouts.budget.stages, layouts.model.layers)
         self._first, first = dict[str, int](), 0
+        self._roads_of: dict[tuple[tuple[str, ...], tuple[int, ...]], ChainRoads] = {}
         for group in layouts.cluster.groups:
             self._first[group.name] = first
             first += group.count * group.node.gpus
@@ -132,31 +133,36 @@ class MeshChains:
         few = int(_CHOICES ** (1.0 / max(len(menus), 1)))
         short = [sorted(menu, key=lambda group_layout: -group_layout.rate)[:few] for _, menu in menus]
         choices = sorted(product(*short), key=lambda some: -sum(group_layout.rate for group_layout in some))
+        groups, held = tuple(group for group, _ in menus), held_ahead(job.schedule, self._depth, passes)
         for some in islice(choices, _TOGETHER):
             if not some or passes >= limit_s * sum(group_layout.rate for group_layout in some):
                 return
-            groups = tuple(group for group, _ in menus)
-            places = [
-                places_in(group, self._first[group.name], group_layout.layout.gpus)
-                for group, group_layout in zip(groups, some, strict=True)
-            ]
-            roads = chain_roads(self._placement, places, tied=self.layouts.model.tied)
-            problem = ChainProblem(
-                tuple(group.name for group in groups),
-                passes,
-                np.array([group_layout.slots for group_layout in some], np.int32),
-                ChainPrices(
-                    np.stack([group_layout.sums for group_layout in some], axis=1),
-                    np.stack([group_layout.fixed for group_layout in some], axis=1),
-                    *roads.seconds(self.layouts.model, job, microbatch, [item.layout for item in some]),
-                    held_ahead(job.schedule, self._depth, passes),
-                ),
-            )
+            slots = np.array([group_layout.slots for group_layout in some], np.int32)
+            sums = np.stack([group_layout.sums for group_layout in some], axis=1)
+            fixed = np.stack([group_layout.fixed for group_layout in some], axis=1)
+            question = ChainQuestion(limit_s, passes, self._depth, 1, slots)
+            if surely_slower(question, StageRoom(sums, fixed, held)):
+                continue
+            roads = self._roads(groups, tuple(group_layout.layout.gpus for group_layout in some))
+            of = [group_layout.layout for group_layout in some]
+            road_s = roads.seconds(self.layouts.model, job, microbatch, of)
+            names = tuple(group.name for group in groups)
+            problem = ChainProblem(names, passes, slots, ChainPrices(sums, fixed, *road_s, held))
             for chain in map(problem.improved, problem.solve(self._depth, limit_s)[:1]):
                 if chain.step_s < limit_s:
                     limit_s = chain.step_s
-                    of = [group_layout.layout for group_layout in some]
                     yield chain, tuple(zip(groups, of, strict=True)), microbatch
+
+    def _roads(self, groups: tuple[NodeGroup, ...], widths: tuple[int, ...]) -> ChainRoads:
+        """Roads between stages of so many GPUs on each of these groups."""
+        key = tuple(group.name for group in groups), widths
+        if key not in self._roads_of:
+            places = [
+                places_in(group, self._first[group.name], width)
+                for group, width in zip(groups, widths, strict=True)
+            ]
+            self._roads_of[key] = chain_roads(self._placement, places, tied=self.layouts.model.tied)
+        return self._roads_of[key]
 
     def _played(self, found: _Found) -> tuple[float, Plan | None]:
         """(seconds of the step, the plan) of a chain, atoms moved; no plan where it cannot be launched."""

@@ -17,6 +17,7 @@ from tangram_sim.planners.uniform.frameworks import FRAMEWORKS
 from tangram_sim.planners.uniform.layouts import Uniform, places_in, stage_ranks, uniform_plan
 from tangram_sim.sim import contention
 from tangram_sim.studies.batch_estimates import Estimate, Estimator
+from tangram_sim.studies.chain_grounds import arrangements
 from tangram_sim.studies.chain_prices import ChainPrices
 from tangram_sim.studies.chain_problem import Chain, ChainProblem
 from tangram_sim.studies.chain_roads import held_ahead
@@ -124,11 +125,31 @@ def test_a_microbatch_follows_the_other_as_soon_as_in_any_chain(problem: ChainPr
     least = min(period(problem, chain) for chain in every)
     assert feasible(problem, least * (1 + 1e-9), 10)
     assert not feasible(problem, least * (1 - 1e-6), 10)
+    for depth in (1, 2):
+        few = [period(problem, chain) for chain in every if len(chain.groups) <= depth]
+        assert feasible(problem, min(few, default=inf) * (1 + 1e-9), depth) == bool(few)
     better, best_s = problem.improved(found), min(known.values())
     assert known[better.groups, better.cuts] == pytest.approx(better.step_s)
     assert best_s * (1 - 1e-9) <= better.step_s <= found.step_s
     for variant in problem.variants(found):
         assert known[variant.groups, variant.cuts] == pytest.approx(variant.step_s)
+
+
+def test_chains_without_room_are_told_before_they_are_looked_for() -> None:
+    """Four stages for nine blocks: they have the room for three each, not for two, nor half the time."""
+    each = np.arange(12.0)
+    sums = np.stack([each, each / 3, 0 * each, each, each])[:, None]
+    roads = np.zeros((1, 1)), np.array([[1.0], [0.0]]), np.zeros((1, 1)), np.ones(4)
+
+    def slower(blocks: float, below_s: float, depth: int = 4) -> bool:
+        fixed = np.array([[2.0 * blocks], [0.0], [0.0], [0.0], [0.0], [0.0]])
+        problem = ChainProblem(("g0",), 8, np.array([4], np.int32), ChainPrices(sums, fixed, *roads))
+        return problem.surely_slower(depth, below_s)
+
+    assert not slower(3, 100.0)
+    assert slower(2, 100.0)
+    assert slower(3, 100.0, depth=2)
+    assert slower(3, 15.0)
 
 
 def test_chains_found_are_near_the_best_of_all() -> None:
@@ -302,7 +323,7 @@ def test_groups_are_one_ground_where_they_hold_more_stages_so() -> None:
     vendor = cluster.groups[0].node.gpu.vendor
 
     def held(width: int) -> list[dict[str, int]]:
-        found = chains._arrangements(vendor, 1, width)
+        found = arrangements(chains._vendors[vendor], 1, width, ordered=False)
         return [
             dict(zip((ground.name for ground in each.grounds), each.slots, strict=True)) for each in found
         ]
@@ -350,12 +371,13 @@ def test_chains_share_links_as_their_plans_do(groups: tuple[str, ...], passes: i
     layout = Uniform(tp=8, pp=3, dp=1, sequence_parallel=True, layers=(10, 11, 11), stage_groups=groups)
     plan = uniform_plan(model, cluster, job, layout)
     degrees = Degrees(8, 1, 1, 1, "none")
-    (arrangement,) = chains._arrangements("nvidia", 8, 8)
+    (arrangement,) = arrangements(cluster.groups, 8, 8, ordered=False)
     problem = next(
-        problem
-        for like, problem, _ in chains._problems([(degrees, arrangement)], inf)
-        if like.layout.zero_stage == 0 and like.layout.sequence_parallel
+        chains._problem(row, inf)
+        for row in chains._rows([(degrees, arrangement)], inf)
+        if row.layout.zero_stage == 0 and row.layout.sequence_parallel
     )
+    assert problem is not None
     cuts = ((0, 11), (11, 22), (22, 34))
     numbers = tuple(problem.names.index(group) for group in groups)
     chain = Chain(problem.step_s(numbers, cuts), numbers, cuts)
