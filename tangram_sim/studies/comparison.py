@@ -14,8 +14,11 @@ from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.models import Model
 from tangram_sim.placement.domains import idle_in_groups
+from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.planner import Tangram
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
+from tangram_sim.studies import tried
 from tangram_sim.studies.api import lower_bound, quick_bound, require_stack
 from tangram_sim.studies.cautions import cautions
 from tangram_sim.studies.documents import AnswerDocument, Document, PlanDocument
@@ -92,6 +95,8 @@ def answer(
         return PlannerAnswer(planner.name, status, seconds, cpu_seconds, result, reason)
 
     try:
+        if type(planner) is Tangram:
+            return ended(OK, result=_shown(margin, price, auto=bool(others)))
         return ended(OK, "", in_best_format(partial(_result, planner, margin), [price, *others]))
     except InfeasibleError as error:
         return ended(CANNOT, str(error))
@@ -99,6 +104,14 @@ def answer(
         return ended(FAILED, str(error))
     except Exception as error:  # a plug-in may raise anything; the comparison goes on without it
         return ended(FAILED, f"{type(error).__name__}: {error}")
+
+
+def _shown(margin: float | None, price: Price, *, auto: bool) -> Result:
+    """The plan that `plan` shows; `auto`: in the number format that it chooses."""
+    job = replace(price.job, dtype="auto") if auto else price.job
+    wishes = SearchOptions(jobs=price.jobs, memory_margin=margin, only_shown=True)
+    asked = price.model, price.cluster, job
+    return tried.plan(*asked, wishes=wishes, hwdb=price.hwdb, deadline=price.deadline)
 
 
 class _UnlawfulPlanError(TangramError):
@@ -211,7 +224,8 @@ def compare_planners(
 ) -> list[PlannerAnswer]:
     """What each planner (all installed ones by default) answers, in the order given, at fresh prices each.
 
-    Each plan is in the number format that suits its planner best, as `plan` chooses one. Each planner has
+    Tangram's is the plan that `plan` shows, the same search behind it. Each plan is in the number format that
+    suits its planner best, as `plan` chooses one. Each planner has
     an even share of the time that the `deadline` leaves, keeps `memory_margin` (see `margin.kept`) free, and
     may search on `jobs` processes (0: all cores).
     Without a limit `tangram` is asked first: whoever stops it by hand has its plan. Under one it has more

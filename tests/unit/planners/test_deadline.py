@@ -86,10 +86,8 @@ def test_no_time_at_all_is_an_answer_with_the_limit_in_it(planner):
 def test_tangram_takes_its_own_way_out_under_the_same_limit():
     told = answer(Tangram(), asked(Deadline(0.0)))
     assert told.status == OK
-    assert told.result.document.notes == [
-        "stopped by the time limit of 0 s: the best plan so far",
-        "4 of 8 GPUs stay idle: 4 x V100-PCIe-16GB (g1)",
-    ]
+    stopped = "time limit 0: the best uniform layout, nothing was searched"
+    assert told.result.document.notes[0] == stopped
 
 
 def test_planners_that_are_compared_share_one_limit(monkeypatch):
@@ -148,13 +146,11 @@ def test_commands_pass_the_limit_on_and_refuse_a_negative_one(installed):  # noq
     told = json.loads(CliRunner().invoke(app, [*compare, "0", "--json"]).output)["planners"]
     assert told["amp"]["status"] == CANNOT
     assert "limit of 0 s" in told["amp"]["reason"]
-    assert told["tangram"]["plan"]["notes"] == [
-        "stopped by the time limit of 0 s: the best plan so far",
-        "4 of 8 GPUs stay idle: 4 x T4 (g0)",
-    ]
+    stopped = "time limit 0: the best uniform layout, nothing was searched"
+    assert told["tangram"]["plan"]["notes"][0] == stopped
     assert told["sailor"]["reason"] == "not asked: time limit of 0 s"
     lines = CliRunner().invoke(app, [*compare, "0"]).output.splitlines()
-    assert "tangram: stopped by the time limit of 0 s: the best plan so far" in lines
+    assert f"tangram: {stopped}" in lines
     nobody = CliRunner().invoke(app, ["compare", *common, "--planners", "amp", "--time-limit", "0", "--json"])
     assert isinstance(nobody.exception, InfeasibleError)
     alone = CliRunner().invoke(app, ["plan", *common, "--planner", "amp", "--time-limit", "0"])

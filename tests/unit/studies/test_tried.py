@@ -7,10 +7,11 @@ import pytest
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.hwdb import Hwdb, load_cluster, load_model
+from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_cluster, load_model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.studies import api, tried
+from tangram_sim.studies.comparison import compare_planners
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.results import Result
 from tangram_sim.training.job import Job
@@ -208,3 +209,19 @@ def test_without_a_plan_the_first_reason_is_told() -> None:
     named = replace(JOB, schedule="1f1b")
     with pytest.raises(InfeasibleError, match="fits no plan"):
         tried.plan(load_model("gpt3-175b"), CLUSTER, named, wishes=FAST, hwdb=HWDB)
+
+
+def test_compare_shows_the_plan_that_plan_shows() -> None:
+    """Interleaved, which the search alone does not compose: `compare` looks for it with the same search."""
+    nodes = [
+        {"count": 2, "gpu": "H200-SXM-141GB", "gpus": 8, "intra_link": "NVLink4", "nic_gbps": 25},
+        {"count": 2, "gpu": "A10G", "gpus": 4, "intra_link": "PCIe4x16", "nic_gbps": 25},
+    ]
+    cluster, model = cluster_from_dict({"nodes": nodes}, HWDB, "slow links"), load_model("mixtral-8x7b")
+    job = Job(128, 8192)
+    (beside,) = compare_planners(model, cluster, job, ["tangram"], hwdb=HWDB)
+    shown = tried.plan(model, cluster, job, wishes=SearchOptions(), hwdb=HWDB)
+    assert beside.result is not None
+    assert beside.result.forecast.plan == shown.forecast.plan
+    assert shown.document.schedule == "interleaved"
+    assert beside.result.document.lower_bound_step_s == shown.document.lower_bound_step_s
