@@ -18,33 +18,14 @@ class FleetBudget:
     # is as good in as much time. Where patterns are not allowed nodes are taken in groups instead.
     states: int = 1500
     nodes: int = 24
-    # Shapes of copies: nodes of one copy; wider ones are stages of one pipeline that nothing is won by.
-    widths: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-    sequences: tuple[int, ...] = (1, 2, 4, 8, 16)  # of one microbatch of one copy
-    widest: int = (
-        2  # nodes of the widest stage of a copy that has more: beyond, tensor parallelism crosses NICs
-    )
-    held: float = 0.7  # share of a GPU's memory for weights and gradients from which widths are tried
-    idle: float = 0.1  # of what other shapes use: shapes that leave more nodes idle are not searched
     patience: int = 3  # shapes in a row, from the likeliest on, that are no better: the rest is left out
-    better: float = 0.005  # share of the best step that counts as better there
-    round: int = 2  # shapes searched side by side, at least: what the first finds is not known to the others
     # The best shapes once more with stages on parts of nodes, where that leaves most of the copies: it gained
     # 0.2 to 1.4 %. Above `few` nodes for three to five times the questions, so there none.
     finer: int = 3
     few: int = 64
-    parts: tuple[int, ...] = (8, 4, 2)  # copies that share a node in a stage
-    even: float = 0.97  # share of the copies that sharing nodes must leave
-    trusted: float = 0.97  # of a block's time alone: what a chain of blocks may hide
-    # Microbatches from which on gathering or reducing weights in each of them (ZeRO 2, 3) is not tried.
-    many: int = 8
-    # Composition of one shape. Limits over the bound while there is nothing to beat; counts of nodes in a
-    # copy that are all kept apart, with more kinds are used up one by one; counts of which one table of
-    # numbers can be kept at all; and counts so used up, which double with every island: tables of a dozen
-    # islands take a second each.
-    factors: tuple[float, ...] = (1.25, 1.5, 1.8, 2.2, 3.0, 8.0, float("inf"))
+    # Composition of one shape: counts of nodes in a copy that are all kept apart, with more kinds are used up
+    # one by one; and counts so used up, which double with every island: tables of a dozen take a second each.
     apart: int = 300
-    most_states: int = 10_000_000
     most_told_apart: int = 1 << 14
     # Of the limit: what a stage may add to the best pattern, for many fewer labels. What the first finds
     # limits the next; where it finds nothing, something little better than the limit may be lost. Every
@@ -61,25 +42,9 @@ class FleetBudget:
     played_passes: int = 1 << 20  # microbatches through stages in these plays
     kept: int = 2  # patterns of one shape and microbatch
     slack: float = 0.02  # of the best pattern of a kind: these, too, are kept
-    # Mixes: pipelines over some islands that come this close to the step through all may be worth mixing in.
-    worth: float = 1.05
-    # Of that step: where mixes of pipelines over some islands take longer after so many turns of shapes, no
-    # further shapes are looked for. Gradients between unlike copies set mixes back, by 1.9 and 3.8 times on
-    # 16,384 GPUs, and later shapes were seen to make mixes a fifth faster at most.
-    far: float = 1.5
-    far_turns: int = 2
-    # Shares of all nodes below which another pattern is not worth a pipeline; how often the master program is
-    # solved, corrected by what was played; equal copies played, and how near their objective lies.
-    least_share: float = 0.01
+    # How often the master program of mixes is solved, corrected by what was played; equal copies played.
     rounds: int = 4
     alike: int = 12
-    near: float = 0.03
-    passes: int = 60_000  # of microbatches through stages in fleets played, after which no mix is tried
-    moves: int = 3  # rounds of moving atoms over boundaries, where the plan is one pipeline
-    # The whole model as one stage on nodes of one island: sizes in a row, of parts and of microbatches, that
-    # are no better before the rest is left out; best ones played.
-    lone_patience: int = 2
-    lone_played: int = 3
     # Some islands once more, nodes told apart (`apart`): not where the bound on their pipelines is so near.
     apart_worth: float = 0.05
 
@@ -88,22 +53,10 @@ class FleetBudget:
 class BoundBudget:
     """The bound on fleets: how near it is looked for."""
 
-    worth: float = 1.05  # a step so much longer than what is proven anyway: else none is looked for
     # Atoms x kinds of nodes x degrees of experts, beyond which none is looked for: 0.2 ms each.
     most: int = 2000
     # Rows of stages looked at in all, some 50 ns each: one to two seconds at most.
     work: int = 25_000_000
-    # On so many GPUs and more twice as much: the search takes longer there, and little else is proven.
-    many_gpus: int = 1000
-    exact: float = 1.01  # steps this near are not told apart
-    # Where the next step that is tried lies between one that is excluded and one that is not: nearer to the
-    # first, since excluding is quick far below what holds, and takes longest next to it.
-    cut: float = 0.35
-    narrow: float = 1.01  # range of paces that is not cut further
-    rounds: int = 4  # of prices of GPUs, for one step
-    step: float = 0.3  # by which the first round changes them
-    # Weights of what a chain of one microbatch pays beside its seconds, in steps.
-    weights: tuple[float, ...] = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.7, 3.0, 6.0, 15.0)
 
     @property
     def asked(self) -> "BoundBudget":
@@ -131,10 +84,8 @@ class LaunchBudget:
 class SearchBudget:
     """What one search may spend. A unit of `work` is a comparison of two labels, 3 to 10 ns."""
 
-    # Limits over the lower bound while there is nothing to beat: of sweeps over whole islands and halves, and
-    # over all nodes.
+    # Limits over the lower bound, while there is nothing to beat, of sweeps over whole islands and halves.
     coarse_limits: tuple[float, ...] = (2.0, 10.0)
-    limits: tuple[float, ...] = (1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 5.0, 10.0, 100.0, float("inf"))
     # Sweeps over microbatch sizes. Over halves of islands they go outward from some 32 microbatches, until so
     # many in a row, on that side, are no better. Halves say which sizes are likely: so many of these are
     # looked at node by node, and further ones while all of them came to no more options than this (some 2 ms
@@ -170,8 +121,6 @@ class SearchBudget:
     widest_work: int = 150_000_000
     far_work: int = 100_000_000
     last_work: int = 1_500_000_000
-    # Limits over the bound, from which on such a beam is tried half way (on a logarithmic scale) first.
-    far: float = 2.0
     # Proof of what is left below the best pipeline's step, with ever larger tolerances: labels better by less
     # than such a share of the limit may be dropped, and the bound pays for it, at every stage once. What has
     # no end at 0.3 s has had none at 5.
@@ -190,7 +139,6 @@ class SearchBudget:
     # Finalists: pipelines this close to the best step are played whole, so many of one microbatch size; more
     # of both where the composition only estimates steps (schedules that put off weight gradients).
     slack: float = 0.003
-    rough_slack: float = 0.03
     played: int = 16
     rough_played: int = 48
     shared: int = 32  # kinds of finalists played with shared links
@@ -201,41 +149,25 @@ class SearchBudget:
     # of its step.
     fewer_near: float = 0.95
     # Pipelines side by side: questions asked for them (one for every so many of the search, and at least so
-    # many), combinations played, and how near to the best step their objective lies.
+    # many), and combinations played.
     beside_share: int = 40
     beside_least: int = 40
     beside_played: int = 4
-    beside_near: float = 1.05
-    beside_most: int = 8  # pipelines
     # Pipelines over sets of islands: all sets of so many islands, with the usual microbatches; those of the
     # likeliest choices with so many sizes.
     beside_islands: int = 5
     beside_sizes: int = 4
     # Stages on several islands: slices asked about (as above), microbatch sizes next to the best one, what is
-    # played of each and how near to the best step, and what is refined: links shared, plans change places.
+    # played of each, and what is refined: links shared, plans change places.
     joint_share: int = 16
     joint_least: int = 60
     joint_most: int = 240  # whatever the search asked: each takes 20 ms and more
     joint_sizes: int = 4
     joint_played: int = 24
-    joint_slack: float = 0.03
     joint_refined: int = 4
-    joint_worth: float = 0.01  # distance to the least work below which nothing is looked for
-    # Time of the slowest part over that of an ideal share (coarser ones are left out); ways to share.
-    joint_uneven: float = 1.34
-    joint_ways: int = 3
     # Times the best step: what a plan that loses less with a node may take.
     lasting: float = 2.0
-    # The whole model on several islands: tokens of a microbatch on each GPU where sizes begin; with so many
-    # kernels are as efficient as with more.
-    joint_tokens: int = 8192
     joint_passes: int = 16  # per step, for lack of a plan that says how many are usual
-    # Schedules of several chunks per stage: best plans of one chunk that are cut (those behind differ by
-    # several per cent), those whose layers then move between stages, and chunks: more divide the bubble
-    # further by little and send more often.
-    chunked: int = 24
-    chunked_balanced: int = 3
-    chunks: int = 4
     fleets: FleetBudget = FleetBudget()
     launchable: LaunchBudget = LaunchBudget()
     bound: BoundBudget = BoundBudget()

@@ -12,6 +12,10 @@ from tangram_sim.planners.tangram.fleets.stage_rows import questions
 from tangram_sim.studies.documents import FLEETS, SHARDED_FLEETS, SINGLE_PIPELINES
 from tangram_sim.studies.forecast import Forecast
 
+_WORTH = 1.05  # a step so much longer than what is proven anyway: else no bound on fleets is looked for
+# On so many GPUs and more twice as much work: the search takes longer there, and little else is proven.
+_MANY_GPUS = 1000
+
 NO_FLEET_BOUND = declare("no-bound-on-fleets", Severity.NOTE, "no bound on fleets was found: {why}")
 
 
@@ -48,9 +52,9 @@ def tightened(
     spend, plan = budget(wishes.effort).bound, best.plan
     if wishes.fleet_bound:
         spend = spend.asked
-    elif not wishes.beside or best.step_s <= bounds.nearest_s * spend.worth:
+    elif not wishes.beside or best.step_s <= bounds.nearest_s * _WORTH:
         return bounds, []
-    if plan.cluster.gpus >= spend.many_gpus:
+    if plan.cluster.gpus >= _MANY_GPUS:
         spend = replace(spend, work=2 * spend.work)
     if questions(plan.model, plan.cluster) > spend.most:
         return bounds, []

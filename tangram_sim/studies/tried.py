@@ -18,8 +18,8 @@ from tangram_sim.findings import Severity, behind_stops, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Progress, SearchOptions
-from tangram_sim.planners.budget import EFFORTS
 from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.tangram.chunked import CUT
 from tangram_sim.studies import api
 from tangram_sim.studies.launch_choice import may_be_slower_by
 from tangram_sim.studies.results import Result
@@ -37,7 +37,6 @@ SIMPLE = "1f1b"  # whose plans those of several chunks are cut from
 SCHEDULES = ("1f1b", "zb-h1", "interleaved", "zb-v", "gpipe")
 PARALLELIZERS = ("grid", "galvatron")  # one layout per stage, a strategy per layer
 _GLANCE = "quick"  # effort of a glance
-_CUT = max(effort.chunked for effort in EFFORTS.values())  # plans of one chunk that others cut
 _NEAR = 1.02  # of the best step: what a glance finds further behind is not searched in full
 _FIRST = 0.5  # of a time limit
 _SAME = 1e-9  # relative
@@ -111,7 +110,7 @@ def plan(
         simple = [each.result.ranked for each in done if each.result and each.schedule == SIMPLE]
         try:
             if best is None:
-                cut = _CUT if any(chunked(each.schedule) for each in tries) else 0
+                cut = CUT if any(chunked(each.schedule) for each in tries) else 0
                 found = ask(replace(job, schedule=attempt.schedule), wishes=replace(asked, kept=cut))
                 done.append(replace(attempt, result=found))
             elif chunked(attempt.schedule) and simple:

@@ -27,6 +27,10 @@ from tangram_sim.training.schedules import Schedule, schedule_named
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import price_plan
 
+CUT = 24  # best plans of one chunk that are cut: those behind differ by several per cent
+_BALANCED = 3  # of these, whose layers then move between stages
+_CHUNKS = 4  # more divide the bubble further by little and send more often
+
 NOTHING_CUT = declare(
     "no-plan-cut-into-chunks",
     Severity.NOTE,
@@ -67,12 +71,12 @@ def chunked(
     deadline = deadline or Deadline(wishes.time_limit_s)
     schedule, spend = schedule_named(job.schedule), budget(wishes.effort)
     plain, own = replace(job, schedule="1f1b"), [plan for plan in known if plan.job == job]
-    simple = [plan for plan in known if plan.job == plain][: max(wishes.top, spend.chunked)]
+    simple = [plan for plan in known if plan.job == plain][: max(wishes.top, CUT)]
     if simple:
         islands, _ = usable_islands(cluster, job, hwdb, wishes)
         found = Found([], WorkBound(model, job, islands, hwdb, cluster).step_s(), Counts())
     else:
-        wide = replace(wishes, top=max(wishes.top, spend.chunked))
+        wide = replace(wishes, top=max(wishes.top, CUT))
         found = tangram(
             model, cluster, plain, hwdb, wide, progress, parallelizer=parallelizer, deadline=deadline
         )
@@ -82,7 +86,7 @@ def chunked(
     for plan in simple:
         if ranked and deadline.over():
             break
-        for chunks in range(schedule.chunks[0], min(schedule.chunks[1], spend.chunks) + 1):
+        for chunks in range(schedule.chunks[0], min(schedule.chunks[1], _CHUNKS) + 1):
             answer = _played(with_chunks(plan, job, schedule, chunks), hwdb, lowering)
             if isinstance(answer, Scored):
                 ranked.append((answer, plan, chunks))
@@ -90,7 +94,7 @@ def chunked(
                 refused[answer.reason] = refused.get(answer.reason, 0) + 1
     given = [item for plan in own if isinstance(item := _played(plan, hwdb, lowering), Scored)]
     if not ranked and not given:  # depths that divide the batch were not what is best under 1f1b
-        sizes = range(schedule.chunks[0], min(schedule.chunks[1], spend.chunks) + 1)
+        sizes = range(schedule.chunks[0], min(schedule.chunks[1], _CHUNKS) + 1)
         islands, left_out = usable_islands(cluster, job, hwdb, wishes)
         question = model, cluster, job, islands, lowering, wishes.constraints, found.counts
         limits = PlayLimits(deadline, spend.beside_ops)
@@ -103,11 +107,9 @@ def chunked(
             f"{job.schedule}: {why}; 1f1b has plans"
         )
     ranked.sort(key=lambda item: item[0].step_s)
-    moved = [
-        _balanced(*item, job, schedule, hwdb, lowering, deadline) for item in ranked[: spend.chunked_balanced]
-    ]
+    moved = [_balanced(*item, job, schedule, hwdb, lowering, deadline) for item in ranked[:_BALANCED]]
     plans = sorted(
-        [*moved, *(scored_plan for scored_plan, _, _ in ranked[spend.chunked_balanced :]), *given],
+        [*moved, *(scored_plan for scored_plan, _, _ in ranked[_BALANCED:]), *given],
         key=lambda scored: scored.step_s,
     )
     findings = [*found.findings, CUT_INTO_CHUNKS(schedule=job.schedule, plans=len(simple))]

@@ -14,7 +14,7 @@ from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.composed import Composed
 from tangram_sim.planners.tangram.fleets.fleet import master
 from tangram_sim.planners.tangram.fleets.patterns import FleetProblem, PipelinePattern
-from tangram_sim.planners.tangram.fleets.scale import Fleets
+from tangram_sim.planners.tangram.fleets.scale import FAR, FAR_TURNS, Fleets
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.training.job import Job
 
@@ -63,8 +63,7 @@ def test_where_mixes_are_far_from_the_best_plan_no_more_shapes_are_looked_for(
     mixed = SimpleNamespace(step_s=times_as_long)
     monkeypatch.setattr(fleets, "_best_of", lambda pools: mixed)
     fleets._search([((0,), 0.5), ((1,), 0.5)], 2.0, 1, SimpleNamespace(step_s=1.0))
-    far_turns = NORMAL.fleets.far_turns
-    assert len(pieces.turns) == far_turns if times_as_long > NORMAL.fleets.far else len(pieces.turns) > 4
+    assert len(pieces.turns) == FAR_TURNS if times_as_long > FAR else len(pieces.turns) > 4
     pieces.turns.clear()
     fleets._search([((0,), 0.5), ((1,), 0.5)], 2.0, 1)  # beside no plan there is nothing to be far from
     assert len(pieces.turns) > 4

@@ -26,13 +26,14 @@ from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
 from tangram_sim.planners.tangram.fleets.fleet import PipelineCopies, apportion, master, whole
 from tangram_sim.planners.tangram.fleets.patterns import (
+    SEQUENCES,
     FleetProblem,
     PatternLimits,
     PipelinePattern,
     patterns_of,
     shapes,
 )
-from tangram_sim.planners.tangram.fleets.scale import COPIES_OF_PATTERNS, is_large
+from tangram_sim.planners.tangram.fleets.scale import COPIES_OF_PATTERNS, LEAST_SHARE, is_large
 from tangram_sim.planners.uniform.best_uniform import BestUniform
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
@@ -100,7 +101,7 @@ def test_apportioned_microbatches_add_up_exactly_and_no_node_is_used_twice(seed:
     nodes, batch = (24, 17), int(rng.integers(200, 1000))
     answer = master(pool, nodes, batch)
     assert answer is not None
-    chosen = whole(pool, answer, nodes, NORMAL.fleets.least_share)
+    chosen = whole(pool, answer, nodes, LEAST_SHARE)
     for kind in (0, 1):
         assert sum(one.nodes[kind] * copies for one, copies in chosen.items()) <= nodes[kind]
     groups = apportion(chosen, batch)
@@ -116,7 +117,7 @@ def test_copies_may_share_nodes_and_come_in_granules() -> None:
     pool = [pattern((0.5, 0.5), 1.0, 0.5, granule=2), pattern((1.5, 0), 1.0, 0.4, granule=2)]
     answer = master(pool, (5, 2), 64)
     assert answer is not None
-    chosen = whole(pool, answer, (5, 2), NORMAL.fleets.least_share)
+    chosen = whole(pool, answer, (5, 2), LEAST_SHARE)
     assert chosen == {pool[0]: 4, pool[1]: 2}
     for kind, there in enumerate((5, 2)):
         used = sum(one.nodes[kind] * copies for one, copies in chosen.items())
@@ -143,19 +144,19 @@ def test_shapes_cut_all_islands_alike_and_never_take_more_nodes_than_there_are()
             pairs = list(zip(shape.nodes, one.islands, strict=True))
             assert all(count * shape.copies <= island.nodes for count, island in pairs)
             assert {kind for kind, count in enumerate(shape.nodes) if count} == set(kinds)
-            finer = shape.finer(NORMAL.fleets)
+            finer = shape.finer()
             assert finer is None or (finer.copies % finer.parts == 0 and finer.nodes == shape.nodes)
 
 
 def test_stages_on_parts_of_nodes_are_no_worse_than_whole_nodes() -> None:
     """Every pipeline on whole nodes is one on parts; its dp splits over the copies."""
     known, shape = ground(), PatternLimits((1, 1), 8)
-    finer = shape.finer(NORMAL.fleets)
+    finer = shape.finer()
     assert finer == PatternLimits((1, 1), 8, 8)
     coarse, coarse_s, usual, _ = patterns_of(known, shape, 1, "yes", 0.2, float("inf"), Deadline())
-    assert usual in NORMAL.fleets.sequences
+    assert usual in SEQUENCES
     fine, fine_s = list[PipelinePattern](), float("inf")
-    for size in NORMAL.fleets.sequences:  # as the planner does
+    for size in SEQUENCES:  # as the planner does
         found, best_s, _, _ = patterns_of(known, finer, size, "no", 0.2, coarse_s, Deadline())
         fine, fine_s = fine + found, min(fine_s, best_s)
     assert fine_s <= coarse_s * (1 + 1e-9) and coarse_s < float("inf")

@@ -25,7 +25,7 @@ from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration.table import Beside, PartialPlanTable, slice_classes
 from tangram_sim.planners.tangram.findings import SPANNING_FASTER
 from tangram_sim.planners.tangram.spanning.joint import joint_islands, shares
-from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
+from tangram_sim.planners.tangram.spanning.mixed import UNEVEN, WAYS, MixedPrices
 from tangram_sim.planners.tangram.spanning.spanning import Pipelines, Prospect, Spanning
 from tangram_sim.sim import contention
 from tangram_sim.studies import api
@@ -172,7 +172,7 @@ def test_a_partial_plan_is_priced_as_its_stage_is_in_a_plan() -> None:
 @given(st.lists(st.floats(0.1, 10.0), min_size=2, max_size=4), st.integers(1, 64))
 def test_shares_use_every_sequence_once(speeds: list[float], microbatch: int) -> None:
     """They add up, leave no part empty, differ, and stay near the speeds unless there is no other way."""
-    found = list(shares(speeds, microbatch, NORMAL.joint_ways, NORMAL.joint_uneven))
+    found = list(shares(speeds, microbatch, WAYS, UNEVEN))
     assert bool(found) == (microbatch >= len(speeds))
     assert len(found) == len(set(found)) <= 3
     for share in found:
@@ -180,7 +180,7 @@ def test_shares_use_every_sequence_once(speeds: list[float], microbatch: int) ->
         assert min(share) >= 1
     if len(found) > 1:
         slowest = [max(part / speed for part, speed in zip(item, speeds, strict=True)) for item in found]
-        assert min(slowest) <= NORMAL.joint_uneven * microbatch / sum(speeds) * (1 + 1e-9)
+        assert min(slowest) <= UNEVEN * microbatch / sum(speeds) * (1 + 1e-9)
 
 
 def test_joint_islands_are_few_and_different() -> None:

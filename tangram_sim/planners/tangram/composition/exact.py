@@ -13,6 +13,8 @@ from tangram_sim.planners.tangram.composition.labels import Labels, LinkBounds, 
 from tangram_sim.planners.tangram.enumeration.table import PartialPlanTable
 from tangram_sim.training.job import Job
 
+_FAR = 2.0  # limits over the bound, from which on a beam is tried half way (on a logarithmic scale) first
+
 
 @dataclass(frozen=True, slots=True)
 class Proof:
@@ -127,7 +129,7 @@ class Composition:
         """Where a beam was too much work: one below a limit between the bound and that of a look, the
         geometric mean, if that finds something. It is half the work or less."""
         near_s = (self.problem.least_s * look.limit_s) ** 0.5
-        if not self.late or self.known.pipelines or near_s > look.limit_s / self.budget.far**0.5:
+        if not self.late or self.known.pipelines or near_s > look.limit_s / _FAR**0.5:
             return None
         beam = _beam(self.problem, replace(look, limit_s=near_s), self.budget, self.deadline)
         return beam if beam is not None and beam.proof.pipelines else None

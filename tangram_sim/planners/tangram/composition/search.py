@@ -29,6 +29,10 @@ from tangram_sim.planners.tangram.told_apart import in_units
 from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import puts_off_weights
 
+# Limits over the lower bound of sweeps over all nodes, while there is nothing to beat.
+_LIMITS = (1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 5.0, 10.0, 100.0, float("inf"))
+_ROUGH_SLACK = 0.03  # as the budget's slack, where steps are only estimated
+
 
 def hop_seconds(
     islands: Sequence[Island], cluster: Cluster, hwdb: Hwdb, size: float, order: Sequence[str]
@@ -110,7 +114,7 @@ class Search:
             and all(has_equal_members(island, referee.cluster) for island in enumeration.islands)
         )
         estimated = puts_off_weights(enumeration.job.schedule)
-        self.slack = budget.rough_slack if estimated else budget.slack
+        self.slack = _ROUGH_SLACK if estimated else budget.slack
         self.estimated = estimated
         self.from_known = False  # whether it began at a plan that was known before
         self.over = 1.0  # estimates of what was played, over its step, at most
@@ -161,7 +165,7 @@ class Search:
             for size in self._likeliest(microbatch_sizes(enumeration.job))
             if self.bounds.get(size, 0.0) < self.best_s
         ]
-        fewer._sweep(sizes, every, self.budget.limits, progress, full=True)
+        fewer._sweep(sizes, every, _LIMITS, progress, full=True)
         self.best_s = fewer.best_s
 
     def run(
@@ -181,7 +185,7 @@ class Search:
             sizes = self._likeliest(sizes)
         self.halves_s = self.best_s
         if not halves:
-            self._sweep(sizes, every, self.budget.limits, progress, full=True)
+            self._sweep(sizes, every, _LIMITS, progress, full=True)
         elif half == every:
             self._sweep(sizes, every, self.budget.coarse_limits, progress)
         if progress:

@@ -26,6 +26,16 @@ from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Part, Plan
 from tangram_sim.training.step.ideal import ideal_seconds
 
+_EXACT = 1.01  # steps this near are not told apart
+# Where the next step that is tried lies between one that is excluded and one that is not: nearer to the
+# first, since excluding is quick far below what holds, and takes longest next to it.
+_CUT = 0.35
+_NARROW = 1.01  # range of paces that is not cut further
+_ROUNDS = 4  # of prices of GPUs, for one step
+_STEP = 0.3  # by which the first round changes them
+# Weights of what a chain of one microbatch pays beside its seconds, in steps.
+_WEIGHTS = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.7, 3.0, 6.0, 15.0)
+
 SCHEDULES = ("1f1b", "gpipe")
 EACH = 2000  # rows that take as long as a look at none
 DEPTHS = 64  # stages behind that are told apart
@@ -122,8 +132,8 @@ class FleetBound:
         Looked for above `low_s`, a bound that is known, as far as the budget and the time go.
         """
         self.deadline = deadline
-        while high_s > low_s * self.budget.exact and self.left > 0 and not deadline.over():
-            middle_s = low_s * (high_s / low_s) ** self.budget.cut
+        while high_s > low_s * _EXACT and self.left > 0 and not deadline.over():
+            middle_s = low_s * (high_s / low_s) ** _CUT
             if self.excludes(middle_s):
                 low_s = middle_s
             else:
@@ -133,7 +143,7 @@ class FleetBound:
     def excludes(self, within_s: float) -> bool:
         """Whether no chain ends so soon, under prices that are changed until none does."""
         prices = self.prices
-        for turn in range(self.budget.rounds):
+        for turn in range(_ROUNDS):
             found = _Chains(self, prices, within_s).first(self.last)
             if found is None:
                 self.prices = prices
@@ -143,7 +153,7 @@ class FleetBound:
                 return False
             # Whoever is used more than its part of the cluster is too cheap.
             wanted = shares / shares.sum() - prices * self.gpus
-            prices = prices * np.exp(self.budget.step / (1 + turn) * wanted)
+            prices = prices * np.exp(_STEP / (1 + turn) * wanted)
             prices = prices / (prices * self.gpus).sum()
         return False
 
@@ -188,7 +198,7 @@ class _Chains:
             shares = self._shares(some)
             if shares is None:
                 continue
-            halves = some.halves(self.bound.budget.narrow)
+            halves = some.halves(_NARROW)
             if not halves or self.bound.left <= 0:
                 return some, shares
             ranges += halves
@@ -210,7 +220,7 @@ class _Chains:
         """What a chain pays that may end in time; None: none can."""
         batch, shares = self.bound.batch, None
         if some.most == 1:  # no pace: every weight gives a bound
-            for weight in self.within_s * np.array(self.bound.budget.weights):
+            for weight in self.within_s * np.array(_WEIGHTS):
                 value, shares = self._cheapest(some, batch * weight, 1.0, self.within_s + weight)
                 if value - weight > self.within_s:
                     return None

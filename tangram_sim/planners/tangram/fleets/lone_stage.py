@@ -25,6 +25,9 @@ from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.training.plan import PartialPlan
 from tangram_sim.training.step.lowered import Lowering
 
+_PATIENCE = 2  # sizes in a row, of parts and of microbatches, no better before the rest is left out
+_PLAYED = 3  # best ones played
+
 ONE_STAGE = declare(
     "gain-one-stage",
     Severity.DETAIL,
@@ -62,7 +65,7 @@ class LoneStages:
                     limit_s = min(limit_s, step_s)
         best: Scored | None = None
         found.sort(key=lambda item: item[:2])
-        for step_s, kind, part, microbatch, partial in found[: self.ground.budget.fleets.lone_played]:
+        for step_s, kind, part, microbatch, partial in found[:_PLAYED]:
             if best is not None and (step_s >= best.step_s or self.deadline.over()):
                 break
             scored = self._scored(kind, part, microbatch, partial)
@@ -77,7 +80,7 @@ class LoneStages:
         for parts in (self._fewer(island), self._more(island), self._shares(island)):
             worse, least_s = 0, float("inf")
             for part in parts:
-                if worse == self.ground.budget.fleets.lone_patience:
+                if worse == _PATIENCE:
                     break
                 if work_s / part.gpus >= limit_s or part in tried:
                     continue
@@ -123,7 +126,7 @@ class LoneStages:
         whole, sizes = Slice(ground.model, 0, ground.model.layers + 2), divisors(batch)[::-1]
         best_s, worse = float("inf"), 0
         for microbatch in sizes:
-            if worse == ground.budget.fleets.lone_patience or self.deadline.over():
+            if worse == _PATIENCE or self.deadline.over():
                 break
             passes = batch // microbatch
             request = Request(

@@ -17,7 +17,7 @@ from tangram_sim.layers.atoms import Slice
 from tangram_sim.models import Block, FeedForward, Model
 from tangram_sim.parallelizers.api import Constraints, Parallelizer, Request
 from tangram_sim.planners.api import Counts
-from tangram_sim.planners.budget import FleetBudget, SearchBudget
+from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.composed import Composed
@@ -28,6 +28,19 @@ from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.training.job import Job
 from tangram_sim.training.problem import TrainingProblem
+
+WIDEST = 2  # nodes of the widest stage of a copy that has more: beyond, tensor parallelism crosses NICs
+# Nodes of one copy; wider ones are stages of one pipeline that nothing is won by.
+WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+SEQUENCES = (1, 2, 4, 8, 16)  # of one microbatch of one copy
+MANY = 8  # microbatches from which on gathering or reducing weights in each (ZeRO 2, 3) is not tried
+_HELD = 0.7  # share of a GPU's memory for weights and gradients from which widths are tried
+_IDLE = 0.1  # of what other shapes use: shapes that leave more nodes idle are not searched
+_PARTS = (8, 4, 2)  # copies that share a node in a stage
+_EVEN = 0.97  # share of the copies that sharing nodes must leave
+_TRUSTED = 0.97  # of a block's time alone: what a chain of blocks may hide
+_FACTORS = (1.25, 1.5, 1.8, 2.2, 3.0, 8.0, float("inf"))  # limits over the bound where nothing is to beat
+_MOST_STATES = 10_000_000  # counts of nodes of which one table of numbers can be kept at all
 
 # Whether to leave the first number of sequences for others: no, if it gives any pattern, or anyway.
 Climb: TypeAlias = Literal["no", "yes", "anyway"]
@@ -87,16 +100,16 @@ class PatternLimits:
         used = [count * self.parts for count in self.nodes if count]
         return (1 << len(used)) + sum(count - 1 for count in used) * (1 << max(len(used) - 1, 0))
 
-    def finer(self, budget: FleetBudget) -> "PatternLimits | None":
+    def finer(self) -> "PatternLimits | None":
         """These limits on the smallest parts of nodes that can be searched; None where nodes stay whole.
 
         Copies that do not fill whole nodes of such parts are left out.
         """
-        for parts in budget.parts:
+        for parts in _PARTS:
             fewer = replace(self, copies=self.copies - self.copies % parts, parts=parts)
-            if fewer.copies < budget.even * self.copies:
+            if fewer.copies < _EVEN * self.copies:
                 continue
-            if parts > self.parts and fewer.states <= budget.most_states:
+            if parts > self.parts and fewer.states <= _MOST_STATES:
                 return fewer
         return None
 
@@ -104,14 +117,12 @@ class PatternLimits:
 def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[PatternLimits]:
     """Copies over some islands, the likeliest first: those that hold weights and gradients once.
 
-    As many copies as cut one of the islands into the budget's widths, each with its share of every island.
+    As many copies as cut one of the islands into WIDTHS, each with its share of every island.
     """
     model, job, budget = ground.model, ground.job, ground.budget.fleets
-    needed = model.parameters * (job.precision.weight_bytes + job.recipe.gradient_bytes) / budget.held
+    needed = model.parameters * (job.precision.weight_bytes + job.recipe.gradient_bytes) / _HELD
     found: dict[tuple[int, ...], int] = {}
-    for copies in {
-        _copies(model, ground.islands[kind].nodes // width) for kind in kinds for width in budget.widths
-    }:
+    for copies in {_copies(model, ground.islands[kind].nodes // width) for kind in kinds for width in WIDTHS}:
         if not copies:
             continue
         nodes = [0] * len(ground.islands)
@@ -119,8 +130,8 @@ def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[PatternLimits]:
             nodes[kind] = ground.islands[kind].nodes // copies
         used = [count for count in nodes if count]
         several, limits = len(used) > 1, PatternLimits(tuple(nodes), copies)
-        many = limits.states > budget.most_states or limits.one_by_one > budget.most_told_apart
-        if sum(used) > budget.widest * (model.layers + 2) or (several and many):
+        many = limits.states > _MOST_STATES or limits.one_by_one > budget.most_told_apart
+        if sum(used) > WIDEST * (model.layers + 2) or (several and many):
             continue
         if len(kinds) == 1 or several:
             found[tuple(nodes)] = max(copies, found.get(tuple(nodes), 0))
@@ -136,7 +147,7 @@ def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[PatternLimits]:
         )
 
     most = max(map(taken, found), default=0.0)
-    found = {nodes: copies for nodes, copies in found.items() if taken(nodes) >= (1 - budget.idle) * most}
+    found = {nodes: copies for nodes, copies in found.items() if taken(nodes) >= (1 - _IDLE) * most}
     ordered = sorted(found, key=lambda nodes: (abs(np.log2(min(room(nodes), 2 * sum(nodes))) - 0.2), nodes))
     return [PatternLimits(nodes, found[nodes]) for nodes in ordered]
 
@@ -157,10 +168,8 @@ def patterns_of(
     of work, also on another machine; no question is begun after the deadline.
     """
     counts, patterns, reached = Counts(), list[PipelinePattern](), (float("inf"), start)
-
-    every = ground.budget.fleets.sequences
-    at = every.index(start)
-    for sizes in [(start,)] if climb == "no" else [every[at:], every[:at][::-1]]:
+    at = SEQUENCES.index(start)
+    for sizes in [(start,)] if climb == "no" else [SEQUENCES[at:], SEQUENCES[:at][::-1]]:
         for sequences in sizes:
             if deadline.over():
                 break
@@ -220,11 +229,11 @@ def _search(
     scale = microbatches * sequences / each  # the job of this search over the share's work
     islands = [ground.islands[kind].part(copies * shape.nodes[kind]) for kind in kinds]
     constraints = replace(ground.constraints, copies=copies)
-    if microbatches > budget.many and "zero_stage" not in dict(constraints.fixed):
+    if microbatches > MANY and "zero_stage" not in dict(constraints.fixed):
         constraints = replace(constraints, zero_stages=(0, 1))
     # A fresh one for each search: its prices are of no use to the next, and take memory.
     parallelizer = _parallelizer(ground.parallelizer)()
-    widest = min(budget.widest * shape.parts, max(counts_of))
+    widest = min(WIDEST * shape.parts, max(counts_of))
     least, passage_s = _least(
         ground,
         job,
@@ -260,7 +269,7 @@ def _search(
     known_s = (
         best_s * (1 + budget.slack) * scale
     )  # without a pattern to beat limits widen from the bound upward
-    for limit_s in [known_s] if known_s < np.inf else [bound.step_s() * factor for factor in budget.factors]:
+    for limit_s in [known_s] if known_s < np.inf else [bound.step_s() * factor for factor in _FACTORS]:
         table = enumeration.table(microbatch, limit_s, units)
         asked = table, counts_of, ways, ground.model, job, limit_s, budget, deadline
         found = fastest(*asked, one_by_one=shape.states > budget.apart)
@@ -292,7 +301,6 @@ def _least(
     Zero where a stage may be part of a node: smaller groups are cheaper, and are not asked about here.
     """
     least, copies = np.zeros((len(islands), ground.model.layers + 2)), constraints.copies
-    trusted = ground.budget.fleets.trusted
     if copies == 1:
         return least, 0.0
     blocks = ground.model.blocks
@@ -319,8 +327,8 @@ def _least(
                     for partial in parallelizer.parallelize(request).partials:
                         seconds[block] = min(seconds[block], partial.slowest_s * part.gpus / microbatch)
                         quickest[block] = min(quickest[block], partial.slowest_s)
-            least[kind, atom] = seconds[block] * trusted
-            passage[kind, atom] = quickest[block] * trusted
+            least[kind, atom] = seconds[block] * _TRUSTED
+            passage[kind, atom] = quickest[block] * _TRUSTED
     return least, float(passage.min(axis=0).sum())
 
 

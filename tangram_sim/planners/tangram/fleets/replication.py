@@ -28,6 +28,9 @@ from tangram_sim.training.schedules import holds_whole_depth
 from tangram_sim.training.shares import by_earliest_end
 from tangram_sim.training.step.side_by_side import lower_plan
 
+_NEAR = 1.05  # times the best step: how near the objective of pipelines side by side lies
+_MOST = 8  # pipelines side by side
+
 # (kind, nodes) of every stage, front to back.
 Stages = tuple[tuple[int, int], ...]
 Islands = tuple[Island, ...]
@@ -83,7 +86,7 @@ class Replication:
                 break
             passes = self.enumeration.job.global_batch // microbatch
             for side_by_side in self._combinations(microbatch, used):
-                if not 2 <= len(side_by_side) <= min(passes, self.budget.beside_most):
+                if not 2 <= len(side_by_side) <= min(passes, _MOST):
                     continue
                 built = [built_fleet for _, built_fleet in side_by_side]
                 shares = share_passes(built, passes)
@@ -95,7 +98,7 @@ class Replication:
         winner: Scored | None = None
         for item in [*found[: budget.beside_played], *self._over_subsets(best)]:
             limit_s = winner.step_s if winner else best.step_s
-            if item.step_s < limit_s * budget.beside_near and not self.enumeration.deadline.over():
+            if item.step_s < limit_s * _NEAR and not self.enumeration.deadline.over():
                 scored = self._played(best.plan, item)
                 if scored is not None and scored.step_s < limit_s:
                     winner = scored
@@ -125,7 +128,7 @@ class Replication:
 
         for number in range(1, 2**islands - 1):
             add(frozenset(kind for kind in range(islands) if number >> kind & 1), usual)
-        first = likeliest(pool, islands, batch, best.step_s * budget.beside_near, budget.beside_played)
+        first = likeliest(pool, islands, batch, best.step_s * _NEAR, budget.beside_played)
         sets = dict.fromkeys(subset.islands for _, chosen, _ in first for subset in chosen)
         for kinds in sets:
             for size in self._sizes(usual)[: budget.beside_sizes]:
@@ -175,7 +178,7 @@ class Replication:
         for kind in kinds:
             options = []
             for copies in divisors(islands[kind].nodes):
-                if copies > self.budget.beside_most:
+                if copies > _MOST:
                     continue
                 nodes = islands[kind].nodes // copies
                 share = self._share(kind, kinds, microbatch, copies)

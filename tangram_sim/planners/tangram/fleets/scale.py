@@ -25,6 +25,9 @@ from tangram_sim.planners.tangram.fleets.fleet import (
     whole,
 )
 from tangram_sim.planners.tangram.fleets.patterns import (
+    SEQUENCES,
+    WIDEST,
+    WIDTHS,
     Climb,
     FleetProblem,
     PatternLimits,
@@ -37,6 +40,19 @@ from tangram_sim.sim import fast
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
+
+_BETTER = 0.005  # share of the best step that counts as better in a row of shapes
+_ROUND = 2  # shapes searched side by side, at least: what the first finds is not known to the others
+_WORTH = 1.05  # pipelines over some islands this close to the step through all may be worth mixing in
+# Of that step: where mixes of pipelines over some islands take longer after so many turns of shapes, no
+# further shapes are looked for. Gradients between unlike copies set mixes back, by 1.9 and 3.8 times on
+# 16,384 GPUs, and later shapes were seen to make mixes a fifth faster at most.
+FAR = 1.5
+FAR_TURNS = 2
+LEAST_SHARE = 0.01  # of all nodes, below which another pattern is not worth a pipeline
+_NEAR = 0.03  # how near to the best step the objective of mixes that are played lies
+_PASSES = 60_000  # of microbatches through stages in fleets played, after which no mix is tried
+_MOVES = 3  # rounds of moving atoms over boundaries, where the plan is one pipeline
 
 COPIES_OF_PATTERNS = declare(
     "copies-of-patterns",
@@ -84,9 +100,8 @@ class Family:
         return [
             (finer, sequences, "no")
             for seconds, shape in near
-            if seconds <= self.best_s * (1 + self.budget.slack)
-            and (finer := shape.finer(self.budget)) is not None
-            for sequences in self.budget.sequences
+            if seconds <= self.best_s * (1 + self.budget.slack) and (finer := shape.finer()) is not None
+            for sequences in SEQUENCES
         ]
 
     def reached(self, shape: PatternLimits, best_s: float, sequences: int) -> None:
@@ -94,11 +109,7 @@ class Family:
         if best_s < self.best_s:
             self.usual = sequences  # of the next shapes', too
         self.near.append((best_s, shape))
-        self.worse = (
-            0
-            if best_s < self.best_s * (1 - self.budget.better)
-            else self.worse + (self.best_s < float("inf"))
-        )
+        self.worse = 0 if best_s < self.best_s * (1 - _BETTER) else self.worse + (self.best_s < float("inf"))
         self.best_s = min(best_s, self.best_s)
 
 
@@ -129,11 +140,11 @@ class Fleets:
         share = shares(self.bound)
         everything = tuple(range(len(self.nodes)))
         best: Scored | None = None
-        usual = self.budget.sequences[0]
+        usual = SEQUENCES[0]
         if len(everything) > 1:  # stages of every kind in one pipeline: no gradients between kinds
             usual = self._search([(everything, 1.0)], float("inf"), usual)
             best = self._best_of(self._pools())
-        limit_s = self.budget.worth * best.step_s if best else float("inf")
+        limit_s = _WORTH * best.step_s if best else float("inf")
         self._search([((kind,), share[kind]) for kind in everything], limit_s, usual, best)
         lone = {_only(pattern) for pattern in self.patterns} - {-1}
         # Islands that hold no pipeline of their own may hold some stages of another's.
@@ -149,21 +160,20 @@ class Fleets:
         """What was searched in place of everything."""
         if not self.patterns:
             return []
-        budget = self.budget
         return [
             COPIES_OF_PATTERNS(
                 nodes=sum(self.nodes),
                 patterns=len(self.patterns),
-                widths=list(budget.widths),
-                widest=budget.widest,
-                sequences=list(budget.sequences),
+                widths=list(WIDTHS),
+                widest=WIDEST,
+                sequences=list(SEQUENCES),
                 mix_s=self.master_s,
             )
         ]
 
     def _best_of(self, pools: list[list[PipelinePattern]], best: Scored | None = None) -> Scored | None:
         for pool in pools:
-            if best and self.passes > self.budget.passes:
+            if best and self.passes > _PASSES:
                 break
             found = self._mix(pool, best.step_s if best else float("inf"))
             if found is not None and (best is None or found.step_s < best.step_s):
@@ -183,7 +193,7 @@ class Fleets:
         passes = self.passes
         mixed = self._best_of([some])
         self.passes = passes  # a look: what is mixed in the end has all of them
-        return mixed is not None and mixed.step_s > self.budget.far * best.step_s
+        return mixed is not None and mixed.step_s > FAR * best.step_s
 
     def _search(
         self,
@@ -215,10 +225,10 @@ class Fleets:
             for alike in like.values()
         ]
         # Rounds are the same whatever the number of processes, and so is what is found.
-        most = -(-self.budget.round // max(len(families), 1))
+        most = -(-_ROUND // max(len(families), 1))
         turns = 0
         while not self.deadline.over():
-            if turns == self.budget.far_turns and self._far_from(beside):
+            if turns == FAR_TURNS and self._far_from(beside):
                 break
             turn = [(family, *piece) for family in families for piece in family.next(most if turns else 1)]
             if not turn:
@@ -263,7 +273,7 @@ class Fleets:
                 ends = [one.pattern.first_s + (one.microbatches - 1) * one.pattern.pace_s for one in groups]
                 found.append((max(ends), number, groups))
         for objective_s, _, groups in sorted(found, key=lambda one: one[:2])[: self.budget.alike]:
-            if best and (objective_s > best.step_s * (1 + self.budget.near) or self.deadline.over()):
+            if best and (objective_s > best.step_s * (1 + _NEAR) or self.deadline.over()):
                 break
             scored = self._played(groups)[0]
             if scored is not None and (best is None or scored.step_s < best.step_s):
@@ -288,7 +298,7 @@ class Fleets:
                 return best
             seats.append(StageAssignment(part.island, part.ranks, part.layouts[0].layout, start, stop))
             start = stop
-        moved = referee.refine(tuple(seats), pipeline.microbatch, self.budget.moves)
+        moved = referee.refine(tuple(seats), pipeline.microbatch, _MOVES)
         step_s, pipeline, step = referee.play(moved, pipeline.microbatch)
         if step_s >= best.step_s:
             return best
@@ -299,7 +309,7 @@ class Fleets:
         best: Scored | None = None
         seen: set[tuple[object, ...]] = set()
         for _ in range(self.budget.rounds):
-            if best and (self.deadline.over() or self.passes > self.budget.passes):
+            if best and (self.deadline.over() or self.passes > _PASSES):
                 break
             answer = master(pool, self.nodes, self.ground.job.global_batch)
             groups = self._groups(pool, answer) if answer else None
@@ -323,7 +333,7 @@ class Fleets:
         return best
 
     def _groups(self, pool: list[PipelinePattern], answer: Master) -> list[PipelineCopies] | None:
-        chosen = whole(pool, answer, self.nodes, self.budget.least_share)
+        chosen = whole(pool, answer, self.nodes, LEAST_SHARE)
         while chosen:
             groups = apportion(chosen, self.ground.job.global_batch)
             if groups is not None:

@@ -17,10 +17,14 @@ from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import pipeline_of, seats_of
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.prefetch import SliceQuestion
+from tangram_sim.planners.tangram.fleets.patterns import MANY
 from tangram_sim.planners.tangram.spanning.joint import Nodes, shares
 from tangram_sim.training.plan import PartialPlan, Portion, StagePrice
 from tangram_sim.training.schedules import holding, holds_whole_depth
 from tangram_sim.training.step.lowered import Lowering
+
+UNEVEN = 1.34  # time of the slowest part over that of an ideal share: coarser shares are left out
+WAYS = 3  # to share
 
 
 @dataclass
@@ -95,7 +99,7 @@ class MixedPrices:
         speeds = [
             count * islands[kind].gpus_per_node / float(work[kind]) for kind, count in self._members(nodes)
         ]
-        return shares(speeds, microbatch, self.budget.joint_ways, self.budget.joint_uneven)
+        return shares(speeds, microbatch, WAYS, UNEVEN)
 
     def _members(self, nodes: Nodes) -> list[tuple[int, int]]:
         """(kind, nodes) of the islands that are in it."""
@@ -144,7 +148,7 @@ class MixedPrices:
         passes, atoms = self.enumeration.job.global_batch // microbatch, self.enumeration.model.layers + 2
         # Of equal slices those of the front have most atoms behind them.
         most = atoms - (stop - start) if holds_whole_depth(self.enumeration.job.schedule) else atoms - stop
-        if stop - start == atoms and passes < self.budget.fleets.many:
+        if stop - start == atoms and passes < MANY:
             zeros = (3,)  # gradients go while passes compute, which parts alone may not gain by
         for chosen in _choices(answers, passes, most):
             if any(_surpasses(partial_plan, chosen) for partial_plan in known):

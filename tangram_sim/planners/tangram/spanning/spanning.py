@@ -42,6 +42,12 @@ from tangram_sim.planners.tangram.spanning.joint import Nodes, joint_islands
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
 from tangram_sim.training.plan import PartialPlan, Pipeline
 
+_SLACK = 0.03  # how near to the best step pipelines are kept
+_WORTH = 0.01  # distance to the least work below which nothing is looked for
+# The whole model on several islands: tokens of a microbatch on each GPU where sizes begin; with so many
+# kernels are as efficient as with more.
+_TOKENS = 8192
+
 Pipelines = dict[Finalist, float]
 
 
@@ -114,22 +120,22 @@ class Spanning:
         if (
             not self.joint
             or self.enumeration.deadline.over()
-            or limit_s <= self.enumeration.bound.step_s() * (1 + self.budget.joint_worth)
+            or limit_s <= self.enumeration.bound.step_s() * (1 + _WORTH)
         ):
             return None
         sizes = self._sizes(usual)
-        tables = {size: self._table(size, limit_s * (1 + self.budget.joint_slack)) for size in sizes}
+        tables = {size: self._table(size, limit_s * (1 + _SLACK)) for size in sizes}
         prospects = sorted(one for size in sizes for one in self._prospects(tables[size], limit_s))
         rounds = self._rounds(prospects)
         # One stage first: it takes few questions, and where it wins it limits all others.
-        found: Pipelines = dict(self._undivided(limit_s * (1 + self.budget.joint_slack)))
+        found: Pipelines = dict(self._undivided(limit_s * (1 + _SLACK)))
         for kept in rounds:
             near = self._round(sizes, limit_s, kept)
             found |= near
             if not near:
                 break
         contenders = sorted(found, key=lambda one: (found[one], len(one[0])))[: 2 * self.budget.joint_refined]
-        contenders = [one for one in contenders if found[one] < limit_s * (1 + self.budget.joint_slack)]
+        contenders = [one for one in contenders if found[one] < limit_s * (1 + _SLACK)]
         if not contenders:
             return None
         contenders = self.referee.in_time(contenders)
@@ -154,7 +160,7 @@ class Spanning:
         """Pipelines with what these prospects and those before them offer, near the best step or below."""
         found: Pipelines = {}
         for number, microbatch in enumerate(sizes):
-            limit = min(limit_s, self.best_s) * (1 + self.budget.joint_slack)
+            limit = min(limit_s, self.best_s) * (1 + _SLACK)
             chosen = [one for one in kept if one.microbatch == microbatch and one.least_s < limit]
             if (chosen or self.finer) and not self.enumeration.deadline.over():
                 others = [
@@ -180,7 +186,7 @@ class Spanning:
         figures: dict[str, Any] = {"slices": self.asked, "joint": len(self.joint), "islands": names}
         figures["apart"] = f"{', '.join(names)} taken apart, " if self.finer else ""
         if self.nearest is None:
-            return SPANNING_FAR(**figures, within=self.budget.joint_slack)
+            return SPANNING_FAR(**figures, within=_SLACK)
         joined = joined_stages(self.nearest.plan.pipelines[0])
         figures["stages"] = joined or [f"stages of their own on {', '.join(names)}"]
         figures["step_s"] = step_s = self.nearest.step_s
@@ -241,7 +247,7 @@ class Spanning:
         ways = roads(kinds, placement.cluster, enumeration.hwdb, size, hops)
         asked = table, self.counts, ways, enumeration.model, job, limit_s, self.best_s
         budget = replace(self.budget, widths=self.budget.spanning_widths)
-        composed = find(*asked, budget.joint_slack, budget, enumeration.deadline, proving=False).pipelines
+        composed = find(*asked, _SLACK, budget, enumeration.deadline, proving=False).pipelines
         spanning = [
             one for one in composed if self.finer or any(place.partial.portions for place in one.places)
         ]
@@ -267,7 +273,7 @@ class Spanning:
             if all(count in (0, every) for count, every in zip(nodes, self.counts, strict=True))
         ]
         for least_s, kind in sorted(whole):
-            if least_s >= min(limit_s, self.best_s * (1 + self.budget.joint_slack)):
+            if least_s >= min(limit_s, self.best_s * (1 + _SLACK)):
                 return
             yield from self._whole_by_size(kind, limit_s).items()
 
@@ -281,7 +287,7 @@ class Spanning:
         gpus = sum(
             count * one.gpus_per_node for count, one in zip(nodes, self.enumeration.islands, strict=True)
         )
-        middle = gpus * max(self.budget.joint_tokens / job.seq, 1.0)
+        middle = gpus * max(_TOKENS / job.seq, 1.0)
         sizes = divisors(job.global_batch)
         below = sum(size <= middle for size in sizes)
         found: dict[Finalist, float] = {}
