@@ -6,7 +6,7 @@ then be laid over each other whatever their degrees. docs/models/state.md has th
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -61,14 +61,20 @@ def length(intervals: Iterable[Interval]) -> float:
 
 
 @dataclass(frozen=True)
-class HeldState:
-    """Atoms [start, stop) of one section as one run of layers of one stage holds them: intervals by node."""
+class StateRun:
+    """Atoms [start, stop) of one section of the state."""
 
     section: Section
     start: int
     stop: int
-    by_node: Mapping[int, tuple[Interval, ...]]
     place: str  # "pipeline 0, stage 1" for people
+
+
+@dataclass(frozen=True)
+class HeldState(StateRun):
+    """A run as one run of layers of one stage holds it: intervals by node."""
+
+    by_node: Mapping[int, tuple[Interval, ...]]
 
 
 @dataclass(frozen=True)
@@ -116,13 +122,7 @@ class StateMap:
         """This state with its nodes renamed."""
         return StateMap(
             tuple(
-                HeldState(
-                    h.section,
-                    h.start,
-                    h.stop,
-                    {names[node]: held for node, held in h.by_node.items()},
-                    h.place,
-                )
+                replace(h, by_node={names[node]: held for node, held in h.by_node.items()})
                 for h in self.holdings
             ),
             self.atom_bytes,
@@ -207,7 +207,7 @@ def _stage_holdings(stage: Stage, model: Model, node_of: Sequence[int], where: s
                 for place, rank in enumerate(part.ranks):
                     by_node.setdefault(node_of[rank], []).append(_share(run.layout, place, section))
                 held = {node: merged(intervals) for node, intervals in by_node.items()}
-                found += [HeldState(section, a, b, held, where) for a, b in sorted(atoms)]
+                found += [HeldState(section, a, b, where, held) for a, b in sorted(atoms)]
     return found
 
 
@@ -232,13 +232,7 @@ def _share(layout: Layout, place: int, section: Section) -> Interval:
 def with_partners(state: StateMap, partners: Mapping[int, int]) -> StateMap:
     """The state with a second copy: `partners` says whose memory holds a node's."""
     copies = [
-        HeldState(
-            h.section,
-            h.start,
-            h.stop,
-            _by_partner(h.by_node, partners),
-            f"{h.place}, partner's copy",
-        )
+        replace(h, by_node=_by_partner(h.by_node, partners), place=f"{h.place}, partner's copy")
         for h in state.holdings
     ]
     return StateMap((*state.holdings, *copies), state.atom_bytes)
@@ -259,14 +253,10 @@ def ring_partners(nodes: Sequence[int]) -> dict[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """State of which no copy is left: a section of a run of atoms, and its bytes."""
+class Gone(StateRun):
+    """State of which no copy is left, and its bytes."""
 
-    section: Section
-    start: int
-    stop: int
     lost_bytes: float
-    place: str
 
 
 def lost_with(state: StateMap, lost: Set[int]) -> tuple[Gone, ...]:
@@ -286,7 +276,7 @@ def lost_with(state: StateMap, lost: Set[int]) -> tuple[Gone, ...]:
                 for h in state.holdings
                 if h.section == section and h.start <= start and stop <= h.stop
             )
-            found.append(Gone(section, start, stop, share * size, place))
+            found.append(Gone(section, start, stop, place, share * size))
     return tuple(found)
 
 

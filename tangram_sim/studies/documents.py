@@ -63,17 +63,27 @@ class JobDocument(Document):
     gradient_bytes: float = Field(0.0, ge=0, le=8, description="width of a gradient; 0: the recipe's")
 
 
-class LayoutDocument(Document):
-    """A layout of a run of transformer blocks."""
+class DegreesDocument(Document):
+    """How a layer is spread over ranks."""
 
-    layers: tuple[int, int] = Field(description="transformer blocks [start, stop)")
     tp: int = Field(ge=1)
     cp: int = Field(ge=1)
     ep: int = Field(ge=1)
     dp: int = Field(ge=1)
     zero_stage: int = Field(ge=0, le=3)
     recompute: str
+
+
+class LayersDocument(DegreesDocument):
+    """How a run of transformer blocks is spread over ranks."""
+
+    layers: tuple[int, int] = Field(description="transformer blocks [start, stop)")
     sequence_parallel: bool
+
+
+class LayoutDocument(LayersDocument):
+    """A layout of a run of transformer blocks."""
+
     fsep: bool = Field(False, description="experts are cut over all replicas and gathered for each use")
     slices: int = Field(1, ge=1, description="pieces in which ZeRO-3 gathers the weights of a layer")
 
@@ -104,23 +114,15 @@ class PipelineDocument(Document):
     stages: list[StageDocument] = Field(min_length=1)
 
 
-class StageForecast(Document):
+class StageForecast(LayersDocument):
     """The flat view of one stage: decisions of the simple case, and predictions."""
 
-    layers: tuple[int, int] = Field(description="transformer blocks [start, stop)")
     embedding: bool
     head: bool
     island: str
     gpu: str
     gpus: int
     nodes: int = Field(description="nodes that hold its GPUs, whole or in part")
-    tp: int
-    dp: int
-    cp: int
-    ep: int
-    zero_stage: int
-    recompute: str
-    sequence_parallel: bool
     microbatch_per_rank: int
     forward_s: float = Field(description="seconds per microbatch")
     backward_s: float

@@ -4,18 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tangram_sim.studies.documents import Document, VersionedAnswer
+from tangram_sim.studies.documents import DegreesDocument, Document, VersionedAnswer
 
 
-class RlLayoutDocument(Document):
+class RlLayoutDocument(DegreesDocument):
     """Degrees of the training layout."""
 
-    tp: int = Field(ge=1)
     pp: int = Field(ge=1)
-    dp: int = Field(ge=1)
-    cp: int = Field(ge=1)
-    ep: int = Field(ge=1)
-    zero_stage: int = Field(ge=0, le=3)
     recompute: Literal["none", "selective", "full"]
 
 

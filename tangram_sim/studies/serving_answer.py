@@ -5,23 +5,41 @@ from typing import Any
 
 from pydantic import Field
 
-from tangram_sim.studies.documents import VersionedAnswer
+from tangram_sim.studies.documents import Document, VersionedAnswer
 
 INTERVAL = 1.645  # standard deviations either side of 90 %
 
 
-class ServeEstimateDocument(VersionedAnswer):
-    """Output of `tangram serve estimate --json`: one replica under a steady load; times in seconds."""
+class PowerDocument(Document):
+    """Mean power of replicas, and joules of a token."""
+
+    gpu_w: float = Field(0.0, description="mean watts of all GPUs of the replicas")
+    host_w: float = Field(0.0, description="mean watts of the hosts' shares beside them")
+    joules_per_output_token: float = Field(0.0, description="of the GPUs, prompts included, hosts apart")
+    intervals: dict[str, tuple[float, float]] = Field(description="90 % intervals")
+
+
+class ServicePredictionDocument(VersionedAnswer):
+    """What a service is predicted to do, and what that rests on."""
 
     verdict: str = Field(
         "",
-        description="of a rate that the replica cannot carry: by how much; times are then those of requests "
+        description="of an overload: by how much, and what would keep up; times are then those of requests "
         "once admitted, with all seats taken",
     )
+    overloaded: bool = Field(False, description="more requests arrive than the service can carry")
+    output_tok_s: float = Field(description="output tokens per second")
+    usd_per_million_output_tokens: float | None = None
+    assumptions: dict[str, Any] = Field(description="engine defaults, calibration, hardware, price")
+    notes: list[str] = Field([])
+
+
+class ServeEstimateDocument(PowerDocument, ServicePredictionDocument):
+    """Output of `tangram serve estimate --json`: one replica under a steady load; times in seconds."""
+
     tpot_s: float = Field(description="seconds a token, after the first")
     ttft_s: float = Field(description="seconds to the first token")
     e2e_s: float
-    output_tok_s: float = Field(description="output tokens per second of the replica")
     request_rate: float = Field(description="requests completed per second")
     kv_tokens: int
     kv_blocks: int
@@ -29,18 +47,10 @@ class ServeEstimateDocument(VersionedAnswer):
     prompt_s: float = Field(description="what one prompt adds to the iterations")
     running: float = Field(description="requests that decode at once")
     seats: float = Field(description="requests that could")
-    overloaded: bool = Field(False, description="more requests arrive than the replica can carry")
     greatest_request_rate: float = Field(description="requests per second with all seats taken")
     limited_by: str
     parts_s: dict[str, float] = Field(description="where the time between two tokens goes")
-    usd_per_million_output_tokens: float | None = None
     gpus: int
-    gpu_w: float = Field(0.0, description="mean watts of all GPUs of the replica")
-    host_w: float = Field(0.0, description="mean watts of the hosts' shares beside them")
-    joules_per_output_token: float = Field(0.0, description="of the GPUs, prompts included, hosts apart")
-    intervals: dict[str, tuple[float, float]] = Field(description="90 % intervals")
-    assumptions: dict[str, Any] = Field(description="engine defaults, calibration, hardware, price")
-    notes: list[str] = Field([])
 
 
 def interval(value: float, spread: float) -> tuple[float, float]:

@@ -17,7 +17,6 @@ from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import MOST_STAGES, PricedConfiguration
 from tangram_sim.serving_planners.problem import WHOLE
 from tangram_sim.studies.serving_plan import (
-    PlannedTypeDocument,
     PlayedPlanDocument,
     ServePlanDocument,
     plan_problem,
@@ -101,8 +100,7 @@ def _planned(
 ) -> ServePlanDocument:
     found = plan_problem(question.rental(priced), time_limit_s, beside=beside)
     types = [
-        PlannedTypeDocument.from_objects(asked_type, model=asked_type.model if question.several else "")
-        for asked_type in question.types
+        asked_type if question.several else replace(asked_type, model="") for asked_type in question.types
     ]
     return found.with_fields(types=types)
 

@@ -15,6 +15,8 @@ from tangram_sim.serving_planners.problem import COST, MAKESPAN, WHOLE, RentalPr
 from tangram_sim.serving_planners.rental import RentalAnswer, rent
 from tangram_sim.serving_planners.rivals import value_of
 from tangram_sim.studies.documents import Document, VersionedAnswer
+from tangram_sim.studies.serving_answer import PowerDocument
+from tangram_sim.studies.serving_question import AskedType
 
 _FLOW_S, _LARGE_FLOW_S = 3.0, 12.0  # seconds to place layers unless somebody asks for others
 _MANY_NODES = 9  # that take the longer
@@ -54,15 +56,6 @@ class PathDocument(Document):
     share: float
 
 
-class PlannedTypeDocument(Document):
-    """A type of requests: how many the plan counts on, and their mean tokens."""
-
-    input_tokens: float
-    output_tokens: float
-    amount: float = Field(description="requests, or requests a second")
-    model: str = Field("", description="which it asks for, where there are several")
-
-
 class PlayedPlanDocument(Document):
     """The plan as the simulator plays it: times in seconds, rates in requests a second."""
 
@@ -82,17 +75,13 @@ class PlayedScenarioDocument(PlayedPlanDocument):
     replicas: int = Field(description="that are left")
 
 
-class PlanEnergyDocument(Document):
+class PlanEnergyDocument(PowerDocument):
     """Mean power of a plan's replicas, and joules of a token; a site is GPUs and hosts times PUE."""
 
-    gpu_w: float = Field(description="watts of all GPUs of the plan's replicas")
-    host_w: float = Field(description="watts of the hosts' shares beside them")
     site_w: float = Field(description="(gpu_w + host_w) times the power usage effectiveness")
-    joules_per_output_token: float = Field(description="of the GPUs, prompts included, hosts apart")
     site_joules_per_output_token: float
     kwh: float = Field(description="of the site: for the whole batch, or in a day at the rate")
     kg_co2e: float | None = Field(None, description="of these kWh; null where no intensity is given")
-    intervals: dict[str, tuple[float, float]] = Field(description="90 % intervals")
     basis: str = Field(description="what the watts rest on")
 
 
@@ -121,7 +110,7 @@ class ServePlanDocument(VersionedAnswer):
     interval: tuple[float, float] | None = Field(
         None, description="90 % interval where throughputs are predicted"
     )
-    types: list[PlannedTypeDocument] = Field([], description="of a plan of a model: its types of request")
+    types: list[AskedType] = Field([], description="of a plan of a model: its types of request")
     replay: PlayedPlanDocument | None = Field(
         None, description="of a plan of a model: the simulator's verdict"
     )

@@ -98,12 +98,15 @@ class ServiceGoal:
 
 @dataclass(frozen=True, slots=True)
 class AskedType:
-    """A type of requests: mean tokens, the model, and how many there are (or how many a second)."""
+    """A type of requests: mean tokens, how many there are (or how many a second), and the model.
+
+    In an answer the model is named where there are several.
+    """
 
     input_tokens: float
     output_tokens: float
-    model: str
     amount: float
+    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ class ServiceQuestion:
             place[mine] = len(types) + cells
             counts = np.bincount(cells, minlength=len(shapes)).tolist()
             types += [
-                AskedType(isl, osl, name, unit * count)
+                AskedType(isl, osl, unit * count, name)
                 for count, (isl, osl) in zip(counts, shapes, strict=True)
             ]
         return cls(models, offers, workload, goal, place, tuple(types))

@@ -3,7 +3,6 @@
 import math
 import time
 from collections import Counter
-from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -14,7 +13,8 @@ from tangram_sim.serving.fleet_file import ServiceFleet
 from tangram_sim.serving.outcome import ServiceOutcome, Slo, Spread, spread
 from tangram_sim.serving.router import Router, named_router
 from tangram_sim.serving.workload import Ints, Workload
-from tangram_sim.studies.documents import Document, VersionedAnswer
+from tangram_sim.studies.documents import Document
+from tangram_sim.studies.serving_answer import ServicePredictionDocument
 from tangram_sim.studies.serving_requests import asking, beyond_context, nearest_types
 from tangram_sim.units import HOUR_S
 
@@ -70,7 +70,7 @@ class InstanceDocument(Document):
     cost_usd: float
 
 
-class ServeSimulationDocument(VersionedAnswer):
+class ServeSimulationDocument(ServicePredictionDocument):
     """Output of `tangram serve simulate --json`: times in seconds, rates per second."""
 
     engine: str
@@ -80,7 +80,6 @@ class ServeSimulationDocument(VersionedAnswer):
     duration_s: float = Field(description="from the first arrival to the last finish")
     offered_rps: float = Field(description="arrivals a second; 0 where all come at once")
     throughput_rps: float
-    output_tok_s: float
     goodput_rps: float = Field(description="requests within the objective; all of them where none is given")
     good_share: float = Field(description="of the requests that arrived")
     ttft_s: Spread
@@ -91,13 +90,8 @@ class ServeSimulationDocument(VersionedAnswer):
     kv: KvDocument
     little: LittleDocument
     cost_usd: float
-    usd_per_million_output_tokens: float | None
     usd_per_million_good_tokens: float | None
-    overloaded: bool
-    verdict: str = Field("", description="of an overload: by how much, and what would keep up")
     replicas: list[InstanceDocument]
-    notes: list[str]
-    assumptions: dict[str, Any]
     events: int
     simulate_cpu_s: float
 

@@ -31,21 +31,28 @@ class RequestTypeDocument(Document):
     share: float
 
 
-class WorkloadDocument(VersionedAnswer):
+class ArrivalsDocument(VersionedAnswer):
+    """When requests come."""
+
+    span_s: float
+    rate_rps: float
+    burstiness_cv: float = Field(
+        description="coefficient of variation of the gaps between arrivals; of streams, mean by requests"
+    )
+    notes: list[str]
+
+
+class WorkloadDocument(ArrivalsDocument):
     """Output of `tangram serve workload describe --json`: rate, burstiness, lengths and request types."""
 
     requests: int
-    span_s: float
-    rate_rps: float
     busiest_minute_rps: float
-    burstiness_cv: float = Field(description="coefficient of variation of the gaps between arrivals")
     input_tokens: LengthsDocument
     output_tokens: LengthsDocument
     types: list[RequestTypeDocument]
     prefixes: int
     prefix_share: float = Field(description="of the prompt tokens, in prefixes that several requests share")
     cached_share: float = Field(description="of the prompt tokens, cached as the trace tells")
-    notes: list[str]
 
 
 class RateStreamDocument(Document):
@@ -59,18 +66,14 @@ class RateStreamDocument(Document):
     share: float = Field(description="of all requests")
 
 
-class RatesDocument(VersionedAnswer):
+class RatesDocument(ArrivalsDocument):
     """Output of `tangram serve workload describe --json` for a file of rates: what comes when."""
 
     windows: int
-    span_s: float
     requests: float = Field(description="expected, all streams together")
-    rate_rps: float
     busiest_window_rps: float = Field(description="greatest rate of all streams at one time")
     quietest_window_rps: float
-    burstiness_cv: float = Field(description="of the streams, mean by requests")
     streams: list[RateStreamDocument]
-    notes: list[str]
 
 
 def describe_rates(windows: Sequence[RateWindow]) -> RatesDocument:

@@ -72,24 +72,17 @@ def with_one_copy(chunks: Chunks) -> Chunks:
     return [tuple(marked.get(run, run) for run in runs) for runs in chunks]
 
 
-class _Spread(NamedTuple):
-    """What of a layout decides where activations lie."""
+def _pieces(layout: Layout) -> int:
+    """Into how many a layout cuts the sequence."""
+    return layout.cp * (layout.tp if layout.sequence_parallel else 1)
 
-    tp: int
-    cp: int
-    dp: int
-    sequence_parallel: bool
 
-    @property
-    def pieces(self) -> int:
-        """Into how many the sequence is cut."""
-        return self.cp * (self.tp if self.sequence_parallel else 1)
-
-    def first(self) -> tuple[Integers, Integers]:
-        """Of every rank, the share of the microbatch (of `dp`) and of the sequence (of `pieces`) it holds."""
-        rank = np.arange(self.tp * self.cp * self.dp)
-        tensor, context, replica = rank % self.tp, rank // self.tp % self.cp, rank // (self.tp * self.cp)
-        return replica, context * self.tp + tensor if self.sequence_parallel else context
+def _first(layout: Layout) -> tuple[Integers, Integers]:
+    """Of every rank, the share of the microbatch (of `dp`) and of the sequence (of `_pieces`) it holds."""
+    tp, cp = layout.tp, layout.cp
+    rank = np.arange(tp * cp * layout.dp)
+    tensor, context, replica = rank % tp, rank // tp % cp, rank // (tp * cp)
+    return replica, context * tp + tensor if layout.sequence_parallel else context
 
 
 def _overlap(a: Integers, width_a: int, b: Integers, width_b: int) -> Integers:
@@ -99,13 +92,13 @@ def _overlap(a: Integers, width_a: int, b: Integers, width_b: int) -> Integers:
 
 
 @lru_cache(maxsize=1 << 16)
-def _missing(before: _Spread, after: _Spread) -> float:
+def _missing(before: Layout, after: Layout) -> float:
     """`missing_share`, counted in whole units: common parts of both layouts' shares."""
-    batch, sequence = lcm(before.dp, after.dp), lcm(before.pieces, after.pieces)
-    (had_replica, had_piece), (replica, piece) = before.first(), after.first()
-    area = (batch // after.dp) * (sequence // after.pieces)
+    batch, sequence = lcm(before.dp, after.dp), lcm(_pieces(before), _pieces(after))
+    (had_replica, had_piece), (replica, piece) = _first(before), _first(after)
+    area = (batch // after.dp) * (sequence // _pieces(after))
     kept = _overlap(replica, batch // after.dp, had_replica, batch // before.dp) * _overlap(
-        piece, sequence // after.pieces, had_piece, sequence // before.pieces
+        piece, sequence // _pieces(after), had_piece, sequence // _pieces(before)
     )
     return int(area - kept.min()) / (batch * sequence)
 
@@ -118,8 +111,10 @@ def missing_share(before: Layout, after: Layout) -> float:
     """
     if before.gpus != after.gpus:
         raise BadInputError(f"layouts {before} and {after} of one part occupy different numbers of GPUs")
+    # What of a layout decides where activations lie.
     had, needed = (
-        _Spread(layout.tp, layout.cp, layout.dp, layout.sequence_parallel) for layout in (before, after)
+        Layout(layout.tp, layout.dp, layout.cp, sequence_parallel=layout.sequence_parallel)
+        for layout in (before, after)
     )
     return 0.0 if had == needed else _missing(had, needed)
 

@@ -10,8 +10,7 @@ shards on which all parts agree pass at the pace of the part with the least band
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -98,22 +97,13 @@ def shards_alike(holders: Sequence[Holder]) -> bool:
     return len(zero) == 1 and (max(zero) < 2 or len({holder.microbatches for holder in holders}) == 1)
 
 
-class _Ring(NamedTuple):
-    """What all of its holders know of how they share weights; paces are those of shards that all agree on."""
-
-    island: Island
-    replicas: int
-    expert_replicas: int
-    dense: float | None
-    experts: float | None
-
-
 @dataclass
 class Sharings:
     """Sharings of one cluster; answers are kept."""
 
     placement: Placement
-    _known: dict[tuple[Holder, ...], _Ring] = field(default_factory=dict)
+    # By holders, with paces of whole layers: those of shards are a rank's part of them.
+    _known: dict[tuple[Holder, ...], Sharing] = field(default_factory=dict)
 
     def of(self, holders: tuple[Holder, ...], own: int) -> Sharing:
         """How holder number `own` shares with the others (all of one ZeRO stage)."""
@@ -121,12 +111,10 @@ class Sharings:
         if ring is None:
             ring = self._known[holders] = self._find(holders)
         layout = holders[own].layout
-        return Sharing(
-            ring.island,
-            ring.replicas,
-            ring.expert_replicas,
-            None if ring.dense is None else ring.dense / layout.tp,
-            None if ring.experts is None else ring.experts / (layout.tp * layout.ep),
+        return replace(
+            ring,
+            dense=None if ring.dense is None else ring.dense / layout.tp,
+            experts=None if ring.experts is None else ring.experts / (layout.tp * layout.ep),
         )
 
     def exchange_s(self, holders: Sequence[Holder], total_bytes: float) -> float:
@@ -142,7 +130,7 @@ class Sharings:
         rate, latency = min(rate for rate, _ in roads), max(latency for _, latency in roads)
         return 2.0 * (count - 1) * (total_bytes / count / rate + latency)
 
-    def _find(self, holders: tuple[Holder, ...]) -> _Ring:
+    def _find(self, holders: tuple[Holder, ...]) -> Sharing:
         ranks = tuple(sorted({rank for holder in holders for rank in holder.ranks}))
         island = self.placement.island(ranks)
         layouts = [holder.layout for holder in holders]
@@ -156,7 +144,7 @@ class Sharings:
                 (same_tp and same_ep, [layout.tp * layout.ep for layout in layouts]),
             )
         )
-        return _Ring(
+        return Sharing(
             island.anonymous(),
             sum(layout.dp * layout.cp for layout in layouts),
             sum(max(layout.dp * layout.cp // layout.ep, 1) for layout in layouts),

@@ -12,8 +12,8 @@ from tangram_sim.hwdb.prices import assumed_rent, gpu_rent, gpu_rents
 from tangram_sim.serving_planners.offer_file import load_offers
 from tangram_sim.studies import serving_whatif
 from tangram_sim.studies.candidate_loop import NO_TIME
-from tangram_sim.studies.serving_plan import PlannedTypeDocument, PlayedPlanDocument, ServePlanDocument
-from tangram_sim.studies.serving_question import ServiceGoal
+from tangram_sim.studies.serving_plan import PlayedPlanDocument, ServePlanDocument
+from tangram_sim.studies.serving_question import AskedType, ServiceGoal
 from tangram_sim.studies.serving_whatif import GpuPurchase, what_if_serving
 from tests.commands import tangram
 
@@ -73,7 +73,7 @@ def test_a_purchase_has_its_own_plan_where_the_fleet_alone_cannot_serve(
             objective="goodput",
             replay=played,
             gpus_used=bought,
-            types=[PlannedTypeDocument(input_tokens=10, output_tokens=10, amount=1)],
+            types=[AskedType(input_tokens=10, output_tokens=10, amount=1)],
         )
 
     monkeypatch.setattr(serving_whatif, "plan_service", planned)
