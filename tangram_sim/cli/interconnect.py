@@ -1,30 +1,18 @@
 """`tangram hw topology` and `tangram collectives plan`: a cluster's network, and collectives on it."""
 
-from typing import Annotated
+from dataclasses import dataclass
 
 import typer
 
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.derived import derived
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.fields import described, option
 from tangram_sim.units import show_rate, show_seconds
 
 app = typer.Typer(help="Collectives: plans on a cluster's tree of switches.", no_args_is_help=True)
 
-Full = Annotated[
-    bool,
-    typer.Option("--full", help="Print the graph as a cluster file with all vertices and edges, to edit."),
-]
-Op = Annotated[str, typer.Option("--op", help="all_reduce, reduce_scatter or all_gather.")]
-Size = Annotated[float, typer.Option("--bytes", help="Size of the full buffer.")]
-Algorithm = Annotated[
-    str,
-    typer.Option("--algorithm", help="gentree, ring, halving-doubling, colocated-ps, hierarchical-ring, ..."),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="A GenModel parameter at every switch, like epsilon=1e-12; may be repeated."),
-]
 _PARAMETERS = {
     "alpha": "alpha_s",
     "gamma": "gamma_s_per_byte",
@@ -34,9 +22,38 @@ _PARAMETERS = {
 }
 
 
+@described
+@dataclass(frozen=True, slots=True)
+class GraphShown:
+    """How a cluster's graph is shown."""
+
+    full: bool = option(
+        False, "Print the graph as a cluster file with all vertices and edges, to edit.", basic=True
+    )
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class CollectiveAsked:
+    """One collective over all GPUs of a cluster."""
+
+    op: str = option("all_reduce", "all_reduce, reduce_scatter or all_gather.", basic=True)
+    size: float = option(268435456.0, "Size of the full buffer.", unit="bytes", spelled="--bytes", basic=True)
+    algorithm: str = option(
+        "gentree", "gentree, ring, halving-doubling, colocated-ps, hierarchical-ring, ...", basic=True
+    )
+    settings: tuple[str, ...] = option(
+        (),
+        "A GenModel parameter at every switch, like epsilon=1e-12; may be repeated.",
+        spelled="--set",
+        basic=True,
+    )
+
+
+@derived
 def topology(
     cluster: shared.ClusterArgument,
-    full: Full = False,
+    asked: GraphShown,
     hwdb: shared.HwdbFolders = None,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -46,7 +63,7 @@ def topology(
 
     database = shared.load_hwdb(hwdb)
     given = load_cluster(cluster, database)
-    if full:
+    if asked.full:
         from dataclasses import replace
 
         from tangram_sim.topology.full import full_wiring
@@ -101,12 +118,10 @@ def topology(
 
 
 @app.command("plan")
+@derived
 def plan(
     cluster: shared.ClusterArgument,
-    op: Op = "all_reduce",
-    size: Size = 268435456.0,
-    name: Algorithm = "gentree",
-    changes: Set = None,
+    asked: CollectiveAsked,
     hwdb: shared.HwdbFolders = None,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -115,13 +130,15 @@ def plan(
     from tangram_sim.studies.interconnect import plan_collective
 
     database = shared.load_hwdb(hwdb)
-    settings = tuple(_setting(text) for text in changes or ())
-    found = plan_collective(load_cluster(cluster, database), database, op, size, name, settings)
+    settings = tuple(_setting(text) for text in asked.settings)
+    given = load_cluster(cluster, database)
+    found = plan_collective(given, database, asked.op, asked.size, asked.algorithm, settings)
     if as_json:
         print_json(found)
         return
     print_line(
-        f"{op} of {size:.4g} bytes over {found['gpus']:,} GPUs by {name}: {show_seconds(found['seconds'])}"
+        f"{asked.op} of {asked.size:.4g} bytes over {found['gpus']:,} GPUs by {asked.algorithm}: "
+        f"{show_seconds(found['seconds'])}"
     )
     print_line()
     rows = [

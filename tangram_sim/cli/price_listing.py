@@ -1,44 +1,47 @@
 """`tangram hw prices`: renews prices of nodes from a listing or an export of a price feed."""
 
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.cli.derived import derived
 from tangram_sim.errors import BadInputError
+from tangram_sim.fields import about, described, option
 
 
-def prices(
-    files: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE", help="CSV or JSON listings with a name and USD an hour a record."),
-    ],
-    source: Annotated[str, typer.Option("--source", help="Where the listing comes from.")] = "",
-    day: Annotated[
-        str, typer.Option("--date", help="Day of the listing, e.g. 2026-11-27.  [default: today]")
-    ] = "",
-    region: Annotated[
-        str, typer.Option("--region", help="Only prices of this region.  [default: the lowest of all]")
-    ] = "",
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The folder of your rows, for --hwdb.")
-    ] = Path("my-rows"),
-    hwdb: shared.HwdbFolders = None,
-) -> None:
+@described
+@dataclass(frozen=True, slots=True)
+class ListedPrices:
+    """Listings of prices, and where their rows go."""
+
+    files: tuple[Path, ...] = field(
+        metadata=about(
+            "CSV or JSON listings with a name and USD an hour a record.", positional="FILE", basic=True
+        )
+    )
+    source: str = option("", "Where the listing comes from.", basic=True)
+    date: str = option("", "Day of the listing, e.g. 2026-11-27.", unset="today", basic=True)
+    region: str = option("", "Only prices of this region.", unset="the lowest of all", basic=True)
+    output: Path = option(
+        Path("my-rows"), "The folder of your rows, for --hwdb.", spelled="-o,--output", basic=True
+    )
+
+
+@derived
+def prices(asked: ListedPrices, hwdb: shared.HwdbFolders = None) -> None:
     """Read prices of known instance types from listings into prices.csv of a folder for --hwdb."""
     from tangram_sim.hwdb.price_listing import read_listing, write_prices
 
     try:
-        dated = date.fromisoformat(day) if day else date.today()
+        dated = date.fromisoformat(asked.date) if asked.date else date.today()
     except ValueError:
-        raise BadInputError(f"--date {day}: give a day like 2026-11-27") from None
+        raise BadInputError(f"`date={asked.date}`: give a day like 2026-11-27") from None
     database = shared.load_hwdb(hwdb)
-    for path in files:
-        listing = read_listing(path, database, region)
-        written = write_prices(listing, output, source or path.name, dated)
+    for path in asked.files:
+        listing = read_listing(path, database, asked.region)
+        written = write_prices(listing, asked.output, asked.source or path.name, dated)
         print_table(
             ("node", "figure", "USD", "region"),
             [(price.node, price.figure, f"{price.value:,.4g}", price.region) for price in listing.prices],
@@ -47,5 +50,5 @@ def prices(
         nodes = len({price.node for price in listing.prices})
         print_line(
             f"{len(listing.prices)} prices of {nodes} nodes written to {written}; {listing.unknown} names in "
-            f"{path} are no row of nodes.csv. Use them with --hwdb {output}"
+            f"{path} are no row of nodes.csv. Use them with --hwdb {asked.output}"
         )

@@ -5,8 +5,8 @@ from functools import lru_cache
 from tangram_sim.clusters import Cluster
 from tangram_sim.topology.forms import box_of
 from tangram_sim.topology.given import stated_topology
-from tangram_sim.topology.graph import Box, Fabric, Topology
-from tangram_sim.wiring import Edge, Wire
+from tangram_sim.topology.graph import Box, Fabric, GraphParts, Topology
+from tangram_sim.wiring import Wire
 
 
 @lru_cache(maxsize=64)
@@ -39,20 +39,18 @@ def topology_of(cluster: Cluster) -> Topology:
     )
 
 
-class _Net:
+class _Net(GraphParts):
     """Leaves of every group, an uplink per group, limits between groups."""
 
     def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
         self.cluster = cluster
-        self.names: list[str] = []
-        self.kinds: list[str] = []
-        self.edges: list[Edge[int]] = []
         self.inside: dict[int, tuple[float, float]] = {}
         self._leaves: list[list[int]] = []
         many = len(cluster.groups) > 1
         tops = [self._group(index) for index in range(len(cluster.groups))]
         if many:
-            core = self._vertex("core", "spine")
+            core = self.vertex("core", "spine")
             for index, top in enumerate(tops):
                 self._edge(top, core, "uplink", self._uplink(index))
         for limit in cluster.network.between:
@@ -80,7 +78,7 @@ class _Net:
             for pod in range(pods)
             for rail in range(rails)
         ]
-        leaves = [self._vertex(name, "leaf") for name in names]
+        leaves = [self.vertex(name, "leaf") for name in names]
         self._leaves.append(leaves)
         own = [limit for limit in self.cluster.network.between if limit.groups == (index, index)]
         if own:
@@ -90,7 +88,7 @@ class _Net:
                 self.inside[leaf] = rate / rails, max(latency - group.node.nic_latency_s, 0.0)
         if len(leaves) == 1:
             return leaves[0]
-        spine = self._vertex(f"{group.name}/spine", "spine")
+        spine = self.vertex(f"{group.name}/spine", "spine")
         for leaf in leaves:
             below = min(nodes, group.count) * group.node.nic_bytes_per_s / rails
             self._edge(leaf, spine, "leaf uplink", below / wiring.leaf_oversubscription)
@@ -105,11 +103,6 @@ class _Net:
 
     def fabric(self) -> Fabric:
         return Fabric(tuple(self.names), tuple(self.kinds), tuple(self.edges), self.inside)
-
-    def _vertex(self, name: str, kind: str) -> int:
-        self.names.append(name)
-        self.kinds.append(kind)
-        return len(self.names) - 1
 
     def _edge(self, a: int, b: int, link: str, rate: float, latency_s: float = 0.0) -> None:
         self.edges.append(Wire(link, "network", rate, rate, latency_s).between(a, b))

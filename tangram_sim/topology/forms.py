@@ -7,9 +7,9 @@ Every rule here is a default for a form of node, with its source; a cluster file
 from itertools import pairwise
 
 from tangram_sim.clusters import Link, Node
-from tangram_sim.topology.graph import Box, Port
+from tangram_sim.topology.graph import Box, GraphParts, Port
 from tangram_sim.units import GIGA
-from tangram_sim.wiring import Edge, Wire
+from tangram_sim.wiring import Wire
 
 # Peer traffic that one host bridge turns around among GPUs on its own root ports, one direction: four
 # RTX PRO 6000 on a socket reach 26.4 GB/s of bus bandwidth each, two 38.6 (NCCL 2.29.2, aiconfigurator-core).
@@ -65,15 +65,13 @@ def box_of(node: Node, nodes: int) -> Box:
     return build.box()
 
 
-class _Build:
+class _Build(GraphParts):
     def __init__(self, node: Node, nodes: int) -> None:
+        super().__init__()
         self.node, self.nodes = node, nodes
-        self.names: list[str] = []
-        self.kinds: list[str] = []
-        self.edges: list[Edge[int]] = []
         self.ports: list[Port] = []
         self.limits: list[tuple[int, float]] = []
-        self.gpus = [self._vertex(f"gpu{index}", "gpu") for index in range(nodes * node.gpus)]
+        self.gpus = [self.vertex(f"gpu{index}", "gpu") for index in range(nodes * node.gpus)]
 
     def box(self) -> Box:
         return Box(
@@ -84,11 +82,6 @@ class _Build:
             tuple(self.ports),
             tuple(self.limits),
         )
-
-    def _vertex(self, name: str, kind: str) -> int:
-        self.names.append(name)
-        self.kinds.append(kind)
-        return len(self.names) - 1
 
     def _edge(self, a: int, b: int, link: str, kind: str, rate: float, latency_s: float) -> None:
         self.edges.append(Wire(link, kind, rate, rate, latency_s).between(a, b))
@@ -109,7 +102,7 @@ class _Build:
             for (a, b), rate in direct.items():
                 self._edge(self.gpus[a], self.gpus[b], link.name, link.kind, rate, link.latency_s)
             return
-        switch = self._vertex("nvswitch", "nvswitch")
+        switch = self.vertex("nvswitch", "nvswitch")
         for gpu in self.gpus:
             self._edge(gpu, switch, link.name, link.kind, link.bytes_per_s, link.latency_s / 2)
 
@@ -151,13 +144,13 @@ class _Build:
         port = node.nic_bytes_per_s / node.nics
         for number in range(self.nodes):
             prefix = "" if self.nodes == 1 else f"tray{number}/"
-            hosts = [self._vertex(f"{prefix}host{index}", "host") for index in range(sockets)]
+            hosts = [self.vertex(f"{prefix}host{index}", "host") for index in range(sockets)]
             self.limits += [(host, HOST_BRIDGE_BYTES_PER_S) for host in hosts]
             for a, b in pairwise(hosts):
                 self._edge(a, b, "between sockets", "host", SOCKET_BYTES_PER_S, HOST_HOP_S)
             above = hosts
             if switches:
-                above = [self._vertex(f"{prefix}pcie{index}", "pcie-switch") for index in range(switches)]
+                above = [self.vertex(f"{prefix}pcie{index}", "pcie-switch") for index in range(switches)]
                 for index, switch in enumerate(above):
                     host = hosts[index * sockets // switches]
                     self._edge(switch, host, slot, "pcie", rate, HOST_HOP_S)
@@ -165,7 +158,7 @@ class _Build:
                 gpu = self.gpus[number * node.gpus + index]
                 self._edge(gpu, above[index * len(above) // node.gpus], slot, "pcie", rate, latency_s)
             for index in range(node.nics):
-                nic = self._vertex(f"{prefix}nic{index}", "nic")
+                nic = self.vertex(f"{prefix}nic{index}", "nic")
                 # Files that lump ports together invent no bottleneck: such a slot is no link class.
                 place, lumped = above[index * len(above) // node.nics], 2 * port > rate
                 name, most = (NIC_SLOT, 2 * port) if lumped else (slot, rate)

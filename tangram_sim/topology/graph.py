@@ -19,6 +19,21 @@ SCALE_UP = frozenset({"nvlink", "nvlink-bridge", "xgmi", "other"})
 Neighbours: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]  # of every vertex: (edge, other vertex)
 
 
+class GraphParts:
+    """Vertices and edges of a graph that is being built."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.kinds: list[str] = []
+        self.edges: list[Edge[int]] = []
+
+    def vertex(self, name: str, kind: str) -> int:
+        """The index of a new vertex."""
+        self.names.append(name)
+        self.kinds.append(kind)
+        return len(self.names) - 1
+
+
 def _neighbours(vertices: int, edges: Sequence[Edge[int]]) -> Neighbours:
     found: list[list[tuple[int, int]]] = [[] for _ in range(vertices)]
     for index, edge in enumerate(edges):
