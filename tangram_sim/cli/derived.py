@@ -92,7 +92,9 @@ def derived(command: Command) -> Command:
 
 def _argument(leaf: Leaf) -> inspect.Parameter:
     """The argument that may be typed in place of an option."""
-    argument = typer.Argument(metavar=leaf.about.argument, help=f"The same as --{leaf.option}.")
+    offered = {"autocompletion": _completing(leaf.about)} if leaf.about.suggested is not None else {}
+    help_ = f"The same as --{leaf.option}."
+    argument: Any = typer.Argument(metavar=leaf.about.argument, help=help_, **offered)
     return inspect.Parameter(
         _beside(leaf),
         inspect.Parameter.KEYWORD_ONLY,
