@@ -92,9 +92,9 @@ def derived(command: Command) -> Command:
 
 def _argument(leaf: Leaf) -> inspect.Parameter:
     """The argument that may be typed in place of an option."""
-    offered = {"autocompletion": _completing(leaf.about)} if leaf.about.suggested is not None else {}
-    help_ = f"The same as --{leaf.option}."
-    argument: Any = typer.Argument(metavar=leaf.about.argument, help=help_, **offered)
+    completing = _completing(leaf.about) if leaf.about.suggested is not None else None
+    words = f"The same as --{leaf.option}."
+    argument = typer.Argument(metavar=leaf.about.argument, help=words, autocompletion=completing)
     return inspect.Parameter(
         _beside(leaf),
         inspect.Parameter.KEYWORD_ONLY,

@@ -115,4 +115,4 @@ def assumed_rent(hwdb: Hwdb, gpu: str) -> float:
 
 def _worth(gpu: Gpu) -> float:
     peak = max(gpu.peak_flop_per_s("bf16"), gpu.peak_flop_per_s("fp16"), gpu.peak_flop_per_s("fp32"))
-    return (gpu.memory_bytes * gpu.memory_bytes_per_s * peak) ** (1 / 3)
+    return float((gpu.memory_bytes * gpu.memory_bytes_per_s * peak) ** (1 / 3))
