@@ -315,30 +315,6 @@ def test_interleaved_chains_are_near_the_best_of_all() -> None:
     assert sum(ratio < 1.001 for ratio in ratios) > 30
 
 
-def test_groups_are_one_ground_where_they_hold_more_stages_so() -> None:
-    """Three nodes and five hold one and two stages of two nodes, together four; of one node no more."""
-    cluster, model = load_cluster("A100-80GBx8:3+A100-SXM4-40GBx8:5", HWDB), load_model("gpt3-1.3b")
-    job, megatron = Job(32, 2048, "bf16"), [FRAMEWORKS["megatron"]]
-    chains = Chains(LaunchLayouts(model, cluster, job, HWDB, SearchOptions(), megatron))
-    vendor = cluster.groups[0].node.gpu.vendor
-
-    def held(width: int) -> list[dict[str, int]]:
-        found = arrangements(chains._vendors[vendor], 1, width, ordered=False)
-        return [
-            dict(zip((ground.name for ground in each.grounds), each.slots, strict=True)) for each in found
-        ]
-
-    assert held(16) == [{"g0": 1, "g1": 2}, {"g0 of g0+g1": 1, "g0+g1 of g0+g1": 1, "g1 of g0+g1": 2}]
-    assert held(8) == [{"g0": 3, "g1": 5}]
-    assert held(64) == [{"g0+g1 of g0+g1": 1}]
-    several = tuple(f"{on} of g0+g1" for on in ("g1", "g0+g1", "g1", "g0"))
-    ranks = stage_ranks(cluster, Uniform(pp=4, dp=16, stage_groups=several), 16)
-    assert ranks == [tuple(range(16 * place, 16 * place + 16)) for place in (2, 1, 3, 0)]
-    assert stage_ranks(cluster, Uniform(pp=1, dp=64, stage_groups=("g0+g1",)), 64) == [tuple(range(64))]
-    with pytest.raises(BadInputError, match="twice"):
-        stage_ranks(cluster, Uniform(pp=2, dp=8, stage_groups=("g0+g1", "g1")), 8)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "most_s"), [("glm-4.5-air", 7.53), ("qwen3-30b-a3b", 2.83)])
 def test_a_plan_for_a_framework_is_not_slower_than_without_a_weak_kind(model: str, most_s: float) -> None:
