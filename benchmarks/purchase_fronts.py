@@ -1,11 +1,14 @@
 """Fronts of purchases against `plan` and against brute force, on generated catalogues of rented nodes.
 
-    python -m benchmarks.purchase_fronts listed [FLEETS]
+    python -m benchmarks.purchase_fronts listed [FLEETS] [FROM]
     python -m benchmarks.purchase_fronts missing [CATALOGUES] [FROM]
+    python -m benchmarks.purchase_fronts full
 
 `listed` holds every row of fronts beside `plan` on the same nodes written on one line, searched anew, until
 so many rows were compared: by how much is a row slower? `missing` plans every mix of small catalogues by
-itself: which undominated ones does the front lack? Both print a line a row or catalogue and the totals.
+itself: which undominated ones does the front lack? Both print a line a row or catalogue and the totals;
+catalogues are generated from the number FROM on. `full` plans the fronts of three offers of up to eight nodes
+(`FULL`) to the end and prints their CPU seconds.
 """
 
 import random
@@ -20,9 +23,10 @@ from tangram_sim.hwdb import Hwdb, load_cluster, load_model
 from tangram_sim.hwdb.prices import Figure
 from tangram_sim.models import Attention, Block, FeedForward, Model
 from tangram_sim.planners.api import SearchOptions
+from tangram_sim.purchasing import cases
 from tangram_sim.purchasing.catalogue import Limits, mixes
-from tangram_sim.purchasing.fleets import Fleet, Purchase, named_purchase
-from tangram_sim.purchasing.pricefile import NodeFacts, Prices
+from tangram_sim.purchasing.fleets import Fleet, Purchase, named_purchase, standing_fleet
+from tangram_sim.purchasing.pricefile import NodeFacts, Prices, load_prices
 from tangram_sim.purchasing.purchase import PurchaseStudy, purchase
 from tangram_sim.purchasing.search import ModelToTrain
 from tangram_sim.studies import api
@@ -36,6 +40,12 @@ MODELS = ("gpt3-1.3b", "llama3-8b", "gpt3-6.7b")
 BLOCK = Block(Attention(16, 16, 128, 128), FeedForward(8192, gated=False))
 SMALL = ModelToTrain(Model("small", "gpt2", 2048, 8192, (BLOCK,) * 4), Job(global_batch=256, seq=2048))
 ALLOWED = 0.005  # by which `plan` may beat a row
+FULL = (  # model, nodes that stand, offers at their shipped prices, or at the lowest rent of their kind
+    ("llama3-8b", "none", ("H100x8", "A100-80GBx8", "L40Sx8")),
+    ("llama3-8b", "none", ("p5.48xlarge", "p4d.24xlarge", "g6e.48xlarge")),
+    ("gpt3-6.7b", "A100-80GBx8:2", ("H100x8", "A100-80GBx8", "L40Sx8")),
+    ("gpt3-6.7b", "none", ("H100x8", "A100-80GBx8", "V100x8")),
+)
 
 
 def generated(seed: int, most: int, hwdb: Hwdb) -> tuple[str, list[tuple[Purchase, int]], Prices]:
@@ -82,10 +92,10 @@ def planned_tokens_per_s(work: ModelToTrain, fleet: str, effort: str, hwdb: Hwdb
     return found.document.tokens_per_s
 
 
-def listed(fleets: int, hwdb: Hwdb) -> None:
+def listed(fleets: int, first: int, hwdb: Hwdb) -> None:
     """Rows of fronts beside `plan`, at normal effort."""
     behind = list[float]()
-    for seed in count():
+    for seed in count(first):
         own, catalogue, prices = generated(seed, 2, hwdb)
         work = ModelToTrain(load_model(MODELS[seed % len(MODELS)]), Job(global_batch=128, seq=2048))
         begun = time.process_time()
@@ -142,12 +152,39 @@ def missing(catalogues: int, first: int, hwdb: Hwdb) -> None:
           f"{unproven} fronts with open gaps")  # fmt: skip
 
 
+def full(hwdb: Hwdb) -> None:
+    """CPU seconds of the fronts of `FULL` to the end, and of the first plan."""
+    prices = load_prices(None, hwdb)
+    for name, own, names in FULL:
+        cases.forget()
+        begun, told = time.process_time(), list[float]()
+
+        def tell(_: PurchaseStudy, told: list[float] = told) -> None:
+            told.append(time.process_time())
+
+        study = purchase(
+            [ModelToTrain(load_model(name), Job(global_batch=256, seq=2048 if "gpt3" in name else 4096))],
+            standing_fleet(own, hwdb), [(named_purchase(each, 1, hwdb), 8) for each in names],
+            Limits(nodes=8), prices, ordered=date(2026, 11, 1), hwdb=hwdb, tell=tell,
+        )  # fmt: skip
+        front = study.front
+        proven = sum(front.is_proven(at) for at in range(len(study.points)))
+        print(
+            f"{name} on {own} and {', '.join(names)}: first plan after {told[0] - begun:.1f}, all after "
+            f"{time.process_time() - begun:.0f} CPU s: {len(front.simulated)} of {front.mixes} mixes "
+            f"planned, the others bounded away; {proven} of {len(study.points)} gaps proven",
+            flush=True,
+        )
+
+
 def main(arguments: list[str]) -> None:
-    """Run one of the two comparisons."""
+    """Run one of the comparisons."""
     which, *numbers = arguments or ["listed"]
     amounts = [int(number) for number in numbers]
-    if which == "listed":
-        listed(amounts[0] if amounts else 60, Hwdb.load())
+    if which == "full":
+        full(Hwdb.load())
+    elif which == "listed":
+        listed(amounts[0] if amounts else 60, amounts[1] if len(amounts) > 1 else 0, Hwdb.load())
     else:
         missing(amounts[0] if amounts else 200, amounts[1] if len(amounts) > 1 else 0, Hwdb.load())
 
