@@ -1,13 +1,16 @@
 """`tangram hw add-gpu`: writes hardware rows for a GPU that is not shipped, into a folder for --hwdb."""
 
 import sys
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.derived import derived
+from tangram_sim.fields import about, described, option, part
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
@@ -26,44 +29,53 @@ _NEEDED = ("memory_gb", "memory_gb_per_s")
 _LINK_OF = {"link_gb_per_s": "link"}  # asked only where the other was answered
 
 
-def _option(name: str, words: str, metavar: str = "NUMBER") -> Any:
-    return typer.Option(name, help=words, metavar=metavar, show_default=False)
+_NUMBER: dict[str, Any] = {"reads": str, "unit": "number", "basic": True}
 
 
-def add_gpu(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What clusters call it, e.g. X900-64GB.")],
-    bf16_tflops: Annotated[str, _option("--bf16-tflops", "Dense peak with fp32 accumulation.")] = "",
-    fp16_tflops: Annotated[str, _option("--fp16-tflops", "Dense peak; as bf16 if not given.")] = "",
-    fp8_tflops: Annotated[str, _option("--fp8-tflops", "Dense peak; no units if not given.")] = "",
-    fp32_tflops: Annotated[str, _option("--fp32-tflops", "Vector peak.")] = "",
-    memory_gb: Annotated[str, _option("--memory-gb", "Memory as sold, in 1e9 bytes.")] = "",
-    memory_gb_per_s: Annotated[str, _option("--memory-gb-per-s", "Peak rate of the memory.")] = "",
-    link: Annotated[
-        str, _option("--link", "A link of `tangram hw list`; PCIe only if not given.", "LINK")
-    ] = "",
-    link_gb_per_s: Annotated[
-        str, _option("--link-gb-per-s", "All its links together, in one direction.")
-    ] = "",
-    pcie_gen: Annotated[str, _option("--pcie-gen", "Generation of the host interface.")] = "",
-    power_w: Annotated[str, _option("--power-w", "Board power as sold.")] = "",
-    vendor: Annotated[str, _option("--vendor", "nvidia, amd, intel, ...", "TEXT")] = "",
-    architecture: Annotated[
-        str, _option("--architecture", "Its generation; what is known of that one is borrowed.", "TEXT")
-    ] = "",
-    year: Annotated[str, _option("--year", "Of first sale.")] = "",
-    source: Annotated[str, _option("--source", "Where the figures were read.", "TEXT")] = "",
-    efficiency: Annotated[
-        float | None,
-        typer.Option(
-            "--efficiency", help="Share of its peaks that large matrix products reach, as you guess."
-        ),
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The folder of your rows, for --hwdb.")
-    ] = Path("my-rows"),
-    as_json: shared.AsJson = False,
-    hwdb: shared.HwdbFolders = None,
-) -> None:
+@described
+@dataclass(frozen=True, slots=True)
+class GpuColumns:
+    """Columns of the row of a GPU, as they are typed; empty: not stated."""
+
+    vendor: str = option("", "nvidia, amd, intel, ...", basic=True)
+    architecture: str = option("", "Its generation; what is known of that one is borrowed.", basic=True)
+    year: str = option("", "Of first sale.", **_NUMBER)
+    fp32_tflops: str = option("", "Vector peak.", **_NUMBER)
+    fp16_tflops: str = option("", "Dense peak; as bf16 if not given.", **_NUMBER)
+    bf16_tflops: str = option("", "Dense peak with fp32 accumulation.", **_NUMBER)
+    fp8_tflops: str = option("", "Dense peak; no units if not given.", **_NUMBER)
+    memory_gb: str = option("", "Memory as sold, in 1e9 bytes.", **_NUMBER)
+    memory_gb_per_s: str = option("", "Peak rate of the memory.", **_NUMBER)
+    power_w: str = option("", "Board power as sold.", **_NUMBER)
+    link: str = option("", "A link of `tangram hw list`; PCIe only if not given.", basic=True)
+    link_gb_per_s: str = option("", "All its links together, in one direction.", **_NUMBER)
+    pcie_gen: str = option("", "Generation of the host interface.", **_NUMBER)
+    source: str = option("", "Where the figures were read.", basic=True)
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class NewGpu:
+    """A GPU that is not shipped, and where its rows go."""
+
+    name: str = field(metadata=about("What clusters call it, e.g. X900-64GB.", positional="NAME"))
+    columns: GpuColumns = field(default=GpuColumns(), metadata=part())
+    efficiency: float | None = option(
+        None,
+        "Share of its peaks that large matrix products reach, as you guess.",
+        unit="a share",
+        above=0,
+        most=1,
+        example="0.6",
+        basic=True,
+    )
+    output: Path = option(
+        Path("my-rows"), "The folder of your rows, for --hwdb.", spelled="-o,--output", basic=True
+    )
+
+
+@derived
+def add_gpu(gpu: NewGpu, as_json: shared.AsJson = False, hwdb: shared.HwdbFolders = None) -> None:
     """Write the row of a new GPU into a folder for --hwdb, and say what of it is assumed.
 
     It takes a 16-bit peak, the memory and its rate; what is missing is asked for on a terminal.
@@ -72,40 +84,20 @@ def add_gpu(
 
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_all
-    from tangram_sim.errors import BadInputError
     from tangram_sim.hwdb import own_gpu
 
-    if efficiency is not None and not 0 < efficiency <= 1:
-        raise BadInputError(
-            f"--efficiency {efficiency:g}: give a share of the peak above 0 and up to 1, e.g. 0.6"
-        )
-    given = {
-        "vendor": vendor,
-        "architecture": architecture,
-        "year": year,
-        "fp32_tflops": fp32_tflops,
-        "fp16_tflops": fp16_tflops,
-        "bf16_tflops": bf16_tflops,
-        "fp8_tflops": fp8_tflops,
-        "memory_gb": memory_gb,
-        "memory_gb_per_s": memory_gb_per_s,
-        "power_w": power_w,
-        "link": link,
-        "link_gb_per_s": link_gb_per_s,
-        "pcie_gen": pcie_gen,
-        "source": source,
-    }
+    given, output = asdict(gpu.columns), gpu.output
     table = output / "gpus.csv"
     folders = [folder for folder in hwdb or [] if folder.resolve() != output.resolve()]
     known = shared.load_hwdb([*folders, output] if table.exists() else folders)
-    own_gpu.require_new(name, known)
+    own_gpu.require_new(gpu.name, known)
     if _at_terminal():
         given = _asked(given)
-    made = own_gpu.own_gpu(name, given, known, date.today())
+    made = own_gpu.own_gpu(gpu.name, given, known, date.today())
     files = {table: own_gpu.table_with(table, made.row)}
-    if efficiency is not None:
-        place = output / "efficiency" / f"{_file_name(name)}.csv"
-        files[place] = own_gpu.efficiency_table(made.row.name, efficiency)
+    if gpu.efficiency is not None:
+        place = output / "efficiency" / f"{_file_name(gpu.name)}.csv"
+        files[place] = own_gpu.efficiency_table(made.row.name, gpu.efficiency)
     require_writable(**{f"output {number}": path for number, path in enumerate(files)})
     reached = _reached(made, _as_it_will_be(output, files, folders))
     write_all(files)

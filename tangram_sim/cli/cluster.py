@@ -18,9 +18,6 @@ app = typer.Typer(
     help="Cluster files from saved output of nvidia-smi, Slurm, Kubernetes.", no_args_is_help=True
 )
 Saved = Annotated[Path, typer.Argument(metavar="SAVED", help="What the command printed, in a file.")]
-Out = Annotated[
-    Path | None, typer.Option("-o", "--output", help="Write it to this file instead of printing it.")
-]
 
 
 @app.command("from-nvidia-smi")
@@ -33,7 +30,7 @@ def from_nvidia_smi(
             "(node1.xml, node1.topo), or in one file for all.",
         ),
     ],
-    output: Out = None,
+    output: shared.Output = None,
     hwdb: shared.HwdbFolders = None,
 ) -> None:
     """Write a cluster file from `nvidia-smi -q -x` of every node, its links from `nvidia-smi topo -m`."""
@@ -46,7 +43,7 @@ def from_nvidia_smi(
 
 
 @app.command("from-slurm")
-def from_slurm(saved: Saved, output: Out = None, hwdb: shared.HwdbFolders = None) -> None:
+def from_slurm(saved: Saved, output: shared.Output = None, hwdb: shared.HwdbFolders = None) -> None:
     """Write a cluster file from `sinfo -N -o "%N %G %T"` or `scontrol show node`."""
     from tangram_sim.datafiles import read_text
     from tangram_sim.hwdb.slurm_inventory import from_slurm as read
@@ -56,7 +53,7 @@ def from_slurm(saved: Saved, output: Out = None, hwdb: shared.HwdbFolders = None
 
 
 @app.command("from-k8s")
-def from_k8s(saved: Saved, output: Out = None, hwdb: shared.HwdbFolders = None) -> None:
+def from_k8s(saved: Saved, output: shared.Output = None, hwdb: shared.HwdbFolders = None) -> None:
     """Write a cluster file from `kubectl get nodes -o json`."""
     from tangram_sim.datafiles import read_text
     from tangram_sim.hwdb.kubernetes_inventory import from_k8s as read

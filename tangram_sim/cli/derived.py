@@ -18,7 +18,7 @@ import typer
 
 from tangram_sim.cli.wording import as_options
 from tangram_sim.errors import BadInputError
-from tangram_sim.fields import OUTPUT, About, Leaf, built, leaves, option, sentence
+from tangram_sim.fields import OUTPUT, About, Leaf, built, leaves, option, require_valid, sentence
 from tangram_sim.questions.question import Question, question_text
 
 Command = Callable[..., None]
@@ -70,6 +70,7 @@ def derived(command: Command) -> Command:
             values |= _implied(kind, stated)
             typed = {each.name: options.pop(each.name) for each in _typed(kind)}
             options[name] = built(kind, values) if values else kind(**typed)
+            require_valid(options[name])
         keeping = options.pop("keeping", Keeping())
         if keeping.save_question is not None:
             from tangram_sim.cli.writing import require_writable

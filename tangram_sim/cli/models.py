@@ -38,9 +38,7 @@ def list_models(as_json: shared.AsJson = False) -> None:
 @app.command("template")
 def template(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.json", help="A config.json of any family.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write it to this file instead of printing it.")
-    ] = None,
+    output: shared.Output = None,
 ) -> None:
     """Write a model.yaml filled in as far as CONFIG.json goes, for a family that is not read by itself."""
     from tangram_sim.cli.console import print_line

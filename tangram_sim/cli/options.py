@@ -32,6 +32,9 @@ HwdbFolders: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option("--hwdb", help="Folder with rows of your own; may be given several times, last wins."),
 ]
+Output: TypeAlias = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Write it to this file instead of printing it.")
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 

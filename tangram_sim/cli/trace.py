@@ -9,7 +9,7 @@ from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.cli.derived import derived
 from tangram_sim.errors import BadInputError
-from tangram_sim.fields import about, described, option, require_valid
+from tangram_sim.fields import about, described, option
 from tangram_sim.units import HOUR_S
 
 app = typer.Typer(
@@ -43,7 +43,6 @@ class TraceToMake:
     output: Path | None = option(None, "Write it to this CSV file.", spelled="-o,--output", basic=True)
 
     def __post_init__(self) -> None:
-        require_valid(self)
         if (self.losses_per_node_hour is None) == (self.failures is None):
             raise BadInputError("give one of `losses_per_node_hour=` and `failures=`")
 
@@ -78,8 +77,7 @@ def generate(asked: TraceToMake) -> None:
         }
     else:
         return_s = 600.0 if asked.return_s is None else asked.return_s
-        item = SpotRates(asked.losses_per_node_hour or 0.0, return_s, asked.burst)
-        rates = dict.fromkeys(counts, item)
+        rates = dict.fromkeys(counts, SpotRates(asked.losses_per_node_hour or 0.0, return_s, asked.burst))
     text = trace_text(made(counts, rates, asked.hours * HOUR_S, asked.seed))
     if asked.output is not None:
         write_whole(asked.output, text)

@@ -11,22 +11,18 @@ from pydantic import Field
 from tangram_sim.errors import TangramError, unknown_name
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.serving_planners.problem import MAKESPAN, WHOLE, RentalProblem
-from tangram_sim.studies.documents import Document, VersionedAnswer
-from tangram_sim.studies.serving_plan import ServePlanDocument, ignored_keys, plan_problem
+from tangram_sim.studies.documents import VersionedAnswer
+from tangram_sim.studies.serving_plan import RentedDocument, ServePlanDocument, ignored_keys, plan_problem
 
 
-class ServicePlannerDocument(Document):
+class ServicePlannerDocument(RentedDocument):
     """What one planner achieved; figures are null where it has no plan."""
 
     status: str = Field(description="optimal or feasible (of its own choices), or cannot answer")
     promised: float | None = Field(None, description="makespan in seconds, or requests a second")
     played: float | None = Field(None, description="the same as the simulator plays it")
     error: float | None = Field(None, description="played / promised - 1")
-    cost_per_hour: float | None = Field(None, description="USD; null: no price is known")
     good_share: float | None = None
-    gpus_used: dict[str, int] = Field({})
-    planning_cpu_s: float = 0.0
-    reason: str = ""
 
 
 class ServiceComparisonDocument(VersionedAnswer):

@@ -85,23 +85,29 @@ class PlanEnergyDocument(PowerDocument):
     basis: str = Field(description="what the watts rest on")
 
 
-class ServePlanDocument(VersionedAnswer):
+class RentedDocument(Document):
+    """What a plan of a service rents; where there is no plan, why."""
+
+    reason: str = Field("", description="why there is no plan")
+    cost_per_hour: float | None = Field(
+        None, description="USD an hour of the replicas; null also where the price of a kind is not known"
+    )
+    gpus_used: dict[str, int] = Field({})
+    planning_cpu_s: float = 0.0
+
+
+class ServePlanDocument(RentedDocument, VersionedAnswer):
     """Output of `tangram serve plan --json`; figures that do not belong to the objective are null."""
 
     status: Literal["optimal", "feasible", "infeasible"]
     objective: Literal["makespan", "cost", "goodput", "tokens"]
-    reason: str = Field("", description="why there is no plan")
     makespan_s: float | None = None
-    cost_per_hour: float | None = Field(
-        None, description="USD an hour of the replicas; null also where the price of a kind is not known"
-    )
     tokens_per_s: float | None = None
     throughput_rps: float | None = Field(None, description="requests a second")
     bound: float | None = Field(None, description="no plan has a better objective")
     gap: float | None = Field(None, description="the most by which the objective could be better, as a share")
     replicas: list[ReplicaCountDocument] = Field([])
     shares: dict[str, list[float]] = Field({}, description="by configuration: share of every request type")
-    gpus_used: dict[str, int] = Field({})
     placement: list[tuple[int, int] | None] = Field([], description="flow: layers [first, end) by node")
     nodes: list[str] = Field([], description="flow: kind of every node")
     paths: list[PathDocument] = Field([], description="flow: ways through the nodes")
@@ -123,7 +129,6 @@ class ServePlanDocument(VersionedAnswer):
     fleet: dict[str, Any] | None = Field(None, description="of a plan of a model: for `serve simulate`")
     assumptions: dict[str, Any] = Field({})
     notes: list[str] = Field([])
-    planning_cpu_s: float = 0.0
 
 
 def ignored_keys(ignored: Sequence[str]) -> list[str]:
