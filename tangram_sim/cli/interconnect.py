@@ -131,8 +131,9 @@ def plan(
 
     database = shared.load_hwdb(hwdb)
     settings = tuple(_setting(text) for text in asked.settings)
-    given = load_cluster(cluster, database)
-    found = plan_collective(given, database, asked.op, asked.size, asked.algorithm, settings)
+    found = plan_collective(
+        load_cluster(cluster, database), database, asked.op, asked.size, asked.algorithm, settings
+    )
     if as_json:
         print_json(found)
         return

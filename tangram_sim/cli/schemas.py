@@ -17,10 +17,10 @@ from tangram_sim.studies.documents import (
     Document,
     IslandsDocument,
     ModelDocument,
-    ParametersDocument,
     PlanDocument,
 )
 from tangram_sim.studies.goodput_documents import GoodputDocument
+from tangram_sim.studies.parameters import ParametersDocument
 from tangram_sim.studies.replaying import ReplayDocument
 from tangram_sim.studies.rl_documents import (
     RlCompareDocument,

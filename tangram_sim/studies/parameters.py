@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from pydantic import Field
+
 from tangram_sim.hwdb import Hwdb, Row
 from tangram_sim.hwdb.efficiency import ASSUMED, INHERITED, RESIDUALS
-from tangram_sim.studies.documents import Parameter, ParameterCounts, ParametersDocument
+from tangram_sim.studies.documents import Document
 
 KERNEL_CAP, STACK_CAP = 3, 5  # most parameters of a GPU kind at one dtype, and of a software stack
 SOFTWARE = ("stack", "dispatch")
@@ -40,6 +42,44 @@ def fitted_on(row: Row) -> str:
     if row["kernel"] in SOFTWARE or any(words in source for words in _STEP_TIMES):
         return "step times"
     return "link measurements" if row["kernel"] == "link" else "kernel tables"
+
+
+class Parameter(Document):
+    """One row of hwdb/efficiency in force, of `hw parameters --json`."""
+
+    kernel: str
+    parameter: str
+    role: str = Field(description="`prediction`, or `error`: only intervals depend on it")
+    gpu: str = Field(description="a GPU kind, arch:NAME, link:NAME, kind:NAME of links, or * for any")
+    dtype: str
+    stack: str = Field(description="generic: every stack without a row of its own")
+    value: float
+    unit: str
+    sigma: float = Field(description="standard error, same unit")
+    n: int = Field(description="measurements behind it")
+    fitted_on: str = Field(description="step times, kernel tables, link measurements, inherited or assumed")
+    source: str
+    date: str
+    layer: str = Field(description="shipped, or the overlay folder it comes from")
+
+
+class ParameterCounts(Document):
+    """How many parameters there are."""
+
+    by_gpu_and_dtype: dict[str, int] = Field(
+        description="rows on kernel times of one GPU kind; what holds for all its dtypes counts under `any`"
+    )
+    by_stack: dict[str, int] = Field(description="rows of one software stack that seconds depend on")
+    by_fit: dict[str, int]
+
+
+class ParametersDocument(Document):
+    """`hw parameters --json`."""
+
+    parameters: list[Parameter]
+    counts: ParameterCounts
+    most_per_gpu_and_dtype: int
+    most_per_stack: int
 
 
 def parameters(hwdb: Hwdb) -> ParametersDocument:

@@ -10,7 +10,7 @@ from tangram_sim.studies.documents import Document, VersionedAnswer
 INTERVAL = 1.645  # standard deviations either side of 90 %
 
 
-class PowerDocument(Document):
+class ReplicaPowerDocument(Document):
     """Mean power of replicas, and joules of a token."""
 
     gpu_w: float = Field(0.0, description="mean watts of all GPUs of the replicas")
@@ -34,7 +34,7 @@ class ServicePredictionDocument(VersionedAnswer):
     notes: list[str] = Field([])
 
 
-class ServeEstimateDocument(PowerDocument, ServicePredictionDocument):
+class ServeEstimateDocument(ReplicaPowerDocument, ServicePredictionDocument):
     """Output of `tangram serve estimate --json`: one replica under a steady load; times in seconds."""
 
     tpot_s: float = Field(description="seconds a token, after the first")

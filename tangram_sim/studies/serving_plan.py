@@ -15,7 +15,7 @@ from tangram_sim.serving_planners.problem import COST, MAKESPAN, WHOLE, RentalPr
 from tangram_sim.serving_planners.rental import RentalAnswer, rent
 from tangram_sim.serving_planners.rivals import value_of
 from tangram_sim.studies.documents import Document, VersionedAnswer
-from tangram_sim.studies.serving_answer import PowerDocument
+from tangram_sim.studies.serving_answer import ReplicaPowerDocument
 from tangram_sim.studies.serving_question import AskedType
 
 _FLOW_S, _LARGE_FLOW_S = 3.0, 12.0  # seconds to place layers unless somebody asks for others
@@ -75,7 +75,7 @@ class PlayedScenarioDocument(PlayedPlanDocument):
     replicas: int = Field(description="that are left")
 
 
-class PlanEnergyDocument(PowerDocument):
+class PlanEnergyDocument(ReplicaPowerDocument):
     """Mean power of a plan's replicas, and joules of a token; a site is GPUs and hosts times PUE."""
 
     site_w: float = Field(description="(gpu_w + host_w) times the power usage effectiveness")
