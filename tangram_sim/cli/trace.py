@@ -81,8 +81,8 @@ def generate(asked: TraceToMake) -> None:
     text = trace_text(made(counts, rates, asked.hours * HOUR_S, asked.seed))
     if asked.output is not None:
         write_whole(asked.output, text)
-        return
-    sys.stdout.write(text)
+    else:
+        sys.stdout.write(text)
 
 
 @app.command("describe")
