@@ -95,7 +95,7 @@ class LayerStepCost(StepCost):
         return IterationWork(rows / share, scores / share, padded, contexts / share, verified)
 
     def _replica_s(self, work: IterationWork) -> tuple[Floats, Floats]:
-        """(seconds in which all microbatches in flight pass all stages, the least of them at peak rates).
+        """(seconds in which all microbatches in flight pass all stages, those of their arithmetic alone).
 
         With p stages there are p microbatches: the time is that of one pass through all stages, or p times
         the slowest stage where that is longer.
@@ -150,7 +150,7 @@ class LayerStepCost(StepCost):
         host = "hidden" if overlaps else "serial"
         prepared = self.fit[f"{host}_host_s"] + self.fit[f"{host}_request_s"] * requests
         exposed = self.fit["host_s"] + self.fit["request_s"] * requests
-        # Factors fitted to steady loads, which show only a part of what prompts take, do not outrun the GPU.
+        # Factors fitted to steady loads, which show a part of what prompts take, outrun no measured kernel.
         busy = np.maximum((device + exposed) * self.fit["time_scale"], least)
         seconds = np.maximum(busy, prepared) if overlaps else busy + prepared
         # Groups are arrays of one layout; so are what comes of them for a single iteration.

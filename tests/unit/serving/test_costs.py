@@ -63,18 +63,21 @@ def test_more_work_never_takes_less(model: str) -> None:
     st.floats(0.0, 256.0),
     st.floats(0.1, 1.0),
 )
-def test_no_prompt_outruns_the_datasheet(
+def test_no_prompt_outruns_measured_kernels(
     model: str, gpu: str, tp: int, rows: float, decodes: float, factor: float
 ) -> None:
-    """However fast fitted factors make an iteration, its products run at the peak at most."""
+    """However fast fitted factors make an iteration, its products run as kernels were measured at most."""
     where, shape = cost(model, gpu, tp=tp), load_model(model)
     fit = where.fit
     fast = replace(fit, values={**fit.values, "gemm": factor, "prefill": factor, "time_scale": factor})
     blocks = sum(block.attention.parameters(shape.hidden) for block in shape.blocks)
     if model != "gpt-oss-20b":
         blocks += sum(block.feed_forward.parameters(shape.hidden) for block in shape.blocks)
-    peak = max(HWDB.gpu(gpu).peak_flop_per_s(item) for item in ("bf16", "fp16"))
-    least = 2.0 * blocks * (rows + decodes) / tp / peak
+    rate = max(
+        HWDB.gpu(gpu).peak_flop_per_s(item) * HWDB.efficiency(HWDB.gpu(gpu), item).gemm_efficiency.value
+        for item in ("bf16", "fp16")
+    )
+    least = 2.0 * blocks * (rows + decodes) / tp / rate
     assert seconds(replace(where, fit=fast), rows, decodes) >= least * (1.0 - 1e-3)
 
 
@@ -160,7 +163,8 @@ def test_a_table_repeats_what_it_was_made_of(model: str) -> None:
         for decodes, context in ((1, 100), (32, 2000), (200, 500), (200, 4000)):
             exact = seconds(where, rows, decodes, context)
             mixed = table.mixed_step_s(rows, rows * rows / 2, decodes, decodes * context)
-            assert mixed == pytest.approx(exact, rel=0.02)
+            # Where measured kernels bound the arithmetic the time has a kink that the table does not follow.
+            assert mixed == pytest.approx(exact, rel=0.1)
 
 
 def test_the_cache_takes_what_weights_leave() -> None:

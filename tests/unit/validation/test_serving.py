@@ -209,7 +209,7 @@ def test_every_row_is_predicted_or_refused(closed: dict[str, Any]) -> None:
 @shared
 def test_throughputs_open_loops_and_kv_memory() -> None:
     late = answer("measurements_2026-11.csv")
-    for metric, load, most in (("output_tok_s", "offline", 0.085), ("e2e", "open", 0.05)):
+    for metric, load, most in (("output_tok_s", "offline", 0.1), ("e2e", "open", 0.05)):
         told, null = (late[part][metric]["by_load"][load] for part in ("metrics", "null"))
         assert told["median_ape"] <= most < null["median_ape"]
     start = answer("vllm_kv_capacity.csv")["metrics"]["kv_tokens"]
