@@ -1,7 +1,7 @@
 """`StepCost` computed from a model's layers: forward passes of a replica on its GPUs, with fitted factors."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -51,6 +51,7 @@ class LayerStepCost(StepCost):
     deployment: Deployment
     hwdb: Hwdb
     fit: EngineFit
+    bounded: bool = field(default=True, kw_only=True)  # whether arithmetic outruns no measured kernel
 
     @cached_property
     def _stages(self) -> tuple[tuple[Ranks, Counter[object], bool, bool], ...]:
@@ -109,7 +110,8 @@ class LayerStepCost(StepCost):
             np.where(eager, np.maximum(seconds, times.kernels * launched), seconds)
             for seconds, times in zip(stages, passes, strict=True)
         ]
-        least = [times.least_s for times in passes]
+        # Decodes read their caches after the products, not beside them.
+        least = [times.least_s + self.fit["cache"] * times.cache for times in passes]
         if len(stages) == 1:
             return stages[0], least[0]
         hops = [self._hop_s(work, stage) for stage in range(len(stages) - 1)]
@@ -135,6 +137,23 @@ class LayerStepCost(StepCost):
 
     def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
         """Seconds of an iteration: decoding, what prompts add to it, and host work that is not hidden."""
+        busy, least, prepared = self._parts_s(rows, scores, decodes, contexts)
+        # Factors fitted to steady loads, which show a part of what prompts take, outrun no measured kernel.
+        busy = np.maximum(busy, least) if self.bounded else busy
+        overlaps = self.deployment.engine.async_scheduling
+        seconds = np.maximum(busy, prepared) if overlaps else busy + prepared
+        some = np.broadcast_to((np.asarray(rows) > 0) | (np.asarray(decodes) > 0), np.shape(seconds))
+        return np.where(some, seconds, 0.0)
+
+    def least_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
+        """Seconds below which no factor brings an iteration: its arithmetic as kernels were measured."""
+        _, least, prepared = self._parts_s(rows, scores, decodes, contexts)
+        return least if self.deployment.engine.async_scheduling else least + prepared
+
+    def _parts_s(
+        self, rows: Number, scores: Number, decodes: Number, contexts: Number
+    ) -> tuple[Floats, Floats, Floats]:
+        """(seconds of the GPU and the host's exposed work, the least of them, the host's other seconds)."""
         n, pairs, b, context = np.broadcast_arrays(
             *(np.asarray(item, dtype=np.float64) for item in (rows, scores, decodes, contexts))
         )
@@ -146,15 +165,13 @@ class LayerStepCost(StepCost):
             added = np.maximum(both - device, 0.0) * self.fit["prefill"]
             device = device + np.where(n > 0, added, 0.0)
         requests = b / self.deployment.attention_dp
-        overlaps = self.deployment.engine.async_scheduling
-        host = "hidden" if overlaps else "serial"
+        host = "hidden" if self.deployment.engine.async_scheduling else "serial"
         prepared = self.fit[f"{host}_host_s"] + self.fit[f"{host}_request_s"] * requests
         exposed = self.fit["host_s"] + self.fit["request_s"] * requests
-        # Factors fitted to steady loads, which show a part of what prompts take, outrun no measured kernel.
-        busy = np.maximum((device + exposed) * self.fit["time_scale"], least)
-        seconds = np.maximum(busy, prepared) if overlaps else busy + prepared
+        busy = (device + exposed) * self.fit["time_scale"]
         # Groups are arrays of one layout; so are what comes of them for a single iteration.
-        return np.where((n > 0) | (b > 0), seconds, 0.0).reshape(np.shape(n))
+        shape = np.shape(n)
+        return busy.reshape(shape), np.reshape(least, shape), np.reshape(prepared, shape)
 
     @property
     def request_s(self) -> float:
@@ -167,6 +184,7 @@ class LayerStepCost(StepCost):
         window = min((block.attention.window for block in self._sliding), default=0)
         ends = (window + SHORT, window + LONG)
         far = [self.step_s(0.0, 0.0, b, b * end) for end in ends]
+        free = replace(self, bounded=False)  # prompts' bound is a line of its own
         slope = np.maximum(far[1] - far[0], 0.0) / (b * (ends[1] - ends[0]))
         start = self.step_s(0.0, 0.0, b, b)
         reach = far[0] - slope * b * ends[0]
@@ -177,16 +195,16 @@ class LayerStepCost(StepCost):
         # Where prompts share iterations with decodes, what they add is on top of a decode's own pass.
         beside = 1.0 if self.deployment.engine.prefill == "mixed" else 0.0
         alone = np.maximum(knots - beside, 0.0)
-        rows_s = self.step_s(alone, 0.0, beside, beside)
+        rows_s = free.step_s(alone, 0.0, beside, beside)
         # As an array of one: stages of a pipeline are stacked.
-        long = self.step_s(np.array([most - beside]), most * LONG, beside, beside)[0]
+        long = free.step_s(np.array([most - beside]), most * LONG, beside, beside)[0]
         score = float(long - rows_s[-1]) / (most * LONG)
         item = np.zeros(1)
         mixed, beside_s = float(slope[-1]), np.zeros(most_decodes)
         if beside:
-            short, reached = (self.step_s(ROWS, 0.0, b, b * end) for end in ends)
+            short, reached = (free.step_s(ROWS, 0.0, b, b * end) for end in ends)
             mixed = float(np.maximum(reached - short, 0.0)[-1]) / (b[-1] * (ends[1] - ends[0]))
-            beside_s = self.step_s(ROWS, 0.0, b, b) - mixed * b - np.interp(ROWS + b, knots, rows_s)
+            beside_s = free.step_s(ROWS, 0.0, b, b) - mixed * b - np.interp(ROWS + b, knots, rows_s)
         return StepTable(
             decode_s=np.concatenate([item, base]),
             context_s=np.concatenate([item, slope]),
@@ -197,8 +215,23 @@ class LayerStepCost(StepCost):
             score_s=max(score, 0.0),
             mixed_context_s=mixed,
             beside_s=np.concatenate([item, beside_s]),
+            least_s=self._least(most, most_decodes),
             request_s=self.request_s,
         )
+
+    def _least(self, rows: float, decodes: float) -> Floats:
+        """`StepTable.least_s`, from iterations of up to so many prompt rows and decodes."""
+        full = (rows, rows * LONG, decodes, decodes * LONG)
+        none = (rows, 0.0, decodes, decodes * SHORT)
+        work = np.array([none, (rows / 2, *none[1:]), (rows, full[1], *none[2:])])
+        work = np.array([*work, (rows, 0.0, decodes / 2, none[3]), (*none[:3], full[3])])
+        plain = LayerStepCost(self.deployment, self.hwdb, self.fit)
+        seconds = plain.least_s(*work.T)
+        slopes = (seconds[1:] - seconds[0]) / np.diagonal(work[1:] - work[0])
+        least = np.concatenate([seconds[:1] - slopes @ work[0], slopes])
+        # Under a power cap arithmetic takes as much longer as a full iteration of prompts does.
+        prompts = (np.array([rows]), full[1], 0.0, 0.0)
+        return np.asarray(least * float((self.step_s(*prompts) / plain.step_s(*prompts))[0]))
 
     @property
     def _sliding(self) -> list:  # type: ignore[type-arg]

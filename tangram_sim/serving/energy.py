@@ -126,7 +126,7 @@ class CappedStepCost(LayerStepCost):
 
     def slowed(self, clock: float) -> LayerStepCost:
         """The costs without a cap, with every GPU's arithmetic at a part of its highest clock."""
-        return LayerStepCost(at_clock(self.deployment, clock), self.hwdb, self.fit)
+        return LayerStepCost(at_clock(self.deployment, clock), self.hwdb, self.fit, bounded=self.bounded)
 
     def boards(self, loads: int) -> Sequence[Board]:
         """One board of each stage at its highest clock, or arrays for so many loads."""

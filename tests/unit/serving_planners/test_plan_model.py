@@ -42,7 +42,7 @@ def test_a_batch_takes_as_long_as_promised_and_the_plan_is_a_fleet(offers: Path,
         4,
     )
     told = tangram(*asked, "--json", "-o", plan).json
-    assert told["gap"] <= 1e-4
+    assert told["status"] == "optimal"
     assert told["cost_per_hour"] <= 4
     assert abs(told["replay"]["error"]) < 0.1
     spread = CalibrationTable.load(Hwdb.load()).fit("vllm").residuals["residual_burst_output_tok_s"]
