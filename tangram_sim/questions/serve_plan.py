@@ -61,8 +61,7 @@ class _PlannedService(OfService):
 
         if not self.model.lower().endswith(".json") and not Path(self.model).exists():
             raise BadInputError(
-                f"{self.model}: no such problem file; a plan of a model needs `fleet=`, the GPUs, "
-                "and `workload=`"
+                f"{self.model}: no such problem file; a plan of a model needs `fleet=` and `workload=`"
             )
         for part_ in (self.requests, self.goal):
             for leaf in leaves(type(part_)):
