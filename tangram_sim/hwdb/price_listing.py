@@ -15,7 +15,7 @@ from tangram_sim.datafiles import csv_cells, read_json, read_text, write_whole
 from tangram_sim.errors import BadInputError, TangramError
 from tangram_sim.hwdb.database import Hwdb
 
-COLUMNS = ("node", "figure", "value", "region", "date", "source", "least_days", "most_days", "note")
+COLUMNS = ("node", "figure", "value", "region", "date", "source", "note")
 _NAMES = ("node", "instancetype", "instance_type", "instance", "sku", "armskuname", "api_name", "name")
 _REGIONS = ("region", "armregionname", "location")
 _PRICES = {
@@ -114,7 +114,7 @@ def write_prices(listing: Listing, folder: Path, source: str, day: date) -> Path
     new = {(price.node, price.figure, day.isoformat()): price for price in listing.prices}
     lines = [row for row in lines if (row[0], row[1], row[4]) not in new]
     lines += [
-        [price.node, price.figure, f"{price.value:.10g}", price.region, day.isoformat(), source, "", "", ""]
+        [price.node, price.figure, f"{price.value:.10g}", price.region, day.isoformat(), source, ""]
         for price in listing.prices
     ]
     text = io.StringIO()

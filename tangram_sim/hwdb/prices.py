@@ -17,15 +17,11 @@ FIGURES = ("rent_usd_per_hour", "reserved_usd_per_hour", "spot_usd_per_hour", "c
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number with where it comes from; `date` is ISO 8601, empty for an assumption.
-
-    `term_days`: the shortest and the longest rent at a reserved price; None: not known.
-    """
+    """A number with where it comes from; `date` is ISO 8601, empty for an assumption."""
 
     value: float
     source: str
     date: str = ""
-    term_days: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         return f"{self.value:g} ({self.source}{', ' + self.date if self.date else ''})"
@@ -57,10 +53,7 @@ def node_prices(hwdb: Hwdb) -> dict[str, dict[str, Figure]]:
                 node = hwdb.row("nodes", cells["node"]).name
             except TangramError as error:
                 raise BadInputError(f"{where}, column node: {error}") from None
-            term = None
-            if "least_days" in cells and "most_days" in cells:
-                term = float(cells["least_days"]), float(cells["most_days"])
-            figure = Figure(float(cells["value"]), cells["source"], cells["date"], term)
+            figure = Figure(float(cells["value"]), cells["source"], cells["date"])
             known = found.setdefault(node, {}).get(cells["figure"])
             if known is None or (layer, figure.date) >= (known[0], known[1].date):
                 found[node][cells["figure"]] = (layer, figure)
@@ -73,20 +66,6 @@ def node_prices(hwdb: Hwdb) -> dict[str, dict[str, Figure]]:
             if overlaid or "rent_usd_per_hour" not in prices.get(node, {}):
                 prices.setdefault(node, {})["rent_usd_per_hour"] = figure
     return prices
-
-
-def is_better_reserved(reserved: Figure | None, rent: Figure | None, days: float | None) -> bool:
-    """Whether a rent of so many days is cheaper reserved than on demand, and its term allows it.
-
-    Without a rent on demand a reserved price is the only one. That blocks are paid for whole days
-    is left out.
-    """
-    if reserved is None or rent is None:
-        return reserved is not None
-    if days is None or reserved.term_days is None:
-        return False
-    least, most = reserved.term_days
-    return max(days, 1.0) >= least and days <= most and reserved.value < rent.value
 
 
 def gpu_rents(hwdb: Hwdb) -> dict[str, tuple[float, str, Figure]]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tangram_sim.errors import unknown_name
-from tangram_sim.hwdb.prices import Figure, is_better_reserved
+from tangram_sim.hwdb.prices import Figure
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.fleets import Member
 from tangram_sim.purchasing.pricefile import Economics, Prices
@@ -23,15 +23,12 @@ class Terms:
     `acquire`: buy (capital, then power), rent, reserved or spot (by the hour, on demand, committed or
     withdrawable); auto buys what has a capital price and rents what has a rent alone.
     `fleet`: owned (its capital is spent: power alone counts) or rented; auto rents what has a rent.
-    `days` that nodes are rented for; None: not known. auto rents at the reserved price where that is lower
-    and its term allows these days.
     `power`: limits on power under which candidates are planned, and PUE and carbon; None: not asked about.
     """
 
     acquire: str = "auto"
     fleet: str = "auto"
     power: PowerTerms | None = None
-    days: float | None = None
 
     def __post_init__(self) -> None:
         if self.acquire not in ACQUIRE:
@@ -151,9 +148,9 @@ def way_of(member: Member, prices: Prices, terms: Terms) -> str:
     if terms.acquire == "auto":
         if prices.of(member).capital_usd:
             return "buy"
-        if is_better_reserved(prices.of(member).reserved_usd_per_hour, rent, terms.days):
-            return "reserved"
-        return "unpriced" if rent is None else "rent"
+        if rent is None:
+            return "unpriced" if prices.of(member).reserved_usd_per_hour is None else "reserved"
+        return "rent"
     return terms.acquire
 
 

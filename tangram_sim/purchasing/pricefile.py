@@ -100,7 +100,6 @@ class Prices:
 class _NodePriceIn(FilePart):
     rent_usd_per_hour: Positive | None = None
     reserved_usd_per_hour: Positive | None = None
-    reserved_days: tuple[Amount, Amount] | None = None  # the shortest and the longest rent at that price
     spot_usd_per_hour: Positive | None = None
     capital_usd: Positive | None = None
     rack_units: Positive | None = None
@@ -180,11 +179,7 @@ def _figures(entry: _NodePriceIn | _EconomicsIn) -> dict[str, Figure]:
     stated = entry.model_dump(exclude_none=True, exclude={"date", "source"})
     if "power_kw" in stated:
         stated["power_w"] = stated.pop("power_kw") * 1000.0
-    term, day = stated.pop("reserved_days", None), entry.date.isoformat()
-    return {
-        key: Figure(float(value), entry.source, day, term if key == "reserved_usd_per_hour" else None)
-        for key, value in stated.items()
-    }
+    return {key: Figure(float(value), entry.source, entry.date.isoformat()) for key, value in stated.items()}
 
 
 def _in_words(problem: Any) -> str:

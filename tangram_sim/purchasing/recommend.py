@@ -169,9 +169,7 @@ def recommend_mix(
     `one_kind`: all nodes added are alike, as of the list of a cloud. `tell` hears of every better one. Raises
     BadInputError for missing figures, InfeasibleError where nothing has a plan or can reach the goal.
     """
-    # Offers are priced for a rent of all the time that is given; rows for the days that they take.
-    terms = replace(terms or Terms(), days=goal.days if math.isfinite(goal.days) else None)
-    deadline = deadline or Deadline()
+    deadline, terms = deadline or Deadline(), terms or Terms()
     hwdb, sweep = hwdb or Hwdb.load(), sweep or Sweep(jobs=1)
     limits = replace(limits, budget_usd=min(limits.budget_usd, goal.budget_usd))
     offers, notes = offered.priced_offers(catalogue, prices, terms, limits, ordered or date.today())
@@ -182,7 +180,7 @@ def recommend_mix(
         else offered.mixes(offers, limits)
     )
     everything = offered.bought(fleet, offers, [1] * len(offers)).members
-    billing = Billing(goal.tokens, prices, terms, not failure_lacks(everything, prices), by_days=True)
+    billing = Billing(goal.tokens, prices, terms, not failure_lacks(everything, prices))
     standing = bill(fleet.members, [0] * len(fleet.members), prices, terms)
 
     def study(search: GoalSearch) -> Recommendation:
@@ -277,8 +275,7 @@ def _price_flip(row: WhatIfRow, than: WhatIfRow, billing: Billing, *, rises: boo
     `than` may rent nodes of that kind, too; where it does so for as many hours no rent makes them equal.
     """
     members = [member for member in row.fleet.members if member.bought]
-    terms = billing.terms_for(row.days_to_train)
-    way = way_of(members[0], billing.prices, terms) if len(members) == 1 else ""
+    way = way_of(members[0], billing.prices, billing.terms) if len(members) == 1 else ""
     rent = rent_of(members[0], billing.prices, way) if way in RENTED else None
     if rent is None or row.usd_to_train is None or than.usd_to_train is None:
         return []

@@ -1,6 +1,6 @@
 """One row of a study of purchases: the plan of a candidate, what it achieves, uses and costs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.billing import Bill, Terms, bill, failure_lacks, goodput_of, node_w
@@ -86,11 +86,6 @@ class Billing:
     prices: Prices
     terms: Terms
     failures: bool  # whether goodput is in the throughputs: in all of them or in none
-    by_days: bool = False  # whether reserved prices are taken where their terms allow the days of a run
-
-    def terms_for(self, days: float) -> Terms:
-        """The terms of a run of so many days."""
-        return replace(self.terms, days=days) if self.by_days else self.terms
 
     def row(
         self, name: str, fleet: Fleet, document: PlanDocument, base: WhatIfRow | None = None
@@ -105,9 +100,7 @@ class Billing:
         if power is not None:  # all GPUs of a kind count in its mean, idle ones too
             drawn_w = {kind.gpu: kind.mean_w + kind.host_w for kind in power.kinds}
             drawing = [member.nodes for member in fleet.members]
-        utilisation = self.prices.economics.utilisation.value
-        days = costs.days_to_train(self.tokens, rate.tokens_per_s, utilisation)
-        charged = bill(fleet.members, drawing, self.prices, self.terms_for(days), drawn_w)
+        charged = bill(fleet.members, drawing, self.prices, self.terms, drawn_w)
         hours = self.tokens / rate.tokens_per_s / HOUR_S if rate.tokens_per_s > 0 else float("inf")
         marginal = None
         if base is not None and base.document is not None:
@@ -116,6 +109,7 @@ class Billing:
                 gained = rate.tokens_per_s - base.throughput.tokens_per_s
                 marginal = costs.marginal_tokens_per_usd(gained, more)
         per_million = costs.usd_per_million_tokens(charged.usd_per_hour, rate.tokens_per_s)
+        utilisation = self.prices.economics.utilisation.value
         return WhatIfRow(
             name,
             fleet,
@@ -141,7 +135,7 @@ class Billing:
                 for member, nodes in zip(fleet.members, drawing, strict=True)
             ),
             bill=charged,
-            days_to_train=days,
+            days_to_train=costs.days_to_train(self.tokens, rate.tokens_per_s, utilisation),
             usd_to_train=charged.usd_per_hour * hours if charged.known else None,
             usd_per_million_tokens=per_million if charged.known else None,
             marginal_tokens_per_usd=marginal,

@@ -241,9 +241,8 @@ def _bill_inputs(study: WhatIf, rows: Sequence[WhatIfRow]) -> list[Input]:
             found.setdefault(name, Input(name, figure.value, low, high, str(figure)))
 
     for row in rows:
-        terms = study.billing.terms_for(row.days_to_train)
         for member in row.fleet.members:
-            way, facts, where = way_of(member, prices, terms), prices.of(member), member.name
+            way, facts, where = way_of(member, prices, study.billing.terms), prices.of(member), member.name
             if way in RENTED:
                 add(f"nodes.{where}.{way}_usd_per_hour", rent_of(member, prices, way))
             else:

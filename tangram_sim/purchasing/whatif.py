@@ -67,7 +67,7 @@ def what_if(
     terms = terms or Terms()
     plans = CandidatePlans(model, job or Job(), candidates, standing, hwdb, sweep, power=terms.power)
     failures = not any(failure_lacks(item.members, prices) for _, item in candidates)
-    billing = Billing(tokens, prices, terms, failures, by_days=True)
+    billing = Billing(tokens, prices, terms, failures)
     outcomes = plans.planned(wishes, deadline)
     outcomes |= _unseen(plans, every[standing:], outcomes, outcomes.get(standing - 1), deadline)
     rows = _rows(candidates, outcomes, billing, deadline.why)

@@ -12,7 +12,7 @@ import numpy as np
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.hwdb.prices import Figure, gpu_rents, is_better_reserved, kind_rent, node_prices
+from tangram_sim.hwdb.prices import Figure, gpu_rents, kind_rent, node_prices
 from tangram_sim.reliability.periods import daly_interval_s, useful_share
 from tangram_sim.studies.documents import PlanDocument, RunDocument
 from tangram_sim.studies.results import Result
@@ -44,7 +44,7 @@ def training_run(
     high = (document.step_s_high or step) / step
     days = tokens / (document.tokens_per_s * good) / DAY_S
     basis = [f"failures of nodes: {failing}"]
-    usd_per_hour, priced = rent_of(cluster, hwdb, days)
+    usd_per_hour, priced = rent_of(cluster, hwdb)
     basis += priced
     clocks = {kind.gpu: kind.clock for kind in document.power.kinds} if document.power else {}
     watts, spread = None, 1.0
@@ -113,28 +113,20 @@ def _goodput(document: PlanDocument, nodes: int, mtbf_hours: float) -> float:
     return useful_share(mtbf_s, period, block_s, 0.0, restart_s(document, nodes))
 
 
-def rent_of(cluster: Cluster, hwdb: Hwdb, days: float | None = None) -> tuple[float | None, list[str]]:
-    """(USD an hour of all nodes, what was taken); None where the rent of a node is not known.
-
-    A reserved price is taken where it is the only one, or lower and its term allows a rent of so many `days`.
-    """
+def rent_of(cluster: Cluster, hwdb: Hwdb) -> tuple[float | None, list[str]]:
+    """(USD an hour of all nodes, what was taken); None where the rent of a node is not known."""
     known, rents, total, said = node_prices(hwdb), gpu_rents(hwdb), 0.0, []
     for group in cluster.groups:
         node = group.node
-        figures, way = known.get(node.name, {}), "rent"
+        figures = known.get(node.name, {})
         rent: Figure | None = Figure(node.usd_per_hour, "cluster file or its row")
-        listed = figures.get("rent_usd_per_hour")
         if not node.usd_per_hour:
-            rent = listed
-        if rent == listed or (rent and listed and rent.value == listed.value):  # else the user's own price
-            reserved = figures.get("reserved_usd_per_hour")
-            if is_better_reserved(reserved, rent, days):
-                rent, way = reserved, "reserved"
-        rent = rent or kind_rent(rents, node)
+            rent = figures.get("rent_usd_per_hour") or figures.get("reserved_usd_per_hour")
+            rent = rent or kind_rent(rents, node)
         if rent is None:
             return None, [f"no dollars: no dated rent of {node.gpu.name} is known"]
         total += rent.value * group.count
-        said.append(f"{way} of {node.name or node.gpu.name}: ${rent} an hour")
+        said.append(f"rent of {node.name or node.gpu.name}: ${rent} an hour")
     return total, list(dict.fromkeys(said))
 
 

@@ -155,7 +155,7 @@ def test_prices_are_merged_by_the_names_of_columns(tmp_path: Path) -> None:
     listing = read_listing(tmp_path / "feed.json", Hwdb.load())
     (tmp_path / "prices.csv").write_text("figure,node,value\nrent_usd_per_hour,p5.48xlarge,55\n")
     lines = write_prices(listing, tmp_path, "a feed", this_day()).read_text().splitlines()
-    assert "p5.48xlarge,rent_usd_per_hour,55,,,,,," in lines and len(lines) == 3
+    assert "p5.48xlarge,rent_usd_per_hour,55,,,," in lines and len(lines) == 3
     (tmp_path / "prices.csv").write_text("node,price\np5.48xlarge,55\n")
     with pytest.raises(BadInputError, match=r"prices\.csv: no column figure, value"):
         write_prices(listing, tmp_path, "a feed", this_day())
