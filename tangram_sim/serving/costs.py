@@ -110,8 +110,9 @@ class LayerStepCost(StepCost):
             np.where(eager, np.maximum(seconds, times.kernels * launched), seconds)
             for seconds, times in zip(stages, passes, strict=True)
         ]
-        # Decodes read their caches after the products, not beside them.
-        least = [times.least_s + self.fit["cache"] * times.cache for times in passes]
+        # Decodes read their caches after the products, not beside them, no slower than was fitted.
+        cache = self.fit["cache"] * min(self.fit["time_scale"], 1.0)
+        least = [times.least_s + cache * times.cache for times in passes]
         if len(stages) == 1:
             return stages[0], least[0]
         hops = [self._hop_s(work, stage) for stage in range(len(stages) - 1)]
@@ -220,18 +221,25 @@ class LayerStepCost(StepCost):
         )
 
     def _least(self, rows: float, decodes: float) -> Floats:
-        """`StepTable.least_s`, from iterations of up to so many prompt rows and decodes."""
-        full = (rows, rows * LONG, decodes, decodes * LONG)
-        none = (rows, 0.0, decodes, decodes * SHORT)
-        work = np.array([none, (rows / 2, *none[1:]), (rows, full[1], *none[2:])])
-        work = np.array([*work, (rows, 0.0, decodes / 2, none[3]), (*none[:3], full[3])])
+        """`StepTable.least_s`, from iterations of up to so many prompt rows and decodes.
+
+        Layers with a window read no more than it: slopes are those beyond the longest, so that the bound of
+        shorter contexts is below what they take, never above.
+        """
+        window = max((block.attention.window for block in self._sliding), default=0)
+        near, far = window + SHORT, window + LONG
+        none = np.array([rows, 0.0, decodes, decodes])
+        start = np.array([none, none, none, none])
+        start[1, 1], start[3, 3] = rows * near, decodes * near
+        end = start.copy()
+        end[0, 0], end[1, 1], end[2, 2], end[3, 3] = rows / 2, rows * far, decodes / 2, decodes * far
         plain = LayerStepCost(self.deployment, self.hwdb, self.fit)
-        seconds = plain.least_s(*work.T)
-        slopes = (seconds[1:] - seconds[0]) / np.diagonal(work[1:] - work[0])
-        least = np.concatenate([seconds[:1] - slopes @ work[0], slopes])
-        # Under a power cap arithmetic takes as much longer as a full iteration of prompts does.
-        prompts = (np.array([rows]), full[1], 0.0, 0.0)
-        return np.asarray(least * float((self.step_s(*prompts) / plain.step_s(*prompts))[0]))
+        slopes = (plain.least_s(*end.T) - plain.least_s(*start.T)) / np.diagonal(end - start)
+        base = plain.least_s(*none[:, None]) - slopes @ none
+        # Under a power cap arithmetic of prompts takes as much longer as a full iteration of them does.
+        prompts = (np.array([rows]), rows * LONG, 0.0, 0.0)
+        slopes[:2] *= float((self.step_s(*prompts) / plain.step_s(*prompts))[0])
+        return np.concatenate([base, slopes])
 
     @property
     def _sliding(self) -> list:  # type: ignore[type-arg]

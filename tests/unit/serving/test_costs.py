@@ -178,6 +178,17 @@ def test_a_table_repeats_what_it_was_made_of(model: str) -> None:
             assert mixed == pytest.approx(exact, rel=0.01)
 
 
+@pytest.mark.parametrize("model", ["mistral-7b", "gemma2-27b", "starcoder2-15b"])
+def test_a_table_bounds_no_iteration_above_what_it_takes(model: str) -> None:
+    """Layers that read no more than a window take less than as many that read all."""
+    where = cost(model, tp=2)
+    table = where.table(256, 8192)
+    for rows in (64, 512, 8192):
+        for decodes, context in ((8, 30_000), (64, 32_000), (200, 500), (32, 8000)):
+            exact = seconds(where, rows, decodes, context)
+            assert table.mixed_step_s(rows, rows * rows / 2, decodes, decodes * context) <= 1.02 * exact
+
+
 def test_the_cache_takes_what_weights_leave() -> None:
     """Llama-3.1-8B on an H100 under vLLM 0.19 at 0.95: 476,000 tokens as it printed (llm-d planner logs)."""
     where = cost("llama3-8b")
