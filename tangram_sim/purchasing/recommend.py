@@ -185,13 +185,13 @@ def recommend_mix(
 
     def study(search: GoalSearch) -> Recommendation:
         rows = []
-        planned = {search.mixes[index] for index, rate in enumerate(search.rate) if rate > 0}
+        rates = dict(zip(search.mixes, search.rate, strict=True))
         for index, outcomes in sorted(search.answers.items()):
             document = outcomes[0].document
             if document is None:
                 continue
             mix = search.mixes[index]
-            if mix != search.trimmed(index) and search.trimmed(index) in planned:
+            if mix != (used := search.trimmed(index)) and rates.get(used, 0.0) >= search.rate[index]:
                 continue  # it pays for nodes that stand idle
             grown, name = offered.bought(fleet, offers, mix), offered.mix_name(offers, mix)
             row = billing.row(name, grown, document)

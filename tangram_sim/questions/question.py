@@ -191,6 +191,8 @@ def read_questions(path: Path, folder: Path) -> list[Question]:
     said = read_json(path) if path.suffix.lower() == ".json" else read_yaml(path)
     if not (isinstance(said, dict) and isinstance(said.get("questions"), list)):
         return [read_question(path)]
+    if not said["questions"]:
+        raise BadInputError(f"{path}: `questions` is empty: nothing is asked")
     found = list[Question]()
     for number, entry in enumerate(said["questions"], start=1):
         where = f"{path}, question {number}"
@@ -199,7 +201,8 @@ def read_questions(path: Path, folder: Path) -> list[Question]:
         fields = {key: value for key, value in entry.items() if key != "files"}
         placed = dict[str, str]()
         for name, text in entry.get("files", {}).items():
-            if not isinstance(name, str) or Path(name).name != name or not isinstance(text, str):
+            plain = isinstance(name, str) and Path(name).name == name not in ("", "..") and name.isprintable()
+            if not plain or not isinstance(text, str):
                 raise BadInputError(f"{where}: files: give texts by plain names like cluster.yaml")
             place = folder / str(number) / "own-model" / name  # a config.json is a model of its folder's name
             write_whole(place, text)

@@ -84,8 +84,10 @@ def judged_in_turn(
         try:
             found = judge.best_of(subject, judge.planned(subject, share), held)
         except InfeasibleError as error:
-            yield Judged(name, subject, status=INFEASIBLE, reason=str(error))
-            continue
+            if not held:
+                yield Judged(name, subject, status=INFEASIBLE, reason=str(error))
+                continue
+            found = judge.best_of(subject, held[0], held[1:])
         plans.append((subject, found))
         best = max(best, judge.value(found))
         yield Judged(name, subject, found)

@@ -29,10 +29,16 @@ _SHOWN = (
 )
 
 
-def history_folder() -> Path:
-    """`tangram-sim/history` in the user's folder of data (XDG_DATA_HOME or ~/.local/share)."""
+NOWHERE = Path(os.devnull)  # no folder: nothing is listed there, and nothing deleted
+
+
+def history_folder() -> tuple[Path, str]:
+    """`tangram-sim/history` in the user's folder of data (XDG_DATA_HOME or ~/.local/share), or why not."""
     home = os.environ.get("XDG_DATA_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "share") / "tangram-sim" / "history"
+    try:
+        return (Path(home) if home else Path.home() / ".local" / "share") / "tangram-sim" / "history", ""
+    except RuntimeError:
+        return NOWHERE, "the user has no home folder; XDG_DATA_HOME may name another"
 
 
 def question_key(asked: VerbRequest) -> str:
@@ -65,7 +71,7 @@ class History:
     def get(self, key: str) -> KeptAnswer | None:
         """The answer under a key; None where there is none. Raises BadInputError for a damaged one."""
         path = self.folder / f"{key}.json"
-        if path not in self._files():
+        if not _NAME.fullmatch(path.name) or not path.is_file() or path.is_symlink():
             return None
         try:
             said = parse_json(path.read_text(encoding="utf-8"), path.name)

@@ -54,7 +54,8 @@ def serve(
         token = secrets.token_urlsafe(24)
         address = f"http://{LOOPBACK}:{port}/#token={token}"
         with redirect_page(address) if browse else nullcontext("") as page:
-            history = History(history_folder(), "" if keep else "the page was started with --no-history")
+            folder, why_none = history_folder()
+            history = History(folder, why_none if keep else "the page was started with --no-history")
             app = web_app(runs, choices(Hwdb.load(tuple(folders))), history)
             app.router.lifespan_context = _warmed(runs, lambda: page and webbrowser.open(page))
             hosts = frozenset(f"{name}:{port}" for name in (LOOPBACK, "localhost"))

@@ -3,12 +3,9 @@
 const token = readToken();
 
 function readToken() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) {
-    localStorage.setItem("tangram-token", given);  // of this address alone; a second tab needs it, too
-    history.replaceState(null, "", location.pathname + "#plan");  // it does not stay in the address
-  }
-  return localStorage.getItem("tangram-token") || "";
+  const given = location.hash.startsWith("#token=") ? location.hash.slice("#token=".length) : "";
+  if (given) history.replaceState(null, "", location.pathname + "#plan");  // it does not stay in the address
+  return given || localStorage.getItem("tangram-token") || "";
 }
 
 async function checked(response) {
@@ -18,7 +15,11 @@ async function checked(response) {
 
 const api = async (path, method = "GET") => checked(await fetch(`api/${path}`, { method, headers: { "x-tangram-token": token } }));
 
-export const choices = async () => (await api("choices")).json();
+export const choices = async () => {
+  const found = await (await api("choices")).json();
+  localStorage.setItem("tangram-token", token);  // it was accepted: a second tab of this address needs it, too
+  return found;
+};
 
 /** Answers that the server keeps: all in a list; {kept_at, request, answer} of one; their questions as a file. */
 export const keptAnswers = async () => (await api("history")).json();

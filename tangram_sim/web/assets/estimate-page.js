@@ -1,6 +1,6 @@
 // Turn a knob, see the estimate: one uniform layout of the setup's model, cluster and job.
 
-import { addressOf, atAddress } from "./address.js";
+import { addressOf, atAddress, queryOf, questionOf } from "./address.js";
 import { run } from "./ask.js";
 import { showsAgain } from "./asking.js";
 import { seconds } from "./charts.js";
@@ -92,9 +92,12 @@ export function estimatePage(offered, setup, state) {
   } }, h("fieldset", {}, h("legend", {}, "Layout, the same in every stage"),
     h("div", { class: "fields" }, Object.values(knobs).map((one) => one.element), recompute.element, sequence.element)),
   h("button", { class: "main", type: "submit" }, "Estimate"));
-  form.whenShown = () => {
+  form.whenShown = (query) => {
     form.prepend(setup.element);
-    changed();
+    if (questionOf(query).files && query !== queryOf("estimate")) {
+      answer.replaceChildren(h("p", { class: "note" },
+        "This estimate is of files that were dropped on the page: drop them again, then press Estimate."));
+    } else changed();
   };
   content.append(answer);
   return [form, content];

@@ -17,7 +17,7 @@ function valueOf(name, value) {
   if (/usd|cost/.test(name)) return `$${short(value)}`;
   if (/_bytes/.test(name)) return gib(value);
   if (/share|fraction|mfu|^goodput$/.test(name)) return percent(value);
-  return /_s(_low|_high)?$/.test(name) && !/per_s/.test(name) ? seconds(value) : short(value);
+  return /_s(_low|_high)?$/.test(name) && !/per_s|tok_s/.test(name) ? seconds(value) : short(value);
 }
 
 export function historyPage(offered, pageOf) {

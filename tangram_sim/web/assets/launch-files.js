@@ -9,14 +9,16 @@ export function launchFiles(verb, to, files) {
   const shown = h("div", { role: "status" });
   const ask = async () => {
     shown.replaceChildren("writing the files");
+    const folder = `launch-${to.value()}`;
     const found = await run({ verb, arguments: Object.keys(files), options: { to: to.value() }, files });
     if (found.code) {
       shown.replaceChildren(failure(found.error));
       return;
     }
     const made = found.document.files;
+    const inFolder = () => Object.fromEntries(Object.entries(made).map(([name, text]) => [`${folder}/${name}`, text]));
     shown.replaceChildren(...notes(found.document.notes), h("p", {}, h("button", { type: "button",
-      onclick: () => save(`launch-${to.value()}.tar`, archive(made)) }, "Download the launch folder"), " as one archive"),
+      onclick: () => save(`${folder}.tar`, archive(inFolder())) }, "Download the launch folder"), " as one archive"),
     ...Object.entries(made).map(([name, text]) => h("details", { open: Object.keys(made).length === 1 }, h("summary", {}, name, " ",
       h("button", { type: "button", onclick: () => save(name, text) }, "download")), h("pre", { tabindex: 0 }, text))));
   };

@@ -27,6 +27,7 @@ const pageOf = (verb) => PAGES.find(([, , , verbs]) => verbs.includes(verb))[0];
 async function start() {
   const page = document.getElementById("page"), tabs = document.getElementById("tabs");
   let offered;
+  if (!location.hash) history.replaceState(null, "", "#plan");
   try {
     offered = await choices();
   } catch (error) {

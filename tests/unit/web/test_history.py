@@ -30,6 +30,10 @@ def answer(step_s=1.0):
     return VerbAnswer(command="tangram plan", code=0, document={"step_s": step_s, "question": question})
 
 
+def _homeless():
+    raise RuntimeError("Could not determine home directory.")
+
+
 class TestFiles:
     def test_an_answer_is_its_owners_alone_and_found_by_its_question(self, tmp_path):
         kept = History(tmp_path / "data" / "history")
@@ -108,10 +112,25 @@ class TestFiles:
         said = tangram("run", str(file), "--json").out
         assert '"mine"' in said and '"step_s"' in said
 
-    def test_files_of_a_question_file_lead_nowhere_else(self, tmp_path):
+    @pytest.mark.parametrize("name", ["../x.yaml", "..", "", "x\0.yaml", "x\n.yaml"])
+    def test_files_of_a_question_file_lead_nowhere_else(self, tmp_path, name):
         file = tmp_path / "questions.yaml"
-        file.write_text(json.dumps({"questions": [{"verb": "islands", "files": {"../x.yaml": "{}"}}]}))
+        file.write_text(json.dumps({"questions": [{"verb": "islands", "files": {name: "{}"}}]}))
         assert "plain names" in tangram("run", str(file)).err
+
+    def test_a_file_without_a_question_says_so(self, tmp_path):
+        file = tmp_path / "questions.yaml"
+        file.write_text("questions: []")
+        assert "nothing is asked" in tangram("run", str(file)).err
+
+    def test_who_has_no_home_keeps_nothing(self, monkeypatch):
+        monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+        monkeypatch.setattr(module.Path, "home", _homeless)
+        folder, why = module.history_folder()
+        kept = History(folder, why)
+        kept.put(asked(), answer())
+        assert "no home folder" in kept.listed().why_off
+        assert kept.listed().entries == [] and kept.get(question_key(asked())) is None
 
 
 @pytest.fixture(scope="module")
