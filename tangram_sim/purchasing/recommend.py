@@ -1,7 +1,7 @@
 """One recommendation: which nodes to rent or buy for a training run, its runner-ups, and what changes it."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -184,18 +184,21 @@ def recommend_mix(
     standing = bill(fleet.members, [0] * len(fleet.members), prices, terms)
 
     def study(search: GoalSearch) -> Recommendation:
-        rows = []
-        rates = dict(zip(search.mixes, search.rate, strict=True))
+        planned: dict[tuple[int, ...], WhatIfRow] = {}
         for index, outcomes in sorted(search.answers.items()):
             document = outcomes[0].document
             if document is None:
                 continue
             mix = search.mixes[index]
-            if mix != (used := search.trimmed(index)) and rates.get(used, 0.0) >= search.rate[index]:
-                continue  # it pays for nodes that stand idle
             grown, name = offered.bought(fleet, offers, mix), offered.mix_name(offers, mix)
             row = billing.row(name, grown, document)
-            rows.append(replace(row, cut_short=outcomes[0].cut_short))
+            planned[mix] = replace(row, cut_short=outcomes[0].cut_short)
+        idle = {
+            search.mixes[index]
+            for index in search.answers
+            if _is_no_better(planned, search.mixes[index], search.trimmed(index), goal)
+        }
+        rows = [row for mix, row in planned.items() if mix not in idle]
         best = tuple(rows[index] for index in ranked(rows, goal))
         shown = best[:MOST_SHOWN]
         cut = [] if not deadline.over() else [f"{deadline.why()}: more time may find a better mix"]
@@ -234,6 +237,16 @@ def recommend_mix(
         raise InfeasibleError(_out_of_reach(search, goal))
     search.run()
     return study(search)
+
+
+def _is_no_better(
+    planned: Mapping[tuple[int, ...], WhatIfRow], mix: tuple[int, ...], used: tuple[int, ...], goal: Goal
+) -> bool:
+    """Whether a mix of which only the nodes `used` work is no better for the goal than these alone."""
+    row, alone = planned.get(mix), planned.get(used)
+    if mix == used or row is None or alone is None:
+        return False
+    return ranked([row, alone], goal)[0] == 1
 
 
 def _rent(offer: Offer, billing: Billing) -> float:
