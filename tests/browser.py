@@ -142,11 +142,20 @@ class Page:
     def wait_for(self, expression: str, patience_s: float = 10.0) -> bool:
         """Whether an expression becomes true in time; a page lays itself out when it likes."""
         until = time.monotonic() + patience_s
-        while not self.evaluate(expression):
+        while not self._holds(expression):
             if time.monotonic() > until:
                 return False
             time.sleep(0.05)
         return True
+
+    def _holds(self, expression: str) -> bool:
+        """Whether an expression is true; on a page that is just being left it is not yet."""
+        try:
+            return bool(self.evaluate(expression))
+        except AssertionError as error:
+            if "navigated or closed" not in str(error):
+                raise
+            return False
 
     def choose_file(self, selector: str, path: Path) -> None:
         """Choose a file in a file field."""

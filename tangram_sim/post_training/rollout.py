@@ -66,7 +66,6 @@ def stretched(table: StepTable, scale: float, more_s: float) -> StepTable:
         score_s=table.score_s * scale,
         mixed_context_s=table.mixed_context_s * scale,
         beside_s=table.beside_s * scale,
-        least_s=table.least_s * scale + more_s * (np.arange(5) == 0),
         request_s=0.0,
     )
 

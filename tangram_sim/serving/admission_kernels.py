@@ -114,9 +114,7 @@ def mixed_s(now: Now, rows: int, scores: float, decodes: int, contexts: int) -> 
         slope = (values[place + 1] - values[place]) / (knots[place + 1] - knots[place])
         seconds = slope * (x - knots[place]) + values[place]
     beside_s = now.decode[3, decodes]
-    seconds += now.times[SCORE] * scores + now.times[MIXED_CONTEXT] * contexts + beside_s
-    item, row, score, decode, context = now.least
-    return float(max(seconds, item + row * rows + score * scores + decode * decodes + context * contexts))
+    return float(seconds + now.times[SCORE] * scores + now.times[MIXED_CONTEXT] * contexts + beside_s)
 
 
 @compiled

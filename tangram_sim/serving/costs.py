@@ -1,7 +1,7 @@
 """`StepCost` computed from a model's layers: forward passes of a replica on its GPUs, with fitted factors."""
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -51,7 +51,6 @@ class LayerStepCost(StepCost):
     deployment: Deployment
     hwdb: Hwdb
     fit: EngineFit
-    bounded: bool = field(default=True, kw_only=True)  # whether arithmetic outruns no measured kernel
 
     @cached_property
     def _stages(self) -> tuple[tuple[Ranks, Counter[object], bool, bool], ...]:
@@ -96,7 +95,7 @@ class LayerStepCost(StepCost):
         return IterationWork(rows / share, scores / share, padded, contexts / share, verified)
 
     def _replica_s(self, work: IterationWork) -> tuple[Floats, Floats]:
-        """(seconds in which all microbatches in flight pass all stages, those of their arithmetic alone).
+        """(seconds in which all microbatches in flight pass all stages, the least of them at peak rates).
 
         With p stages there are p microbatches: the time is that of one pass through all stages, or p times
         the slowest stage where that is longer.
@@ -110,9 +109,7 @@ class LayerStepCost(StepCost):
             np.where(eager, np.maximum(seconds, times.kernels * launched), seconds)
             for seconds, times in zip(stages, passes, strict=True)
         ]
-        # Decodes read their caches after the products, not beside them, no slower than was fitted.
-        cache = self.fit["cache"] * min(self.fit["time_scale"], 1.0)
-        least = [times.least_s + cache * times.cache for times in passes]
+        least = [times.least_s for times in passes]
         if len(stages) == 1:
             return stages[0], least[0]
         hops = [self._hop_s(work, stage) for stage in range(len(stages) - 1)]
@@ -138,23 +135,6 @@ class LayerStepCost(StepCost):
 
     def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
         """Seconds of an iteration: decoding, what prompts add to it, and host work that is not hidden."""
-        busy, least, prepared = self._parts_s(rows, scores, decodes, contexts)
-        # Factors fitted to steady loads, which show a part of what prompts take, outrun no measured kernel.
-        busy = np.maximum(busy, least) if self.bounded else busy
-        overlaps = self.deployment.engine.async_scheduling
-        seconds = np.maximum(busy, prepared) if overlaps else busy + prepared
-        some = np.broadcast_to((np.asarray(rows) > 0) | (np.asarray(decodes) > 0), np.shape(seconds))
-        return np.where(some, seconds, 0.0)
-
-    def least_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
-        """Seconds below which no factor brings an iteration: its arithmetic as kernels were measured."""
-        _, least, prepared = self._parts_s(rows, scores, decodes, contexts)
-        return least if self.deployment.engine.async_scheduling else least + prepared
-
-    def _parts_s(
-        self, rows: Number, scores: Number, decodes: Number, contexts: Number
-    ) -> tuple[Floats, Floats, Floats]:
-        """(seconds of the GPU and the host's exposed work, the least of them, the host's other seconds)."""
         n, pairs, b, context = np.broadcast_arrays(
             *(np.asarray(item, dtype=np.float64) for item in (rows, scores, decodes, contexts))
         )
@@ -166,13 +146,15 @@ class LayerStepCost(StepCost):
             added = np.maximum(both - device, 0.0) * self.fit["prefill"]
             device = device + np.where(n > 0, added, 0.0)
         requests = b / self.deployment.attention_dp
-        host = "hidden" if self.deployment.engine.async_scheduling else "serial"
+        overlaps = self.deployment.engine.async_scheduling
+        host = "hidden" if overlaps else "serial"
         prepared = self.fit[f"{host}_host_s"] + self.fit[f"{host}_request_s"] * requests
         exposed = self.fit["host_s"] + self.fit["request_s"] * requests
-        busy = (device + exposed) * self.fit["time_scale"]
+        # Factors fitted to steady loads, which show only a part of what prompts take, do not outrun the GPU.
+        busy = np.maximum((device + exposed) * self.fit["time_scale"], least)
+        seconds = np.maximum(busy, prepared) if overlaps else busy + prepared
         # Groups are arrays of one layout; so are what comes of them for a single iteration.
-        shape = np.shape(n)
-        return busy.reshape(shape), np.reshape(least, shape), np.reshape(prepared, shape)
+        return np.where((n > 0) | (b > 0), seconds, 0.0).reshape(np.shape(n))
 
     @property
     def request_s(self) -> float:
@@ -185,7 +167,6 @@ class LayerStepCost(StepCost):
         window = min((block.attention.window for block in self._sliding), default=0)
         ends = (window + SHORT, window + LONG)
         far = [self.step_s(0.0, 0.0, b, b * end) for end in ends]
-        free = replace(self, bounded=False)  # prompts' bound is a line of its own
         slope = np.maximum(far[1] - far[0], 0.0) / (b * (ends[1] - ends[0]))
         start = self.step_s(0.0, 0.0, b, b)
         reach = far[0] - slope * b * ends[0]
@@ -196,16 +177,16 @@ class LayerStepCost(StepCost):
         # Where prompts share iterations with decodes, what they add is on top of a decode's own pass.
         beside = 1.0 if self.deployment.engine.prefill == "mixed" else 0.0
         alone = np.maximum(knots - beside, 0.0)
-        rows_s = free.step_s(alone, 0.0, beside, beside)
+        rows_s = self.step_s(alone, 0.0, beside, beside)
         # As an array of one: stages of a pipeline are stacked.
-        long = free.step_s(np.array([most - beside]), most * LONG, beside, beside)[0]
+        long = self.step_s(np.array([most - beside]), most * LONG, beside, beside)[0]
         score = float(long - rows_s[-1]) / (most * LONG)
         item = np.zeros(1)
         mixed, beside_s = float(slope[-1]), np.zeros(most_decodes)
         if beside:
-            short, reached = (free.step_s(ROWS, 0.0, b, b * end) for end in ends)
+            short, reached = (self.step_s(ROWS, 0.0, b, b * end) for end in ends)
             mixed = float(np.maximum(reached - short, 0.0)[-1]) / (b[-1] * (ends[1] - ends[0]))
-            beside_s = free.step_s(ROWS, 0.0, b, b) - mixed * b - np.interp(ROWS + b, knots, rows_s)
+            beside_s = self.step_s(ROWS, 0.0, b, b) - mixed * b - np.interp(ROWS + b, knots, rows_s)
         return StepTable(
             decode_s=np.concatenate([item, base]),
             context_s=np.concatenate([item, slope]),
@@ -216,30 +197,8 @@ class LayerStepCost(StepCost):
             score_s=max(score, 0.0),
             mixed_context_s=mixed,
             beside_s=np.concatenate([item, beside_s]),
-            least_s=self._least(most, most_decodes),
             request_s=self.request_s,
         )
-
-    def _least(self, rows: float, decodes: float) -> Floats:
-        """`StepTable.least_s`, from iterations of up to so many prompt rows and decodes.
-
-        Layers with a window read no more than it: slopes are those beyond the longest, so that the bound of
-        shorter contexts is below what they take, never above.
-        """
-        window = max((block.attention.window for block in self._sliding), default=0)
-        near, far = window + SHORT, window + LONG
-        none = np.array([rows, 0.0, decodes, decodes])
-        start = np.array([none, none, none, none])
-        start[1, 1], start[3, 3] = rows * near, decodes * near
-        end = start.copy()
-        end[0, 0], end[1, 1], end[2, 2], end[3, 3] = rows / 2, rows * far, decodes / 2, decodes * far
-        plain = LayerStepCost(self.deployment, self.hwdb, self.fit)
-        slopes = (plain.least_s(*end.T) - plain.least_s(*start.T)) / np.diagonal(end - start)
-        base = plain.least_s(*none[:, None]) - slopes @ none
-        # Under a power cap arithmetic of prompts takes as much longer as a full iteration of them does.
-        prompts = (np.array([rows]), rows * LONG, 0.0, 0.0)
-        slopes[:2] *= float((self.step_s(*prompts) / plain.step_s(*prompts))[0])
-        return np.concatenate([base, slopes])
 
     @property
     def _sliding(self) -> list:  # type: ignore[type-arg]

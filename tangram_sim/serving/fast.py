@@ -77,7 +77,6 @@ class FastReplica(ReplicaPlayer):
                 [table.decode_s, table.context_s, table.window_s, table.beside_s], dtype=np.float64
             ),
             rows=np.array([table.row_knots, table.rows_s], dtype=np.float64),
-            least=np.asarray(table.least_s, dtype=np.float64),
         )
 
     @property

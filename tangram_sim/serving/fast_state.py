@@ -63,7 +63,6 @@ class Now(NamedTuple):
     entries: Ints  # [prefixes, ENTRIES]
     decode: Floats  # rows decode_s, context_s, window_s, beside_s of the step table, by batch
     rows: Floats  # row_knots and rows_s of the step table
-    least: Floats  # least_s of the step table
 
 
 @compiled

@@ -5,7 +5,7 @@ that a simulator can jump over many iterations at once.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,6 @@ class StepTable:
         decode_s[b] + context_s[b] * C + window_s[b] * b * min(c, window_tokens)
     An iteration with n prompt rows, P query-key pairs and b decodes:
         interpolation of rows_s over row_knots at n + b, + score_s * P + mixed_context_s * C + beside_s[b]
-    and no less than least_s @ (1, n, P, b, C), the arithmetic alone as kernels were measured,
     where beside_s is what b decodes take there beside their rows: an engine's prompts hide behind decodes in
     part, so that a pass of both takes longer than one of so many rows.
     `window_tokens` is 0 (and window_s 0) unless some layers slide a window.
@@ -88,7 +87,6 @@ class StepTable:
     mixed_context_s: float
     beside_s: Floats  # index b
     request_s: float = 0.0
-    least_s: Floats = field(default_factory=lambda: np.zeros(5))  # per iteration, n, P, b and C
 
     def decode_step_s(self, decodes: int, contexts: float) -> float:
         """Seconds of one iteration of pure decode."""
@@ -100,6 +98,6 @@ class StepTable:
     def mixed_step_s(self, rows: float, scores: float, decodes: int, contexts: float) -> float:
         """Seconds of one iteration with prompts in it."""
         tokens = float(np.interp(rows + decodes, self.row_knots, self.rows_s))
-        more = self.score_s * scores + self.mixed_context_s * contexts + float(self.beside_s[decodes])
-        least = float(self.least_s @ np.array([1.0, rows, scores, decodes, contexts]))
-        return max(tokens + more, least)
+        return (
+            tokens + self.score_s * scores + self.mixed_context_s * contexts + float(self.beside_s[decodes])
+        )

@@ -117,7 +117,7 @@ class CappedPipelineBatch(CappedStepCost, PipelineBatch):
     def slowed(self, clock: float) -> PipelineBatch:
         """All pipelines with arithmetic at a part of the highest clock, and no cap."""
         pipelines = tuple(at_clock(pipeline, clock) for pipeline in self.pipelines)
-        return PipelineBatch(pipelines[0], self.hwdb, self.fit, pipelines, bounded=self.bounded)
+        return PipelineBatch(pipelines[0], self.hwdb, self.fit, pipelines)
 
     def boards(self, loads: int) -> Sequence[Board]:
         """For each position in the pipeline one GPU of every pipeline, as arrays of pipelines x loads."""

@@ -49,8 +49,6 @@ def table_of(chance: random.Random, seats: int, window: int) -> StepTable:
         score_s=1e-9 * chance.uniform(0, 30),
         mixed_context_s=1e-6 * chance.uniform(0, 3),
         beside_s=some * 1e-5 * chance.uniform(0, 3) * batch,
-        # Of every second table a bound that some iterations meet and others do not.
-        least_s=chance.choice([0.0, 1.0]) * np.array([1e-3, 5e-5, 1e-9, 5e-5, 1e-6]),
     )
 
 

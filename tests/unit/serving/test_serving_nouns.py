@@ -1,7 +1,5 @@
 """Nouns of serving: precisions, graph buckets, speculation, the linearised step."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -48,5 +46,3 @@ def test_a_table_bends_where_contexts_leave_the_window() -> None:
     assert table.decode_step_s(2, 8) == pytest.approx(2 + 0.8 + 8)
     assert table.decode_step_s(2, 20) == pytest.approx(2 + 2.0 + 8)
     assert table.mixed_step_s(5, 2, 1, 10) == pytest.approx(1.5 + 1.0 + 1.0 + 0.25)
-    bounded = replace(table, least_s=np.array([1.0, 0.1, 0.25, 0.5, 0.2]))
-    assert bounded.mixed_step_s(5, 2, 1, 10) == pytest.approx(1.0 + 0.5 + 0.5 + 0.5 + 2.0)

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tangram_validate.serving.fitting import FittedRow
-from tangram_validate.serving.left_out import NovelErrors, left_out, novel, widened
+from tangram_validate.serving.left_out import NovelErrors, left_out, novel, publisher, widened
 from tangram_validate.serving.predict import PredictedRun, predict
 from tangram_validate.serving.reading import read_rows_as_runs
-from tangram_validate.serving.runs import APART, BURST, CLOSED, ServedRun, publisher
+from tangram_validate.serving.runs import APART, BURST, CLOSED, ServedRun
 from tangram_validate.serving.tables import as_row, calibrate, table_of
 
 from tangram_sim.errors import BadInputError, UnknownNameError

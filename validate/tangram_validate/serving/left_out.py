@@ -11,8 +11,15 @@ from tangram_sim.hwdb import Hwdb
 from tangram_validate.serving.fitting import FittedRow
 from tangram_validate.serving.observations import is_telling
 from tangram_validate.serving.predict import PredictedRun, predict, residual_name
-from tangram_validate.serving.runs import APART, BURST, ServedRun, publisher
-from tangram_validate.serving.tables import LEAST_RUNS, calibrate, nine_tenths, table_of
+from tangram_validate.serving.runs import APART, BURST, ServedRun
+from tangram_validate.serving.tables import LEAST_RUNS, calibrate, table_of
+
+
+def publisher(run: ServedRun) -> str:
+    """Who published a run: of `owner/repository path` the owner, of a collection what it collected."""
+    first = run.source.partition(" ")[0]
+    return first.partition("/")[0] if "/" in first else run.source
+
 
 FOLDS: dict[str, Callable[[ServedRun], str]] = {
     "gpu": lambda run: run.gpu,
@@ -70,7 +77,16 @@ class NovelErrors:
             for (_, fold), errors in self.widths.get(metric, {}).items()
             if fold != without and len(errors) >= LEAST_OF_FOLD
         ]
-        return max(1.0, nine_tenths(cells)) if cells else None
+        return max(1.0, _quantile(cells)) if cells else None
+
+
+def _quantile(folds: Sequence[Sequence[float]]) -> float:
+    """The value that nine tenths of the weight are below, each fold weighing the same."""
+    values = np.concatenate([np.asarray(errors) for errors in folds])
+    weights = np.concatenate([np.full(len(errors), 1.0 / len(errors)) for errors in folds])
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) / len(folds)
+    return float(values[order][min(int(np.searchsorted(reached, 0.9)), len(values) - 1)])
 
 
 def novel_errors(found: Mapping[str, Sequence[PredictedRun]]) -> NovelErrors:
