@@ -1,8 +1,10 @@
-"""Folders for compiled code; numba, which is slow to import, is not needed here."""
+"""Folders for compiled code and kept answers; numba, which is slow to import, is not needed here."""
 
 import os
 import stat
 import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -33,6 +35,27 @@ def made_private(folder: Path) -> bool:
         return False
     alone = os.name == "nt" or (found.st_uid == _user() and not found.st_mode & 0o077)
     return stat.S_ISDIR(found.st_mode) and alone
+
+
+def drop_oldest(
+    files: Iterable[Path], most_bytes: float, goes_last: Callable[[Path], bool] = lambda _: False
+) -> None:
+    """Delete the least recently used of some files until they hold `most_bytes` at most.
+
+    Those for which `goes_last` is true stay as long as there are others.
+    """
+    found = list[tuple[bool, float, int, Path]]()
+    for path in files:
+        with suppress(OSError):
+            told = path.stat()
+            found.append((goes_last(path), told.st_mtime, told.st_size, path))
+    held = sum(size for _, _, size, _ in found)
+    for _, _, size, path in sorted(found):
+        if held <= most_bytes:
+            break
+        with suppress(OSError):
+            path.unlink()
+            held -= size
 
 
 def _user() -> int:

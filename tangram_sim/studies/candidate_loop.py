@@ -1,9 +1,12 @@
-"""The one loop of every what-if and purchase: candidates are planned in turn, whatever is to be done on them.
+"""The one loop of what-ifs and purchases of services, shared days and post-training: candidates in turn.
+
+Those of training have loops of their own, which plan many at once (`purchasing/search.py`).
 
 A candidate has a name and a subject: a fleet after a change, a mix of a catalogue, a budget. How it is
 planned, what its plan is worth and what is known of it before are its workload's: a `CandidateJudge`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -20,21 +23,21 @@ Subject = TypeVar("Subject")
 Found = TypeVar("Found")
 
 
-class CandidateJudge(Generic[Subject, Found]):
+class CandidateJudge(ABC, Generic[Subject, Found]):
     """What a workload knows of its candidates."""
 
+    @abstractmethod
     def planned(self, subject: Subject, deadline: Deadline) -> Found:
         """The plan of a candidate. Raises InfeasibleError where there is none."""
-        raise NotImplementedError
 
     def best_of(self, subject: Subject, found: Found, held: Sequence[Found]) -> Found:
         """The plan to show of a candidate, of the one `found` for it and those `held` for others."""
         del subject
         return max((found, *held), key=self.value)
 
+    @abstractmethod
     def value(self, found: Found) -> float:
         """What is made the most of; 0 where a plan is worth nothing."""
-        raise NotImplementedError
 
     def bound(self, subject: Subject) -> float:
         """A value that no plan of a candidate exceeds."""

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from tangram_sim.datafiles import parse_json, write_whole
 from tangram_sim.digests import ChangedFileWarning, content_key
 from tangram_sim.errors import BadInputError, TangramError
+from tangram_sim.keeping import drop_oldest
 from tangram_sim.memory_limit import bytes_of
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.studies.dask_workers import dask_client, dask_threads
@@ -77,29 +78,14 @@ class Cache:
             others = sorted(path.name for path in folder.iterdir() if path.is_dir() and path != self._own)
         except OSError:  # no cache yet, or no folder: the first write says so
             others = []
-        self._evict(cache_limit_bytes())
+        # Answers of other versions go before this one's.
+        kept = folder.glob("*/[0-9a-f][0-9a-f]/*.json")
+        drop_oldest(kept, cache_limit_bytes(), lambda path: self._own in path.parents)
         if others:
             shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
             self.notes.append(
                 f"{folder}: answers of other versions ignored ({shown}); this is {package_label()}"
             )
-
-    def _evict(self, most_bytes: float) -> None:
-        """Delete answers until the folder holds `most_bytes` at most: those of other versions before this
-        one's, the least recently used first.
-        """
-        found = list[tuple[bool, float, int, Path]]()
-        for path in self.folder.glob("*/[0-9a-f][0-9a-f]/*.json"):
-            with suppress(OSError):
-                told = path.stat()
-                found.append((self._own in path.parents, told.st_mtime, told.st_size, path))
-        held = sum(size for _, _, size, _ in found)
-        for _, _, size, path in sorted(found):
-            if held <= most_bytes:
-                break
-            with suppress(OSError):
-                path.unlink()
-                held -= size
 
     def _path(self, key: str) -> Path:
         return self._own / key[:2] / f"{key}.json"

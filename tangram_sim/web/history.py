@@ -10,7 +10,7 @@ from pathlib import Path
 from tangram_sim.datafiles import parse_json, write_whole
 from tangram_sim.digests import content_key
 from tangram_sim.errors import BadInputError
-from tangram_sim.keeping import made_private
+from tangram_sim.keeping import drop_oldest, made_private
 from tangram_sim.web.documents import HistoryDocument, KeptAnswer, KeptLine, VerbAnswer, VerbRequest
 
 MOST_BYTES = 256 << 20  # of all kept answers: the oldest go first
@@ -66,7 +66,7 @@ class History:
             text = json.dumps({"digest": content_key(kept), **kept}, allow_nan=False)
             if not self.why_off and len(text) <= _LONGEST:
                 write_whole(self.folder / f"{question_key(asked)}.json", text, mode=0o600)
-                self._drop_oldest()
+                drop_oldest(self._files(), MOST_BYTES)
 
     def get(self, key: str) -> KeptAnswer | None:
         """The answer under a key; None where there is none. Raises BadInputError for a damaged one."""
@@ -140,16 +140,6 @@ class History:
         except OSError:
             return []
         return sorted(path for path in named if path.is_file() and not path.is_symlink())
-
-    def _drop_oldest(self) -> None:
-        with suppress(OSError):
-            sized = [(path.stat().st_mtime, path.stat().st_size, path) for path in self._files()]
-            held = sum(size for _, size, _ in sized)
-            for _, size, path in sorted(sized):
-                if held <= MOST_BYTES:
-                    return
-                path.unlink()
-                held -= size
 
 
 def _is_figure(value: object) -> bool:
