@@ -271,18 +271,16 @@ class Buying(OnTrainingCluster):
         from tangram_sim.hwdb.prices import Figure
 
         limits, economics = self.power.terms(hwdb), prices.economics
-        if limits is None:
-            return prices, terms
-        if self.served.given:
+        if limits is not None and self.served.given:
             raise BadInputError(
                 "limits on power are of training alone: leave them out with `serve=`; `serve plan` and "
                 "`serve what-if` take them"
             )
         for name in ("pue", "usd_per_kwh"):
-            stated, known = getattr(limits, name), getattr(economics, name)
-            if stated != getattr(PowerOptions(), name):
+            stated, known = getattr(self.power, name), getattr(economics, name)
+            if stated is not None:
                 economics = replace(economics, **{name: Figure(stated, f"`{name}=`")})
-            elif known is not None:
+            elif known is not None and limits is not None:
                 limits = replace(limits, **{name: known.value})
         return replace(prices, economics=economics), replace(terms, power=limits)
 

@@ -21,9 +21,11 @@ def _kilowatts(text: str) -> float:
     return read_watts(digits if digits[-1:] in "wW" else f"{digits} kW") / 1000
 
 
-def pue_option(help: str) -> Any:  # noqa: A002
+def pue_option(help: str, default: float | None = 1.0) -> Any:  # noqa: A002
     """What a site draws over what its machines draw."""
-    return option(1.0, help, label="Power usage effectiveness", unit="a factor", least=1, most=10, **_ENERGY)
+    return option(
+        default, help, label="Power usage effectiveness", unit="a factor", least=1, most=10, **_ENERGY
+    )
 
 
 def carbon_option(help: str) -> Any:  # noqa: A002
@@ -51,10 +53,10 @@ class PowerOptions:
         reads=_kilowatts,
         **_ENERGY,
     )
-    pue: float = pue_option("Power usage effectiveness of the site.")
+    pue: float | None = pue_option("Power usage effectiveness of the site; without it 1.", None)
     carbon: float = carbon_option("Carbon intensity of the power, grams of CO2 equivalent a kWh.")
-    usd_per_kwh: float = option(
-        0.0,
+    usd_per_kwh: float | None = option(
+        None,
         "Price of electricity, where the rent does not include it.",
         label="Price of electricity",
         unit="USD/kWh",
@@ -70,9 +72,9 @@ class PowerOptions:
         terms = PowerTerms(
             caps_w=caps_of(self.power_cap, hwdb),
             site_w=math.inf if self.site_power is None else self.site_power * 1000,
-            pue=self.pue,
+            pue=1.0 if self.pue is None else self.pue,
             carbon=self.carbon,
-            usd_per_kwh=self.usd_per_kwh,
+            usd_per_kwh=self.usd_per_kwh or 0.0,
             weights=weights_of(objective),
         )
         return None if terms == PowerTerms() else terms

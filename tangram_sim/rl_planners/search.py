@@ -71,7 +71,11 @@ class RlSearch:
         self.pools, self.judge = Pools(self.problem), Judge(self.problem)
 
     def run(self) -> RlSearchResult:
-        """The best plan found. Raises InfeasibleError, with the reason, where no placement fits."""
+        """The best plan found.
+
+        Raises InfeasibleError, with the reason, where no placement fits or the time limit was over before one
+        was found.
+        """
         problem = self.problem
         kinds = tuple(advantages(problem))
         candidates = RoleChoices(problem, self.pools, kinds)
@@ -82,7 +86,7 @@ class RlSearch:
                 self.judge.outcome(plan)
         outcomes = [item for item in self.judge.played.values() if isinstance(item, StepOutcome)]
         if not outcomes:
-            raise self._refusal()
+            raise self._refusal(stopped)
         curve = () if stopped else tuple(self._curve(candidates))
         outcomes = [item for item in self.judge.played.values() if isinstance(item, StepOutcome)]
         outcomes.sort(key=lambda outcome: (outcome.step_s, outcome.plan.gpus))
@@ -101,7 +105,7 @@ class RlSearch:
         """Play candidates, lowest bound first, until no bound is below the best step.
 
         Returns what no step is shorter than, and whether the time limit ended it. Where many candidates are
-        nearly as good, `_PATIENCE` plays without a better plan end it, too.
+        nearly as good, `_PATIENCE` plays without a better plan end it, too. One is played in any case.
         """
         heap = [
             (candidates.rough_s(role_nodes), place, False, role_nodes)
@@ -113,7 +117,7 @@ class RlSearch:
             bound_s, place, exact, role_nodes = heapq.heappop(heap)
             if bound_s >= best_s or bound_s == float("inf"):
                 return min(lower_s, bound_s), False
-            if self.deadline.over():
+            if self.deadline.over() and self.judge.played:
                 return min(lower_s, bound_s), True
             if not exact:
                 heapq.heappush(heap, (max(candidates.bound_s(role_nodes), bound_s), place, True, role_nodes))
@@ -152,8 +156,12 @@ class RlSearch:
             if min(steps, default=float("inf")) < float("inf"):
                 yield CurvePoint(cut, rest, problem.gpus(cut), problem.gpus(rest), min(steps))
 
-    def _refusal(self) -> InfeasibleError:
+    def _refusal(self, stopped: bool) -> InfeasibleError:
         """Why no placement fits, in the words of a plan that was played, or of the roles."""
+        if stopped:
+            return InfeasibleError(
+                "the time limit was over before a placement that fits was found: give a longer `time_limit=`"
+            )
         reasons = [str(item) for item in self.judge.played.values() if isinstance(item, TangramError)]
         problem = self.problem
         trains = self.pools.training(problem.counts)

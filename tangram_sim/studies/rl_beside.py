@@ -14,7 +14,7 @@ from tangram_sim.post_training.step import StepOutcome, play_step
 from tangram_sim.rl_planners.baselines import baselines
 from tangram_sim.rl_planners.problem import RlProblem
 from tangram_sim.rl_planners.search import RlSearch
-from tangram_sim.studies.candidate_loop import CandidateJudge, judged_in_turn
+from tangram_sim.studies.candidate_loop import STOPPED, CandidateJudge, judged_in_turn
 from tangram_sim.studies.rl_documents import (
     RlCompareDocument,
     RlOfferDocument,
@@ -93,10 +93,13 @@ def what_if(
     """
     fleets = [("", problem), *((nodes, with_nodes(problem, nodes)) for nodes in added)]
     base: RlPlanDocument | None = None
-    offers, refused = list[RlOfferDocument](), dict[str, str]()
+    offers, refused, not_planned = list[RlOfferDocument](), dict[str, str](), list[str]()
     for item in judged_in_turn(fleets, PostTrainedFleet(), deadline):
-        if item.found is None:
+        if item.status == STOPPED:
+            not_planned.append(item.name)
+        elif item.found is None:
             refused[item.name] = item.reason
+        if item.found is None:
             continue
         document = plan_document(item.found, item.subject, prices, ())
         if item.subject is problem:
@@ -112,6 +115,7 @@ def what_if(
         usd_per_million_trained_tokens=base.usd_per_million_trained_tokens if base else None,
         offers=offers,
         infeasible={nodes: reason for nodes, reason in refused.items() if nodes},
+        not_planned=not_planned,
         unpriced=prices.unpriced([kind for _, fleet in fleets for kind in fleet.kinds]),
     )
 

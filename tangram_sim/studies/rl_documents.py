@@ -149,6 +149,7 @@ class RlWhatIfDocument(VersionedAnswer):
     usd_per_million_trained_tokens: float | None = None
     offers: list[RlOfferDocument]
     infeasible: dict[str, str] = Field({}, description="additions with which no placement fits, and why")
+    not_planned: list[str] = Field([], description="additions that the time limit left no time for")
     unpriced: list[str] = Field([], description="GPU kinds without a dated price: give one with --price")
 
 

@@ -165,6 +165,8 @@ def show_what_if(found: "RlWhatIfDocument") -> None:
     print_table(columns, rows, right=(1, 2, 3))
     for added, why in found.infeasible.items():
         print_line(f"{added}: {why}")
+    if found.not_planned:
+        print_line(f"not planned, the time limit was over: {', '.join(found.not_planned)}")
     if found.unpriced:
         print_line(f"no dated price: {', '.join(found.unpriced)}; give --price GPU=USD, an hour of one GPU")
 

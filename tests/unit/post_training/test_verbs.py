@@ -86,6 +86,14 @@ def test_a_fleet_that_holds_nothing_alone_may_hold_a_plan_with_more() -> None:
         ts.rl.purchase("qwen2.5-7b", "L40Sx1:1", ["L40Sx1"], most=1, **STEP)
 
 
+def test_additions_that_no_time_was_left_for_are_not_called_infeasible() -> None:
+    found = ts.rl.what_if("qwen2.5-7b", FLEET, ["H20x8:1"], time_limit=0.001, **STEP)
+    assert found.step_s and found.not_planned == ["H20x8:1"] and not found.infeasible
+    step = ("--add", "H20x8:1", "--time-limit", "0.001", *SMALL)
+    shown = tangram("rl", "what-if", "qwen2.5-7b", FLEET, *step)
+    assert "not planned, the time limit was over: H20x8:1" in shown.out
+
+
 def test_gpus_without_a_role_are_named() -> None:
     found = ts.rl.plan("qwen2.5-7b", "H800x8:1+L40Sx1:1", placement="colocated", **STEP)
     assert found.idle_gpus == {"L40S": 1}

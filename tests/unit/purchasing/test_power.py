@@ -102,6 +102,9 @@ def test_the_question_takes_pue_from_the_price_file_and_refuses_what_serves(tmp_
     stated = replace(asked, power=PowerOptions(pue=1.2))
     found, terms = stated.under_power(stated.money.found_prices(HWDB), stated.money.terms, HWDB)
     assert terms.power.pue == 1.2 and found.economics.pue.value == 1.2
+    ideal = replace(asked, power=PowerOptions(pue=1.0, usd_per_kwh=0.0))  # also what is meant without a file
+    found, terms = ideal.under_power(ideal.money.found_prices(HWDB), ideal.money.terms, HWDB)
+    assert found.economics.pue.value == 1.0 and found.economics.usd_per_kwh.value == 0.0
     with pytest.raises(BadInputError, match="training alone"):
         serving = replace(asked, served=Served(serve="512:128:1"))
         serving.under_power(found, terms, HWDB)
