@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
 from tangram_sim.fields import about, described, option, part
+from tangram_sim.questions.shared_fields import Hardware
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
@@ -75,7 +76,7 @@ class NewGpu:
 
 
 @derived
-def add_gpu(gpu: NewGpu, as_json: shared.AsJson = False, hwdb: shared.HwdbFolders = None) -> None:
+def add_gpu(gpu: NewGpu, hardware: Hardware, shown: Shown) -> None:
     """Write the row of a new GPU into a folder for --hwdb, and say what of it is assumed.
 
     It takes a 16-bit peak, the memory and its rate; what is missing is asked for on a terminal.
@@ -88,8 +89,8 @@ def add_gpu(gpu: NewGpu, as_json: shared.AsJson = False, hwdb: shared.HwdbFolder
 
     given, output = asdict(gpu.columns), gpu.output
     table = output / "gpus.csv"
-    folders = [folder for folder in hwdb or [] if folder.resolve() != output.resolve()]
-    known = shared.load_hwdb([*folders, output] if table.exists() else folders)
+    folders = tuple(folder for folder in hardware.hwdb if folder.resolve() != output.resolve())
+    known = Hardware((*folders, output) if table.exists() else folders).load()
     own_gpu.require_new(gpu.name, known)
     if _at_terminal():
         given = _asked(given)
@@ -101,7 +102,7 @@ def add_gpu(gpu: NewGpu, as_json: shared.AsJson = False, hwdb: shared.HwdbFolder
     require_writable(**{f"output {number}": path for number, path in enumerate(files)})
     reached = _reached(made, _as_it_will_be(output, files, folders))
     write_all(files)
-    if as_json:
+    if shown.as_json:
         print_json(
             {
                 "gpu": dict(made.row.cells),
@@ -117,7 +118,7 @@ def add_gpu(gpu: NewGpu, as_json: shared.AsJson = False, hwdb: shared.HwdbFolder
         _print(made, reached, output, [str(path) for path in files])
 
 
-def _as_it_will_be(output: Path, files: dict[Path, str], folders: list[Path]) -> "Hwdb":
+def _as_it_will_be(output: Path, files: dict[Path, str], folders: tuple[Path, ...]) -> "Hwdb":
     """The hardware tables as they would read with `files` (text by path) written into the folder `output`.
 
     They are tried in a temporary copy, so that nothing is left in `output` if they cannot be read. Raises
@@ -131,7 +132,7 @@ def _as_it_will_be(output: Path, files: dict[Path, str], folders: list[Path]) ->
         rehearsal = Path(made) / "rows"
         _mirror(output, rehearsal, files)
         try:
-            return shared.load_hwdb([*folders, rehearsal])
+            return Hardware((*folders, rehearsal)).load()
         except TangramError as error:
             raise type(error)(str(error).replace(str(rehearsal), str(output))) from None
 

@@ -1,12 +1,16 @@
 """`tangram cluster`: cluster files from the output of nvidia-smi, Slurm or Kubernetes."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tangram_sim.cli import options as shared
+from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import FileOutput
+from tangram_sim.fields import about
 from tangram_sim.naming import printable
+from tangram_sim.questions.shared_fields import Hardware
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
@@ -17,67 +21,75 @@ _MOST_SAID = 5  # nodes left out that are named beside the file, which names all
 app = typer.Typer(
     help="Cluster files from saved output of nvidia-smi, Slurm, Kubernetes.", no_args_is_help=True
 )
-Saved = Annotated[Path, typer.Argument(metavar="SAVED", help="What the command printed, in a file.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a command printed that lists all nodes."""
+
+    saved: Path = field(metadata=about("What the command printed, in a file.", positional="SAVED"))
+
+
+@dataclass(frozen=True, slots=True)
+class SavedByNode:
+    """What commands printed on each node."""
+
+    saved: tuple[Path, ...] = field(
+        metadata=about(
+            "`nvidia-smi -q -x`, a file per node, and `nvidia-smi topo -m` in files of the same name "
+            "(node1.xml, node1.topo), or in one file for all.",
+            positional="SAVED...",
+        )
+    )
 
 
 @app.command("from-nvidia-smi")
-def from_nvidia_smi(
-    saved: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="SAVED...",
-            help="`nvidia-smi -q -x`, a file per node, and `nvidia-smi topo -m` in files of the same name "
-            "(node1.xml, node1.topo), or in one file for all.",
-        ),
-    ],
-    output: shared.Output = None,
-    hwdb: shared.HwdbFolders = None,
-) -> None:
+@derived
+def from_nvidia_smi(given: SavedByNode, outputs: FileOutput, hardware: Hardware) -> None:
     """Write a cluster file from `nvidia-smi -q -x` of every node, its links from `nvidia-smi topo -m`."""
     from tangram_sim.datafiles import read_text
     from tangram_sim.hwdb import inventories
 
-    database = shared.load_hwdb(hwdb)
-    texts = {str(path): read_text(path) for path in saved}
-    _finish(inventories.from_nvidia_smi(texts, database), database, output)
+    database = hardware.load()
+    texts = {str(path): read_text(path) for path in given.saved}
+    _finish(inventories.from_nvidia_smi(texts, database), database, outputs)
 
 
 @app.command("from-slurm")
-def from_slurm(saved: Saved, output: shared.Output = None, hwdb: shared.HwdbFolders = None) -> None:
+@derived
+def from_slurm(given: Saved, outputs: FileOutput, hardware: Hardware) -> None:
     """Write a cluster file from `sinfo -N -o "%N %G %T"` or `scontrol show node`."""
     from tangram_sim.datafiles import read_text
     from tangram_sim.hwdb.slurm_inventory import from_slurm as read
 
-    database = shared.load_hwdb(hwdb)
-    _finish(read(read_text(saved), database, str(saved)), database, output)
+    database = hardware.load()
+    _finish(read(read_text(given.saved), database, str(given.saved)), database, outputs)
 
 
 @app.command("from-k8s")
-def from_k8s(saved: Saved, output: shared.Output = None, hwdb: shared.HwdbFolders = None) -> None:
+@derived
+def from_k8s(given: Saved, outputs: FileOutput, hardware: Hardware) -> None:
     """Write a cluster file from `kubectl get nodes -o json`."""
     from tangram_sim.datafiles import read_text
     from tangram_sim.hwdb.kubernetes_inventory import from_k8s as read
 
-    database = shared.load_hwdb(hwdb)
-    _finish(read(read_text(saved), database, str(saved)), database, output)
+    database = hardware.load()
+    _finish(read(read_text(given.saved), database, str(given.saved)), database, outputs)
 
 
-def _finish(inventory: "Inventory", hwdb: "Hwdb", output: Path | None) -> None:
-    """Write the cluster file, or print it if there is no `output`.
+def _finish(inventory: "Inventory", hwdb: "Hwdb", outputs: FileOutput) -> None:
+    """Write or print the cluster file.
 
     What was read becomes keys; what was inferred or assumed is said in comments.
     """
     import sys
     from dataclasses import replace
 
-    from tangram_sim.cli.console import print_line
-    from tangram_sim.cli.writing import require_writable
-    from tangram_sim.datafiles import write_whole
     from tangram_sim.hwdb import cluster_from_dict
     from tangram_sim.hwdb.inferred_links import stated_graph
     from tangram_sim.hwdb.wiring_section import wiring_to_dict
 
-    require_writable(output=output)
+    outputs.require_writable()
     found = inventory.groups
     cluster = cluster_from_dict({"nodes": [group.entry for group in found]}, hwdb)
     read = "# Read: kinds, GPUs per node, nodes. "
@@ -105,11 +117,10 @@ def _finish(inventory: "Inventory", hwdb: "Hwdb", output: Path | None) -> None:
         sys.stderr.write(f"left out: {words}\n")
     if len(left_out) > _MOST_SAID:
         sys.stderr.write(f"left out: {len(left_out) - _MOST_SAID} nodes more, named in the file\n")
-    if output is None:
-        sys.stdout.write(text)
-        return
-    write_whole(output, text)
-    print_line(f"{cluster.gpus} GPUs written to {output}; look at them with `tangram islands {output}`")
+    place = outputs.output
+    outputs.write(
+        text, f"{cluster.gpus} GPUs written to {place}; look at them with `tangram islands {place}`"
+    )
 
 
 def _flow(value: Any) -> str:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
@@ -68,8 +68,7 @@ def derived(command: Command) -> Command:
             stated = {leaf.name: _stated(leaf, options) for leaf in leaves(kind)}
             values = {leaf.name: _value(leaf, stated[leaf.name]) for leaf in leaves(kind)}
             values |= _implied(kind, stated)
-            typed = {each.name: options.pop(each.name) for each in _typed(kind)}
-            options[name] = built(kind, values) if values else kind(**typed)
+            options[name] = built(kind, values)
             require_valid(options[name])
         keeping = options.pop("keeping", Keeping())
         if keeping.save_question is not None:
@@ -135,6 +134,19 @@ def asking(command: Command, **kinds: type[Any]) -> Command:
     return derived(command)
 
 
+def with_options(command: Command, kind: type[Any]) -> Command:
+    """The verb, which a wrapper makes of another, with options for the fields of a dataclass added."""
+    own = list(inspect.signature(command).parameters.values())
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+    parameters += map(_parameter, leaves(kind))
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__dict__["leaves"] = command.__dict__.get("leaves", {}) | {
+        leaf.name: leaf for leaf in leaves(kind)
+    }
+    return command
+
+
 def renamed(command: Command, old: str, new: str) -> Command:
     """A verb under its old spelling: it says the new one, on standard error, and does the same."""
 
@@ -150,23 +162,7 @@ def _parameters(given: inspect.Parameter) -> list[inspect.Parameter]:
     """The parameters that stand in place of one: those of the fields of a dataclass."""
     if not dataclasses.is_dataclass(given.annotation):
         return [given.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-    return [*map(_parameter, leaves(given.annotation)), *_typed(given.annotation)]
-
-
-def _typed(kind: Any) -> list[inspect.Parameter]:
-    """Fields of a dataclass that say as `Annotated[..., typer.Option(...)]` what they are about."""
-    if leaves(kind):
-        return []
-    hints = get_type_hints(kind, include_extras=True)
-    return [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if each.default is dataclasses.MISSING else each.default,
-            annotation=hints[each.name],
-        )
-        for each in dataclasses.fields(kind)
-    ]
+    return [*map(_parameter, leaves(given.annotation))]
 
 
 def _parameter(leaf: Leaf) -> inspect.Parameter:

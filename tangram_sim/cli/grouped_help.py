@@ -5,9 +5,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from tangram_sim.fields import LIMITS, OUTPUT, Leaf
-
-_GROUPS = {"memory_limit": LIMITS}  # of options that every verb has
+from tangram_sim.fields import OUTPUT, Leaf
 
 
 class GroupedCommand(TyperCommand):
@@ -27,11 +25,12 @@ class GroupedCommand(TyperCommand):
             leaf = found.get(parameter.name or "")
             if parameter.param_type_name == "argument":
                 title = "Arguments"
-            elif leaf is not None and leaf.about.basic:
+            elif parameter.name == "help":
+                title = OUTPUT
+            elif leaf is None or leaf.about.basic:
                 title = "Options"
             else:
-                group = leaf.about.group if leaf is not None else _GROUPS.get(parameter.name or "", OUTPUT)
-                title = group if group == OUTPUT else f"Advanced: {group}"
+                title = leaf.about.group if leaf.about.group == OUTPUT else f"Advanced: {leaf.about.group}"
             sections.setdefault(title, []).append(record)
         sections[OUTPUT] = sections.pop(OUTPUT, [])  # last
         for title, records in sections.items():

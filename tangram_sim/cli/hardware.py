@@ -1,37 +1,48 @@
 """`tangram hw`: the known hardware."""
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import typer
 
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.add_gpu import add_gpu
 from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
 from tangram_sim.cli.price_listing import prices
+from tangram_sim.fields import about
+from tangram_sim.questions.shared_fields import Hardware
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
+    from tangram_sim.studies.parameters import ParametersDocument
 
 app = typer.Typer(help="The hardware database: GPUs, links, nodes, clusters.", no_args_is_help=True)
 app.command("add-gpu")(add_gpu)
 app.command("prices")(prices)
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A GPU, link, node or cluster.")]
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What of the hardware database is shown."""
+
+    name: str = field(metadata=about("A GPU, link, node or cluster.", positional="NAME"))
 
 
 @app.command("list")
-def list_hardware(hwdb: shared.HwdbFolders = None, as_json: shared.AsJson = False) -> None:
+@derived
+def list_hardware(hardware: Hardware, shown: Shown) -> None:
     """List GPUs, links, nodes and example clusters."""
     from tangram_sim.hwdb import cluster_names
 
-    database = shared.load_hwdb(hwdb)
+    database = hardware.load()
     names = {
         "gpus": list(database.gpu_names()),
         "links": list(database.link_names()),
         "nodes": list(database.node_names()),
         "clusters": list(cluster_names(database)),
     }
-    if as_json:
+    if shown.as_json:
         print_json(names)
         return
     rows = []
@@ -55,12 +66,13 @@ def list_hardware(hwdb: shared.HwdbFolders = None, as_json: shared.AsJson = Fals
 
 
 @app.command("show")
-def show(name: NameArgument, hwdb: shared.HwdbFolders = None, as_json: shared.AsJson = False) -> None:
+@derived
+def show(asked: Named, hardware: Hardware, shown: Shown) -> None:
     """Show one GPU, link or node with its source, or the islands of one cluster."""
     from tangram_sim.errors import UnknownNameError, unknown_name
     from tangram_sim.hwdb import cluster_names
 
-    database = shared.load_hwdb(hwdb)
+    database, name = hardware.load(), asked.name
     for table in ("gpus", "links", "nodes"):
         try:
             row = database.row(table, name)
@@ -68,14 +80,14 @@ def show(name: NameArgument, hwdb: shared.HwdbFolders = None, as_json: shared.As
             continue
         efficiencies = _efficiencies(database, row.name) if table == "gpus" else []
         facts = {column: cell for column, cell in row.cells.items() if cell}
-        if as_json:
+        if shown.as_json:
             figures = {column: _figure(cell) for column, cell in facts.items()}
             print_json(
                 {"table": table, **figures, "read_from": row.origins["name"], "efficiency": efficiencies}
             )
             return
-        shown = [(column, cell) for column, cell in facts.items() if column != "name"]
-        print_table((row.name, ""), [*shown, ("read from", row.origins["name"])])
+        rows = [(column, cell) for column, cell in facts.items() if column != "name"]
+        print_table((row.name, ""), [*rows, ("read from", row.origins["name"])])
         if efficiencies:
             keys = ("kernel", "parameter", "value", "sigma", "source")
             values = [
@@ -86,26 +98,25 @@ def show(name: NameArgument, hwdb: shared.HwdbFolders = None, as_json: shared.As
         return
     if name in cluster_names(database):
         from tangram_sim.cli.islands import show_islands
-        from tangram_sim.cli.outputs import Shown
         from tangram_sim.questions.islands import IslandsQuestion
-        from tangram_sim.questions.shared_fields import Hardware
 
-        cut = IslandsQuestion(name, hardware=Hardware(tuple(hwdb or ()))).answer()
-        Shown(as_json).show(cut, show_islands)
+        shown.show(IslandsQuestion(name, hardware=hardware).answer(), show_islands)
         return
     known = [*database.gpu_names(), *database.link_names(), *database.node_names(), *cluster_names(database)]
     raise unknown_name("hardware", name, known, "`tangram hw list` prints all of it.")
 
 
 @app.command("parameters")
-def parameters(hwdb: shared.HwdbFolders = None, as_json: shared.AsJson = False) -> None:
+@derived
+def parameters(hardware: Hardware, shown: Shown) -> None:
     """List every parameter in force, calibrated or assumed: value, error, and what it was fitted to."""
     from tangram_sim.studies.parameters import parameters as listed
 
-    found = listed(shared.load_hwdb(hwdb))
-    if as_json:
-        print_json(found.model_dump())
-        return
+    shown.show(listed(hardware.load()), _show_parameters)
+
+
+def _show_parameters(found: "ParametersDocument") -> None:
+    """Print one row a parameter, and how many there are of each kind."""
     rows = [
         (
             f"{parameter.kernel} {parameter.parameter}",

@@ -1,14 +1,17 @@
 """`tangram hw topology` and `tangram collectives plan`: a cluster's network, and collectives on it."""
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import typer
 
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
 from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.fields import described, option
+from tangram_sim.questions.shared_fields import Hardware, cluster_argument
 from tangram_sim.units import show_rate, show_seconds
 
 app = typer.Typer(help="Collectives: plans on a cluster's tree of switches.", no_args_is_help=True)
@@ -25,8 +28,9 @@ _PARAMETERS = {
 @described
 @dataclass(frozen=True, slots=True)
 class GraphShown:
-    """How a cluster's graph is shown."""
+    """The cluster whose graph is shown, and how."""
 
+    cluster: str = cluster_argument()
     full: bool = option(
         False, "Print the graph as a cluster file with all vertices and edges, to edit.", basic=True
     )
@@ -37,6 +41,7 @@ class GraphShown:
 class CollectiveAsked:
     """One collective over all GPUs of a cluster."""
 
+    cluster: str = cluster_argument()
     op: str = option("all_reduce", "all_reduce, reduce_scatter or all_gather.", basic=True)
     size: float = option(268435456.0, "Size of the full buffer.", unit="bytes", spelled="--bytes", basic=True)
     algorithm: str = option(
@@ -51,18 +56,13 @@ class CollectiveAsked:
 
 
 @derived
-def topology(
-    cluster: shared.ClusterArgument,
-    asked: GraphShown,
-    hwdb: shared.HwdbFolders = None,
-    as_json: shared.AsJson = False,
-) -> None:
+def topology(asked: GraphShown, hardware: Hardware, shown: Shown) -> None:
     """Show the graph of CLUSTER: vertices, links, what boxes exchange, what limits the group of all GPUs."""
     from tangram_sim.hwdb import cluster_to_dict, load_cluster
     from tangram_sim.studies.interconnect import describe_topology
 
-    database = shared.load_hwdb(hwdb)
-    given = load_cluster(cluster, database)
+    database = hardware.load()
+    given = load_cluster(asked.cluster, database)
     if asked.full:
         from dataclasses import replace
 
@@ -70,10 +70,11 @@ def topology(
 
         print_json(cluster_to_dict(replace(given, wiring=full_wiring(given))))
         return
-    found = describe_topology(given, database)
-    if as_json:
-        print_json(found)
-        return
+    shown.show(describe_topology(given, database), _show_graph)
+
+
+def _show_graph(found: dict[str, Any]) -> None:
+    """Print what a graph is made of, what boxes exchange, and what limits groups of all GPUs."""
     from tangram_sim.topology.forms import NIC_SLOT
 
     counts = ", ".join(f"{count:,} {kind}" for kind, count in found["vertices"].items())
@@ -119,24 +120,21 @@ def topology(
 
 @app.command("plan")
 @derived
-def plan(
-    cluster: shared.ClusterArgument,
-    asked: CollectiveAsked,
-    hwdb: shared.HwdbFolders = None,
-    as_json: shared.AsJson = False,
-) -> None:
+def plan(asked: CollectiveAsked, hardware: Hardware, shown: Shown) -> None:
     """Plan one collective over all GPUs of CLUSTER, level by level, beside fixed plans."""
     from tangram_sim.hwdb import load_cluster
     from tangram_sim.studies.interconnect import plan_collective
 
-    database = shared.load_hwdb(hwdb)
+    database = hardware.load()
     settings = tuple(_setting(text) for text in asked.settings)
     found = plan_collective(
-        load_cluster(cluster, database), database, asked.op, asked.size, asked.algorithm, settings
+        load_cluster(asked.cluster, database), database, asked.op, asked.size, asked.algorithm, settings
     )
-    if as_json:
-        print_json(found)
-        return
+    shown.show(found, partial(_show_plan, asked))
+
+
+def _show_plan(asked: CollectiveAsked, found: dict[str, Any]) -> None:
+    """Print the seconds of a collective, its plan level by level, and other plans."""
     print_line(
         f"{asked.op} of {asked.size:.4g} bytes over {found['gpus']:,} GPUs by {asked.algorithm}: "
         f"{show_seconds(found['seconds'])}"

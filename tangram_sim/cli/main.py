@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from typing import TextIO, cast
 
 import typer
@@ -38,7 +39,7 @@ from tangram_sim.cli import (
     web,
     what_if,
 )
-from tangram_sim.cli.derived import renamed
+from tangram_sim.cli.derived import derived, renamed
 from tangram_sim.cli.printable import LONGEST, PrintableStream
 from tangram_sim.cli.progress import Listener, listening
 from tangram_sim.cli.rl import app as rl
@@ -47,6 +48,7 @@ from tangram_sim.cli.streams import open_closed_streams, point_at_nothing, say_e
 from tangram_sim.cli.wording import as_options
 from tangram_sim.digests import ChangedFileWarning
 from tangram_sim.errors import TangramError
+from tangram_sim.fields import option
 from tangram_sim.studies.collecting import collecting_rarely
 
 app = typer.Typer(
@@ -99,11 +101,16 @@ offered.offer(app)
 grouped_help.offer(app)
 
 
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Whether the version is asked for in place of a verb."""
+
+    version: bool = option(False, "Print the version and leave.")
+
+
 @app.callback(invoke_without_command=True)
-def root(
-    context: typer.Context,
-    version: bool = typer.Option(False, "--version", help="Print the version and leave."),
-) -> None:
+@derived
+def root(context: typer.Context, asked: Version) -> None:
     """Plan, predict and buy for training, serving and post-training of language models on unequal GPUs.
 
     \b
@@ -114,7 +121,7 @@ def root(
     I want to serve a model:      tangram serve estimate llama3-8b --gpu H100 --rate 5
     I would rather use a page:    tangram web
     """
-    if version:
+    if asked.version:
         from tangram_sim import __version__
 
         typer.echo(f"tangram-sim {__version__}")

@@ -1,26 +1,47 @@
 """`tangram models`: the shipped models, and the parameters of one of them."""
 
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_table
+from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import FileOutput, Shown
+from tangram_sim.fields import about
+from tangram_sim.questions.shared_fields import model_argument
+
+if TYPE_CHECKING:
+    from tangram_sim.models import Model
 
 app = typer.Typer(help="Models: shipped ones, and files of your own.", no_args_is_help=True)
 
 
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """Which model is shown."""
+
+    model: str = model_argument()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnConfig:
+    """The configuration of a model of one's own."""
+
+    config: Path = field(metadata=about("A config.json of any family.", positional="CONFIG.json"))
+
+
 @app.command("list")
-def list_models(as_json: shared.AsJson = False) -> None:
+@derived
+def list_models(shown: Shown) -> None:
     """List the shipped models."""
     from tangram_sim.hwdb import load_model, model_names
 
     found = [load_model(name) for name in model_names()]
-    if as_json:
+    if shown.as_json:
         print_json(
             [
                 {"name": m.name, "family": m.family, "parameters": m.parameters, "layers": m.layers}
@@ -36,42 +57,37 @@ def list_models(as_json: shared.AsJson = False) -> None:
 
 
 @app.command("template")
-def template(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.json", help="A config.json of any family.")],
-    output: shared.Output = None,
-) -> None:
+@derived
+def template(given: OwnConfig, outputs: FileOutput) -> None:
     """Write a model.yaml filled in as far as CONFIG.json goes, for a family that is not read by itself."""
-    from tangram_sim.cli.console import print_line
-    from tangram_sim.cli.writing import require_writable
-    from tangram_sim.datafiles import read_json, write_whole
+    from tangram_sim.datafiles import read_json
     from tangram_sim.errors import BadInputError
     from tangram_sim.hwdb.model_template import template as filled
 
-    require_writable(output=output)
+    outputs.require_writable()
+    config, output = given.config, outputs.output
     facts = read_json(config)
     if not isinstance(facts, dict):
         raise BadInputError(f"{config}: expected a JSON object such as a Hugging Face config.json")
     name = config.resolve().parent.name if config.name == "config.json" else config.stem
-    text = filled(facts, name)
-    if output is None:
-        sys.stdout.write(text)
-        return
-    write_whole(output, text)
-    print_line(f"written to {output}; look at it with `tangram models show {output}`")
+    outputs.write(filled(facts, name), f"written to {output}; look at it with `tangram models show {output}`")
 
 
 @app.command("show")
-def show(model: shared.ModelArgument, as_json: shared.AsJson = False) -> None:
+@derived
+def show(asked: NamedModel, shown: Shown) -> None:
     """Show one model: parameters, layer kinds, source."""
     from tangram_sim.hwdb import load_model
     from tangram_sim.hwdb.model_section import model_to_dict
     from tangram_sim.studies.documents import ModelDocument
 
-    found = load_model(model)
+    found = load_model(asked.model)
     document = ModelDocument.from_objects(found, blocks=model_to_dict(found)["blocks"])
-    if as_json:
-        print_json(document.model_dump())
-        return
+    shown.show(document, lambda _: _show(found))
+
+
+def _show(found: "Model") -> None:
+    """Print the figures of a model, and where they come from."""
     rows: list[tuple[str, Any]] = [
         ("family", found.family),
         ("parameters", f"{found.parameters:,} ({found.active_parameters:,} active)"),

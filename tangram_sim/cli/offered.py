@@ -3,22 +3,39 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Any
 
 import typer
 
-from tangram_sim.cli.verbosity import Quiet, Verbose, Verbosity, saying
+from tangram_sim.cli.derived import with_options
+from tangram_sim.cli.verbosity import Verbosity, saying
 from tangram_sim.errors import BadInputError
+from tangram_sim.fields import LIMITS, OUTPUT, option
 from tangram_sim.memory_limit import bytes_of, watched
 
-MemoryLimit = Annotated[
-    str | None,
-    typer.Option(
-        "--memory-limit",
-        help="Memory of this command and its processes, e.g. 4G: a search ends there with the best plan so "
-        "far.  [default: nine tenths of what is free]",
-    ),
-]
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """How much a verb says, and how much memory it may take."""
+
+    quiet: bool = option(False, "Print the answer and its table, no notes.", group=OUTPUT)
+    verbose: bool = option(
+        False, "Print every note, and every column however narrow the window.", group=OUTPUT
+    )
+    memory_limit: str | None = option(
+        None,
+        "Memory of this command and its processes, e.g. 4G: a search ends there with the best plan so far.",
+        unset="nine tenths of what is free",
+        group=LIMITS,
+    )
+
+    @property
+    def verbosity(self) -> Verbosity:
+        """How much is printed. Raises BadInputError for options that contradict each other."""
+        if self.quiet and self.verbose:
+            raise BadInputError("--quiet and --verbose contradict each other: give one of them")
+        return Verbosity.QUIET if self.quiet else Verbosity.VERBOSE if self.verbose else Verbosity.NORMAL
 
 
 def offer(app: typer.Typer) -> None:
@@ -33,32 +50,14 @@ def offer(app: typer.Typer) -> None:
 
 def _offering(command: Callable[..., None]) -> Callable[..., None]:
     """The verb with the options added; unchanged if it has them already."""
-    signature = inspect.signature(command)
-    if "quiet" in signature.parameters:
+    if "quiet" in inspect.signature(command).parameters:
         return command
 
     @functools.wraps(command)
-    def run(
-        *, quiet: bool = False, verbose: bool = False, memory_limit: str | None = None, **options: Any
-    ) -> None:
-        if quiet and verbose:
-            raise BadInputError("--quiet and --verbose contradict each other: give one of them")
-        asked = Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.NORMAL
-        with saying(asked), watched(bytes_of(memory_limit) if memory_limit is not None else None):
+    def run(*, quiet: bool, verbose: bool, memory_limit: str | None, **options: Any) -> None:
+        offered = Offered(quiet, verbose, memory_limit)
+        limit = bytes_of(memory_limit) if memory_limit is not None else None
+        with saying(offered.verbosity), watched(limit):
             command(**options)
 
-    own = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in signature.parameters.values()
-    ]
-    added = {"quiet": (False, Quiet), "verbose": (False, Verbose), "memory_limit": (None, MemoryLimit)}
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            *own,
-            *(
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-                for name, (default, kind) in added.items()
-            ),
-        ]
-    )
-    run.__annotations__ = command.__annotations__ | {name: kind for name, (_, kind) in added.items()}
-    return run
+    return with_options(run, Offered)

@@ -1,6 +1,7 @@
 """How an answer is shown and where it is written: options beside the question, which are no part of it."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,42 @@ class Shown:
     as_json: bool = option(False, "Print one JSON object instead of a table.", spelled="--json", group=OUTPUT)
 
     def show(self, found: Any, tables: Callable[[Any], None]) -> None:
-        """Print an answer, a document or what holds one as `document`, with `tables` or as JSON."""
+        """Print an answer with `tables` or as JSON: a document, what holds one as `document`, plain data."""
         if self.as_json:
-            print_json(document_of(found).model_dump(mode="json"))
+            document: Any = document_of(found)
+            print_json(document.model_dump(mode="json") if hasattr(document, "model_dump") else document)
         else:
             tables(found)
+
+
+@dataclass(frozen=True, slots=True)
+class FileOutput:
+    """Where a text goes: into a file, or to standard output."""
+
+    output: Path | None = option(
+        None,
+        "Write it to this file instead of printing it.",
+        spelled="-o,--output",
+        basic=True,
+        group=OUTPUT,
+    )
+
+    def require_writable(self) -> None:
+        """Raise BadInputError, before any work is done, for a file that cannot be written."""
+        from tangram_sim.cli import writing
+
+        writing.require_writable(output=self.output)
+
+    def write(self, text: str, said: str = "") -> None:
+        """Write or print a text; `said` follows once it is in a file."""
+        from tangram_sim.datafiles import write_whole
+
+        if self.output is None:
+            sys.stdout.write(text)
+            return
+        write_whole(self.output, text)
+        if said:
+            print_line(said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +126,50 @@ class PlanOutputs(Shown):
     trace: Path | None = option(None, "Write a timeline for chrome://tracing or Perfetto.", group=OUTPUT)
     memory: Path | None = option(None, "Write bytes by stage over the step to this CSV file.", group=OUTPUT)
 
-    def require_writable(self) -> None:
+    def require_writable(self, **more: Path | None) -> None:
         """Raise BadInputError, before any work is done, for a file that cannot be written."""
         from tangram_sim.cli import writing
 
-        writing.require_writable(output=self.output, trace=self.trace, memory=self.memory)
+        writing.require_writable(output=self.output, trace=self.trace, memory=self.memory, **more)
 
-    def write(self, result: "Result", hwdb: "Hwdb") -> None:
+    def write(self, result: "Result", hwdb: "Hwdb", candidates: Path | None = None) -> None:
         """Write the files asked for, then print the table or the JSON object."""
-        from tangram_sim.cli import writing
+        from tangram_sim.cli.plan_table import print_document
+        from tangram_sim.studies.planfile import plan_keys
 
-        output = writing.reported(result, self.output, hwdb, as_json=self.as_json)
-        writing.show(result, as_json=self.as_json, output=output, trace=self.trace, memory=self.memory)
+        written = list(self._written(result, hwdb, candidates))
+        if self.as_json:
+            print_json(plan_keys(result.document))
+            return
+        print_document(result.document)
+        for line in written:
+            print_line(line)
+
+    def _written(self, result: "Result", hwdb: "Hwdb", candidates: Path | None) -> Iterator[str]:
+        """Write one file after the other; what each holds, in words."""
+        from tangram_sim.cli import writing
+        from tangram_sim.datafiles import write_whole
+        from tangram_sim.reports.plan_words import count
+
+        document, output = result.document, self.output
+        if output is not None and writing.is_report(output):
+            from tangram_sim.reports.plan_sections import plan_report
+
+            writing.write_report(output, plan_report(document, hwdb))
+            yield f"report written to {output}"
+        if self.trace is not None:
+            from tangram_sim.sim.perfetto import trace_json
+
+            write_whole(self.trace, trace_json(result.forecast.timeline))
+            yield f"timeline written to {self.trace} (open it in https://ui.perfetto.dev)"
+        if self.memory is not None:
+            from tangram_sim.studies.memory_timeline import memory_csv
+
+            write_whole(self.memory, memory_csv(result.forecast))
+            yield f"memory over time written to {self.memory}"
+        if candidates is not None:
+            write_whole(candidates, writing.candidates_text(result.candidates))
+            yield f"{count(len(result.candidates), 'partial plan')} written to {candidates}"
+        if output is not None and not writing.is_report(output):
+            write_whole(output, writing.plan_text(document))
+            yield f"plan written to {output} (`tangram explain {output}` takes it apart)"

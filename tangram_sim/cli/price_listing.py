@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_line, print_table
 from tangram_sim.cli.derived import derived
 from tangram_sim.errors import BadInputError
 from tangram_sim.fields import about, described, option
+from tangram_sim.questions.shared_fields import Hardware
 
 
 @described
@@ -30,7 +30,7 @@ class ListedPrices:
 
 
 @derived
-def prices(asked: ListedPrices, hwdb: shared.HwdbFolders = None) -> None:
+def prices(asked: ListedPrices, hardware: Hardware) -> None:
     """Read prices of known instance types from listings into prices.csv of a folder for --hwdb."""
     from tangram_sim.hwdb.price_listing import read_listing, write_prices
 
@@ -38,7 +38,7 @@ def prices(asked: ListedPrices, hwdb: shared.HwdbFolders = None) -> None:
         dated = date.fromisoformat(asked.date) if asked.date else date.today()
     except ValueError:
         raise BadInputError(f"`date={asked.date}`: give a day like 2026-11-27") from None
-    database = shared.load_hwdb(hwdb)
+    database = hardware.load()
     for path in asked.files:
         listing = read_listing(path, database, asked.region)
         written = write_prices(listing, asked.output, asked.source or path.name, dated)

@@ -2,34 +2,43 @@
 
 import shlex
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from tangram_sim.cli.derived import derived
 from tangram_sim.errors import BadInputError
+from tangram_sim.fields import about
 
-QuestionFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="QUESTION",
-        help="A file of --save-question, an answer in JSON, or several questions that `tangram web` wrote.",
-    ),
-]
+
+@dataclass(frozen=True, slots=True)
+class QuestionFile:
+    """Where questions are written down."""
+
+    question: Path = field(
+        metadata=about(
+            "A file of --save-question, an answer in JSON, or several questions that `tangram web` wrote.",
+            positional="QUESTION",
+        )
+    )
+
+
 # Whatever stands behind the file is an option of its verb.
 SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def command(context: typer.Context, question: QuestionFile) -> None:
+@derived
+def command(context: typer.Context, file: QuestionFile) -> None:
     """Ask the question in a file again, or each of several. Options behind it are those of its verb."""
     from tangram_sim.cli.console import print_line
     from tangram_sim.questions.question import read_questions
 
     with tempfile.TemporaryDirectory(prefix="tangram-run-") as folder:
-        found = read_questions(question, Path(folder))
+        found = read_questions(file.question, Path(folder))
         if len(found) > 1 and any(word.startswith(("-o", "--output")) for word in context.args):
             raise BadInputError(
-                f"{question}: {len(found)} questions would write one file; leave --output out"
+                f"{file.question}: {len(found)} questions would write one file; leave --output out"
             )
         for number, asked in enumerate(found, start=1):
             if len(found) > 1 and "--json" not in context.args:

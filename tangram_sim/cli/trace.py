@@ -2,15 +2,19 @@
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from tangram_sim.cli import options as shared
-from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.console import print_line, print_table
 from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import FileOutput, Shown
 from tangram_sim.errors import BadInputError
 from tangram_sim.fields import about, described, option
 from tangram_sim.units import HOUR_S
+
+if TYPE_CHECKING:
+    from tangram_sim.reliability.spot.generate import Description
 
 app = typer.Typer(
     help="Histories of nodes coming and going: make one, or say what one is like.", no_args_is_help=True
@@ -40,7 +44,6 @@ class TraceToMake:
         0, "Nodes of a kind under one leaf, which --failures may take; 0: all of a kind.", least=0, basic=True
     )
     seed: int = option(0, "Equal seeds give equal traces.", least=0, basic=True)
-    output: Path | None = option(None, "Write it to this CSV file.", spelled="-o,--output", basic=True)
 
     def __post_init__(self) -> None:
         if (self.losses_per_node_hour is None) == (self.failures is None):
@@ -60,16 +63,13 @@ class TraceToDescribe:
 
 @app.command("generate")
 @derived
-def generate(asked: TraceToMake) -> None:
+def generate(asked: TraceToMake, outputs: FileOutput) -> None:
     """Make a trace from rates and a seed: losses as Poisson processes, returns after random waits."""
-    import sys
-
-    from tangram_sim.datafiles import write_whole
     from tangram_sim.reliability.failures import load_failures
     from tangram_sim.reliability.spot.generate import SpotRates, spot_rates, trace_text
     from tangram_sim.reliability.spot.generate import generate as made
 
-    counts = shared.counts_by_kind("--nodes", list(asked.nodes))
+    counts = counts_by_kind("--nodes", list(asked.nodes))
     if asked.failures is not None:
         model = load_failures(asked.failures)
         rates = {
@@ -78,24 +78,22 @@ def generate(asked: TraceToMake) -> None:
     else:
         return_s = 600.0 if asked.return_s is None else asked.return_s
         rates = dict.fromkeys(counts, SpotRates(asked.losses_per_node_hour or 0.0, return_s, asked.burst))
-    text = trace_text(made(counts, rates, asked.hours * HOUR_S, asked.seed))
-    if asked.output is not None:
-        write_whole(asked.output, text)
-    else:
-        sys.stdout.write(text)
+    outputs.write(trace_text(made(counts, rates, asked.hours * HOUR_S, asked.seed)))
 
 
 @app.command("describe")
 @derived
-def describe(asked: TraceToDescribe, as_json: shared.AsJson = False) -> None:
+def describe(asked: TraceToDescribe, shown: Shown) -> None:
     """Counts, losses per node-hour, bursts of a trace."""
     from tangram_sim.reliability.spot.generate import describe as described_trace
     from tangram_sim.reliability.spot.tracefile import read_trace
 
     found = described_trace(read_trace(asked.trace, asked.trace_name))
-    if as_json:
-        print_json(asdict(found))
-        return
+    shown.show(asdict(found), lambda _: _show(found))
+
+
+def _show(found: "Description") -> None:
+    """Print the figures of a trace."""
     print_line(
         f"{found.duration_s / HOUR_S:.2f} h   {found.events} events   {found.added} nodes came, "
         f"{found.lost} went   "
@@ -111,3 +109,21 @@ def describe(asked: TraceToDescribe, as_json: shared.AsJson = False) -> None:
     ]
     rows += [(f"nodes of {kind} that came", str(count)) for kind, count in found.kinds.items() if kind]
     print_table(("figure", "value"), rows, right=(1,))
+
+
+def counts_by_kind(option: str, given: list[str]) -> dict[str, int]:
+    """Counts by GPU or node kind from items `NUMBER` (under the kind "") or `KIND=NUMBER`.
+
+    Raises BadInputError, naming `option`, for anything else.
+    """
+    found: dict[str, int] = {}
+    for item in given:
+        kind, _, number = item.rpartition("=")
+        if not (number.isascii() and number.isdigit() and 0 < int(number[:9]) <= 100_000):
+            raise BadInputError(
+                f"{option} {item}: give a number from 1 to 100000, or KIND=NUMBER, e.g. T4=16"
+            )
+        if kind in found:
+            raise BadInputError(f"{option} gives {kind or 'a number without kind'} twice; keep one")
+        found[kind] = int(number)
+    return found

@@ -1,12 +1,9 @@
-"""How much a verb says: `--quiet` and `--verbose`, offered by every verb that prints a table."""
+"""How much a verb says beside its answer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
-from typing import Annotated
-
-import typer
 
 
 class Verbosity(Enum):
@@ -18,11 +15,6 @@ class Verbosity(Enum):
 
 
 _CHOSEN: ContextVar[Verbosity] = ContextVar("verbosity", default=Verbosity.NORMAL)
-
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print the answer and its table, no notes.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Print every note, and every column however narrow the window.")
-]
 
 
 def chosen() -> Verbosity:

@@ -1,4 +1,4 @@
-"""Outputs of a verb: a printed table, JSON, a plan file, a timeline, a CSV of candidates."""
+"""The files that verbs write: what may be written where, and the text of answers, plans and candidates."""
 
 import csv
 import io
@@ -9,18 +9,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli.console import print_json, print_line
-from tangram_sim.cli.plan_table import print_document
 from tangram_sim.cli.wording import as_options
 from tangram_sim.datafiles import write_whole
 from tangram_sim.errors import BadInputError
-from tangram_sim.reports.plan_words import count
 
 if TYPE_CHECKING:
-    from tangram_sim.hwdb import Hwdb
     from tangram_sim.planners.api import Candidate
     from tangram_sim.studies.documents import Document, PlanDocument
-    from tangram_sim.studies.results import Result
 
 
 _NEVER_WRITTEN = (".pdf", ".png", ".svg", ".jpg", ".docx", ".xlsx", ".pptx")
@@ -53,43 +48,6 @@ def require_writable(**files: Path | None) -> None:
         seen[path.absolute()] = name
 
 
-def show(
-    result: "Result",
-    *,
-    as_json: bool,
-    output: Path | None,
-    trace: Path | None,
-    candidates: Path | None = None,
-    memory: Path | None = None,
-) -> None:
-    """Write the files asked for, then print the table or the JSON object."""
-    from tangram_sim.studies.planfile import plan_keys
-
-    written = []
-    if trace is not None:
-        from tangram_sim.sim.perfetto import trace_json
-
-        write_whole(trace, trace_json(result.forecast.timeline))
-        written.append(f"timeline written to {trace} (open it in https://ui.perfetto.dev)")
-    if memory is not None:
-        from tangram_sim.studies.memory_timeline import memory_csv
-
-        write_whole(memory, memory_csv(result.forecast))
-        written.append(f"memory over time written to {memory}")
-    if candidates is not None:
-        write_whole(candidates, candidates_text(result.candidates))
-        written.append(f"{count(len(result.candidates), 'partial plan')} written to {candidates}")
-    if output is not None:
-        write_whole(output, plan_text(result.document))
-        written.append(f"plan written to {output} (`tangram explain {output}` takes it apart)")
-    if as_json:
-        print_json(plan_keys(result.document))
-        return
-    print_document(result.document)
-    for line in written:
-        print_line(line)
-
-
 def is_report(path: Path | None) -> bool:
     """Whether `-o` names an HTML report."""
     return path is not None and path.suffix.lower() in (".html", ".htm")
@@ -110,18 +68,6 @@ def require_folder(path: Path) -> None:
         raise BadInputError(f"--output {path}: {place} is a file; name a folder for the plans")
     if not os.access(place, os.W_OK):
         raise BadInputError(f"--output {path}: no permission to write in {place}; name another folder")
-
-
-def reported(result: "Result", output: Path | None, hwdb: "Hwdb", *, as_json: bool) -> Path | None:
-    """Write the HTML report if `output` names one. Returns None then, `output` otherwise."""
-    if output is None or not is_report(output):
-        return output
-    from tangram_sim.reports.plan_sections import plan_report
-
-    write_report(output, plan_report(result.document, hwdb))
-    if not as_json:
-        print_line(f"report written to {output}")
-    return None
 
 
 def write_report(path: Path, html: str) -> None:

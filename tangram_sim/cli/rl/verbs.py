@@ -1,15 +1,13 @@
 """The verbs of `tangram rl` that ask a question; what each may be asked is its question's fields."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.asked import asked
-from tangram_sim.cli.console import print_json
 from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
 from tangram_sim.cli.rl.words import show_compare, show_plan, show_simulate, show_what_if
+from tangram_sim.fields import OUTPUT, option
 from tangram_sim.questions.rl import (
     RlCompareQuestion,
     RlEstimateQuestion,
@@ -19,25 +17,29 @@ from tangram_sim.questions.rl import (
     RlWhatIfQuestion,
 )
 
-Output = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", help="Write the answer, plan and question, to this JSON file."),
-]
+
+@dataclass(frozen=True, slots=True)
+class PlanFile(Shown):
+    """Where a plan is written."""
+
+    output: Path | None = option(
+        None,
+        "Write the answer, plan and question, to this JSON file.",
+        spelled="-o,--output",
+        group=OUTPUT,
+    )
 
 
 @derived
-def plan(question: RlPlanQuestion, output: Output = None, as_json: shared.AsJson = False) -> None:  # noqa: D103
+def plan(question: RlPlanQuestion, outputs: PlanFile) -> None:  # noqa: D103
     from tangram_sim.cli.writing import require_writable
     from tangram_sim.datafiles import write_whole
 
-    require_writable(output=output)
+    require_writable(output=outputs.output)
     found = question.answer()
-    if output is not None:
-        write_whole(output, found.model_dump_json(indent=2))
-    if as_json:
-        print_json(found.model_dump(mode="json"))
-        return
-    show_plan(found)
+    if outputs.output is not None:
+        write_whole(outputs.output, found.model_dump_json(indent=2))
+    outputs.show(found, show_plan)
 
 
 estimate = asked(RlEstimateQuestion, show_plan)

@@ -5,10 +5,13 @@ from typing import Annotated
 
 import typer
 
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json
+from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
+from tangram_sim.questions.shared_fields import Hardware
 
 
+@derived
 def collectives(
     log: Annotated[
         Path, typer.Argument(metavar="LOG", help="Output of nccl-tests or rccl-tests, or a sweep CSV.")
@@ -20,8 +23,9 @@ def collectives(
         float, typer.Option("--nic-gbps", help="All NICs of one node together, Gbit/s, one direction.")
     ] = 0.0,
     op: Annotated[str, typer.Option("--op", help="Operation, where the log names none.")] = "",
-    as_json: shared.AsJson = False,
-    hwdb: shared.HwdbFolders = None,
+    *,
+    hardware: Hardware,
+    shown: Shown,
 ) -> None:
     """Fit rows of hwdb/collectives to LOG, print them, and say what the fabric reaches of what it should.
 
@@ -30,13 +34,13 @@ def collectives(
     from tangram_sim.units import GIGA
     from tangram_validate.collectives import logs, ownfabric, rows
 
-    database = shared.load_hwdb(hwdb)
+    database = hardware.load()
     parts = ownfabric.FabricParts(gpu, link, nic, nic_gbps)
     points = ownfabric.points_of(logs.read_log(log, op), parts, str(log), database)
     reached = ownfabric.reached(points, database)
     sets = ownfabric.fit_own(points, database, log)
     missed = ownfabric.missed(points, sets, database)
-    if as_json:
+    if shown.as_json:
         columns = rows.HEADER.split(",")
         print_json(
             {

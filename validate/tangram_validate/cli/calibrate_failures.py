@@ -1,16 +1,20 @@
 """`tangram calibrate failures`: failure classes for `--failures` from a list of incidents."""
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
+from tangram_sim.cli.trace import counts_by_kind
 from tangram_sim.errors import BadInputError
 
 
+@derived
 def failures(
     incidents: Annotated[
         Path,
@@ -26,7 +30,8 @@ def failures(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write a file for --failures here.")
     ] = None,
-    as_json: shared.AsJson = False,
+    *,
+    shown: Shown,
 ) -> None:
     """Fit rates by class to INCIDENTS.csv, with the intervals that so few counts leave."""
     from tangram_sim.cli.writing import require_writable
@@ -34,10 +39,9 @@ def failures(
     from tangram_validate.calibration.incidents import Exposure, failures_text, fit_incidents
 
     require_writable(output=output)
-    shared.require_fraction("--days", days)
-    if not days > 0:
+    if not 0 < days < math.inf:
         raise BadInputError(f"--days {days:g}: give a number above 0")
-    counts = shared.counts_by_kind("--nodes", nodes)
+    counts = counts_by_kind("--nodes", nodes)
     found = fit_incidents(incidents, Exposure({kind: float(count) for kind, count in counts.items()}, days))
     total = sum(counts.values())
     source = (
@@ -45,7 +49,7 @@ def failures(
     )
     if output is not None and found:
         write_whole(output, failures_text(found, source))
-    if as_json:
+    if shown.as_json:
         print_json({"source": source, "classes": [asdict(one) for one in found]})
         return
     if not found:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
 from tangram_sim.errors import BadInputError
+from tangram_sim.questions.shared_fields import Hardware
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
@@ -43,6 +45,7 @@ class CalibrationAnswer:
     overlay: str
 
 
+@derived
 def run(
     runs: Annotated[
         Path,
@@ -68,12 +71,13 @@ def run(
         str,
         typer.Option("--keep", help="Rows (ids, or all) to believe although their step looks mistyped."),
     ] = "",
-    as_json: shared.AsJson = False,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write the shifted rows into this folder, for --hwdb."),
     ] = None,
-    hwdb: shared.HwdbFolders = None,
+    *,
+    hardware: Hardware,
+    shown: Shown,
 ) -> None:
     """Fit scale (and, from four rows on, host time) per software stack, GPU kind and dtype to MINE.csv.
 
@@ -86,7 +90,7 @@ def run(
     target = None if output is None else output / "efficiency" / NAME
     require_writable(output=target)
     kept = [name.strip() for name in keep.split(",") if name.strip()]
-    database = shared.load_hwdb(hwdb)
+    database = hardware.load()
     if step_s is not None and plan is not None:
         raise BadInputError(
             "--step-s and --plan exclude each other: give a plan file and --step-s, or a log and --plan"
@@ -100,11 +104,11 @@ def run(
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, found.overlay)
-    if as_json:
+    if shown.as_json:
         print_json(document(found, target))
     else:
         _print(found)
-    if target is not None and not as_json:
+    if target is not None and not shown.as_json:
         print_line(f"rows written to {target} (use them with --hwdb {output})")
 
 

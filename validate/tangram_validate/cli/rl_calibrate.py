@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from tangram_sim.cli import options as shared
+from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
+from tangram_sim.questions.shared_fields import Hardware
 
 Log = Annotated[
     Path,
@@ -24,14 +26,16 @@ Output = Annotated[
 ]
 
 
+@derived
 def command(
     log: Log,
     setup: Setup = None,
     run: Run = "",
     steps: Steps = 50,
     output: Output = None,
-    hwdb: shared.HwdbFolders = None,
-    as_json: shared.AsJson = False,
+    *,
+    hardware: Hardware,
+    shown: Shown,
 ) -> None:
     """Fit phases and lengths of a log's first steps; predict its later ones; write overheads for --hwdb."""
     from tangram_sim.cli.console import print_json, print_line, print_table
@@ -59,11 +63,11 @@ def command(
         raise BadInputError(f"--output {output}: is a file; name a folder for the overlay")
     if output is not None and setup is None:
         raise BadInputError("--output needs --setup RUNS.csv: overheads are measured phases over priced ones")
-    found = calibrate(chosen, row, shared.load_hwdb(hwdb), steps)
+    found = calibrate(chosen, row, hardware.load(), steps)
     answer = found.document
     if output is not None:
         write_whole(output / "post_training" / "overheads.csv", found.overlay(f"own log: {log.name}"))
-    if as_json:
+    if shown.as_json:
         print_json(answer.model_dump())
         return
     print_line(f"{answer.run_id}: {answer.fitted_steps} of {answer.steps} steps fitted")

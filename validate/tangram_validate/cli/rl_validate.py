@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from tangram_sim.cli import options as shared
+from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
+from tangram_sim.questions.shared_fields import Hardware
 
 Runs = Annotated[
     list[Path],
@@ -26,12 +28,14 @@ Syncs = Annotated[
 ]
 
 
+@derived
 def command(
     runs: Runs,
     leave_out: LeaveOut = "",
     syncs: Syncs = None,
-    hwdb: shared.HwdbFolders = None,
-    as_json: shared.AsJson = False,
+    *,
+    hardware: Hardware,
+    shown: Shown,
 ) -> None:
     """Predict every measured post-training step of the tables; print errors, coverage and a floor beside."""
     from tangram_sim.cli.console import print_json, print_line, print_table
@@ -47,18 +51,22 @@ def command(
     if leave_out not in LEAVE_OUT:
         raise unknown_name("group to leave out", leave_out, LEAVE_OUT[1:])
     rows = [row for path in runs for row in read_rows(path, COLUMNS, "post-training runs", telling=TELLING)]
-    known = shared.load_hwdb(hwdb)
+    known = hardware.load()
     answer = document(predict_rows(rows, known, leave_out), leave_out)
     if syncs is not None:
         measured = read_rows(syncs, SYNC_COLUMNS, "weight syncs")
         answer = answer.with_fields(syncs=score_syncs(measured, known))
-    if as_json:
+    if shown.as_json:
         print_json(answer.model_dump())
         return
 
     def line(name: str, rl_score: RlScoreDocument) -> tuple[str, ...]:
-        shown = (rl_score.median_ape, rl_score.p90_ape, rl_score.bias, rl_score.interval_coverage)
-        return (name, f"{rl_score.n}", *("" if value is None else f"{value * 100:.1f} %" for value in shown))
+        parts = (rl_score.median_ape, rl_score.p90_ape, rl_score.bias, rl_score.interval_coverage)
+        return (
+            name,
+            f"{rl_score.n}",
+            *("" if value is None else f"{value * 100:.1f} %" for value in parts),
+        )
 
     how = (
         f"each {leave_out} predicted with overheads fitted to the others"
@@ -80,10 +88,10 @@ def command(
         print_table(("phase", *columns[1:]), phases, right=range(1, 6))
     if answer.orders.n:
         right, close = answer.orders.right_order, answer.orders.within_fifth
-        shown = "" if right is None else f"{right * 100:.0f} % in the right order, "
+        ordered = "" if right is None else f"{right * 100:.0f} % in the right order, "
         print_line()
         print_line(
-            f"modes and splits on the same GPUs: {answer.orders.n} pairs of runs, {shown}"
+            f"modes and splits on the same GPUs: {answer.orders.n} pairs of runs, {ordered}"
             f"{(close or 0.0) * 100:.0f} % of the ratios within 20 %"
         )
     if answer.syncs is not None and answer.syncs.n:

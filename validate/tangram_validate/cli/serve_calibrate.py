@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from tangram_sim.cli import options as shared
+from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
+from tangram_sim.questions.shared_fields import Hardware
 from tangram_sim.units import percent
 
 Mine = Annotated[
@@ -25,6 +27,7 @@ Output = Annotated[
 ]
 
 
+@derived
 def command(
     mine: Mine,
     gpu: Gpu = "",
@@ -33,8 +36,9 @@ def command(
     engine: Engine = "",
     precision: Precision = "",
     output: Output = None,
-    hwdb: shared.HwdbFolders = None,
-    as_json: shared.AsJson = False,
+    *,
+    hardware: Hardware,
+    shown: Shown,
 ) -> None:
     """Fit the engine's shift and intervals to MINE.csv; the rows are an overlay for --hwdb."""
     from tangram_sim.cli.console import print_json, print_line, print_table
@@ -48,7 +52,7 @@ def command(
     from tangram_validate.serving.runs import RefusedRun, ServedRun
     from tangram_validate.serving.tables import calibration_csv
 
-    database = shared.load_hwdb(hwdb)
+    database = hardware.load()
     if is_bench_json(mine):
         given = {"gpu": gpu, "model": model, "tp": str(tp or ""), "engine": engine, "precision": precision}
         read = read_rows_as_runs(read_bench_json(mine, given), database)
@@ -82,7 +86,7 @@ def command(
         }
         for row in found.rows
     ]
-    if as_json:
+    if shown.as_json:
         told = ServeCalibrateDocument.model_validate(
             {
                 "schema_version": 1,

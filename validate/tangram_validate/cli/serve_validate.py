@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from tangram_sim.cli import options as shared
+from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
+from tangram_sim.questions.shared_fields import Hardware
 
 Measured = Annotated[
     list[Path],
@@ -27,12 +29,14 @@ PredictionsOut = Annotated[
 SHOWN = 10  # of the rows farthest off
 
 
+@derived
 def command(
     measured: Measured,
     leave_out: LeaveOut = "",
     predictions_out: PredictionsOut = None,
-    hwdb: shared.HwdbFolders = None,
-    as_json: shared.AsJson = False,
+    *,
+    hardware: Hardware,
+    shown: Shown,
 ) -> None:
     """Predict every run of the tables, in closed form or played from its log, beside the null model."""
     from tangram_sim.cli.console import print_json, print_line, print_table
@@ -46,7 +50,7 @@ def command(
     from tangram_validate.serving.runs import RefusedRun
 
     require_writable(predictions_out=predictions_out)
-    database = shared.load_hwdb(hwdb)
+    database = hardware.load()
     read = read_tables(measured, database)
     with SlowProgress("validate") as progress:
         found, refused = report.predictions(read, database, leave_out, progress.report)
@@ -57,7 +61,7 @@ def command(
     if predictions_out is not None:
         write_whole(predictions_out, report.predictions_csv(found))
     answer = report.document(read, found, refused, leave_out)
-    if as_json:
+    if shown.as_json:
         print_json(ServeValidateDocument.model_validate(answer).model_dump())
         return
     how = f"each {leave_out} predicted from rows fitted to the others" if leave_out else "the shipped rows"

@@ -6,20 +6,24 @@ from typing import Annotated, Any
 
 import typer
 
-from tangram_sim.cli import options as shared
 from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.derived import derived
+from tangram_sim.cli.outputs import Shown
+from tangram_sim.questions.shared_fields import Hardware
 
 # Of the columns of scores, the first to go where a window is narrow.
 _LEAVES = (8, 7, 3, 9, 6)
 
 
+@derived
 def published(
     runs: Annotated[Path, typer.Argument(metavar="RUNS.csv", help="Measured training runs, one per row.")],
-    as_json: shared.AsJson = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write every prediction to this CSV file.")
     ] = None,
-    hwdb: shared.HwdbFolders = None,
+    *,
+    hardware: Hardware,
+    shown: Shown,
 ) -> None:
     """Predict every run of RUNS.csv that can be predicted, and score step time and memory."""
     from tangram_sim.cli.writing import require_writable
@@ -30,11 +34,11 @@ def published(
 
     require_writable(output=output)
     rows = read_table(runs)
-    results = predict_rows(rows, shared.load_hwdb(hwdb))
+    results = predict_rows(rows, hardware.load())
     if output is not None:
         write_whole(output, report.predictions_csv(results))
     found = report.document(results)
-    if as_json:
+    if shown.as_json:
         print_json(found)
         return
     right = tuple(range(1, len(report.COLUMNS) + 1))
@@ -48,17 +52,19 @@ def published(
     _close(found, report.reasons(found), output)
 
 
+@derived
 def collectives(
     points: Annotated[Path, typer.Argument(metavar="POINTS.csv", help="Measured collectives, one per row.")],
     left_out: Annotated[
         str,
         typer.Option("--left-out", help="gpu or ranks: predict each from fits of POINTS.csv without it."),
     ] = "",
-    as_json: shared.AsJson = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write every prediction to this CSV file.")
     ] = None,
-    hwdb: shared.HwdbFolders = None,
+    *,
+    hardware: Hardware,
+    shown: Shown,
 ) -> None:
     """Predict every point of POINTS.csv from its hardware, ranks, operation and size, and score the times."""
     from tangram_sim.cli.writing import require_writable
@@ -68,7 +74,7 @@ def collectives(
     from tangram_validate.collectives.predict import CollectivePrediction, predict
 
     require_writable(output=output)
-    database = shared.load_hwdb(hwdb)
+    database = hardware.load()
     read = read_points(points, database)
     known = [item for item in read if isinstance(item, Point)]
     refused = [item for item in read if isinstance(item, RefusedRow)]
@@ -83,7 +89,7 @@ def collectives(
     if output is not None:
         write_whole(output, report.predictions_csv(results))
     found = report.document(results) | ({"left_out": leaving} if left_out else {})
-    if as_json:
+    if shown.as_json:
         print_json(found)
         return
     right = tuple(range(1, len(report.COLUMNS) + 1))
@@ -109,15 +115,17 @@ def collectives(
     _close(found, report.reasons(found), output)
 
 
+@derived
 def published_mixed(
     runs: Annotated[
         Path, typer.Argument(metavar="RUNS.csv", help="Measured runs on clusters of several GPU kinds.")
     ],
-    as_json: shared.AsJson = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write every prediction to this CSV file.")
     ] = None,
-    hwdb: shared.HwdbFolders = None,
+    *,
+    hardware: Hardware,
+    shown: Shown,
 ) -> None:
     """Predict runs on mixed clusters; score step times and ranking beside the sources' own predictions."""
     from tangram_sim.cli.writing import require_writable
@@ -129,11 +137,11 @@ def published_mixed(
 
     require_writable(output=output)
     rows = read_table(runs)
-    results = predict_rows(rows, shared.load_hwdb(hwdb))
+    results = predict_rows(rows, hardware.load())
     if output is not None:
         write_whole(output, report.predictions_csv(results))
     found = report.document(results)
-    if as_json:
+    if shown.as_json:
         print_json(found)
         return
     titles = ("run", "predicted s", "measured s", "error %", "source's error %", "fits")
