@@ -1,4 +1,6 @@
-"""How hard a search looks: every constant that trades time for quality, with its reason.
+"""How hard a search looks: constants that trade time for quality and that several strategies share.
+
+A strategy's own constants stand beside its code, by effort where an effort changes them.
 
 Work is counted, never timed, so that a search with the same budget finds the same plan on every machine.
 What changes no answer stays where it is used: how long a compiled call runs before it looks at the clock,
@@ -11,77 +13,21 @@ from tangram_sim.errors import unknown_name
 
 
 @dataclass(frozen=True, slots=True)
-class FleetBudget:
-    """Large clusters: which patterns are looked for, and how many mixes of their copies are tried."""
+class CompositionBudget:
+    """Composition of one table, of one microbatch size."""
 
-    # From so many combinations of node counts, or nodes, on: below, single nodes are told apart and the plan
-    # is as good in as much time. Where patterns are not allowed nodes are taken in groups instead.
-    states: int = 1500
-    nodes: int = 24
-    patience: int = 3  # shapes in a row, from the likeliest on, that are no better: the rest is left out
-    # The best shapes once more with stages on parts of nodes, where that leaves most of the copies: it gained
-    # 0.2 to 1.4 %. Above `few` nodes for three to five times the questions, so there none.
-    finer: int = 3
-    few: int = 64
-    # Composition of one shape: counts of nodes in a copy that are all kept apart, with more kinds are used up
-    # one by one; and counts so used up, which double with every island: tables of a dozen take a second each.
-    apart: int = 300
-    most_told_apart: int = 1 << 14
-    # Of the limit: what a stage may add to the best pattern, for many fewer labels. What the first finds
-    # limits the next; where it finds nothing, something little better than the limit may be lost. Every
-    # stage may lose as much: where the last was too much work a mixture of 47 layers was 1.9 % slower
-    # without the one in between, which took no more in all.
-    tolerances: tuple[float, ...] = (0.01, 0.005, 0.002)
-    # Comparisons: of a first look at everything, which ends for most shapes on one kind of GPU; and of one
-    # below what beams found, a fifth of a second, after which that is taken.
+    # First a look at everything, which ends most small questions; where that is too much a beam finds good
+    # pipelines, whose steps then limit the proof.
     first_work: int = 4_000_000
-    work: int = 25_000_000
-    beams: tuple[int, ...] = (2,)  # labels kept of a state: wider ones found under 0.5 % better pipelines
-    labels: int = 1 << 20
-    composed: int = 64  # complete patterns played, those with the least bound first
-    played_passes: int = 1 << 20  # microbatches through stages in these plays
-    kept: int = 2  # patterns of one shape and microbatch
-    slack: float = 0.02  # of the best pattern of a kind: these, too, are kept
-    # How often the master program of mixes is solved, corrected by what was played; equal copies played.
-    rounds: int = 4
-    alike: int = 12
-    # Some islands once more, nodes told apart (`apart`): not where the bound on their pipelines is so near.
-    apart_worth: float = 0.05
+    labels: int = 1 << 20  # at once: 72 bytes each
+    composed: int = 1 << 13  # complete pipelines played, those with the least bound first
+    # Seconds of a bound or a play hang on microbatches: so many passes through stages are played at most.
+    played_passes: int = 1 << 24
+    kept: int = 256  # of the pipelines played, handed over
 
 
 @dataclass(frozen=True, slots=True)
-class BoundBudget:
-    """The bound on fleets: how near it is looked for."""
-
-    # Atoms x kinds of nodes x degrees of experts, beyond which none is looked for: 0.2 ms each.
-    most: int = 2000
-    # Rows of stages looked at in all, some 50 ns each: one to two seconds at most.
-    work: int = 25_000_000
-
-    @property
-    def asked(self) -> "BoundBudget":
-        """The budget where the bound is asked for."""
-        return replace(self, work=10 * self.work, most=1 << 62)
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchBudget:
-    """The nearest plan that a framework can launch: which uniform layouts are estimated."""
-
-    chains: int = 8000  # layouts over any sequence of groups that are estimated
-    wave: int = 48  # of these at a time
-    stages: int = 64  # the deepest pipeline
-    microbatch: int = 16  # sequences per rank of the largest
-    chunks: tuple[int, ...] = (2, 4)  # per stage that holds several
-    refined: int = 12  # best layouts on a set of node groups whose layers are moved over boundaries
-    near: float = 1.05  # of these, how much slower than the best one they are estimated to be, at most
-    alike: int = 6  # of these, of the same degrees on the same groups
-    rounds: int = 3  # passes over these
-    ops: int = 150_000  # of steps with shared links that are played while layers of one layout move
-
-
-@dataclass(frozen=True, slots=True)
-class SearchBudget:
+class SearchBudget(CompositionBudget):
     """What one search may spend. A unit of `work` is a comparison of two labels, 3 to 10 ns."""
 
     # Limits over the lower bound, while there is nothing to beat, of sweeps over whole islands and halves.
@@ -98,15 +44,11 @@ class SearchBudget:
     # fit no half of an island, all sizes are priced there in vain.
     layouts: int = 8_000_000
     bounding: bool = True  # say what pipelines take at least, also of sizes that are not looked at
-    # Composition of one table (one microbatch size): first a look at everything, which ends most small
-    # questions; where that is too much a beam finds good pipelines, whose steps then limit the proof.
-    first_work: int = 4_000_000
     # Labels kept of a state by the beams, one after the other. The first takes little, and what it finds
     # limits the next: far from any limit a beam of 4 took four seconds where both take two. Over halves of
     # islands they only set a limit.
     widths: tuple[int, ...] = (1, 4, 16, 64)
     coarse_widths: tuple[int, ...] = (1, 4)
-    spanning_widths: tuple[int, ...] = (4,)  # of those over stages on several islands, where options are many
     # Of a beam from the third on, by what the one before took: a wider one that needs more is left out. A
     # second: four nodes of H100, six of A100 and four of L40S gain 4 % from half of it.
     beam_work: int = 450_000_000
@@ -126,55 +68,11 @@ class SearchBudget:
     # no end at 0.3 s has had none at 5.
     tolerances: tuple[float, ...] = (0.0, 0.005)
     proof_work: tuple[int, ...] = (20_000_000, 150_000_000)
-    labels: int = 1 << 20  # at once: 72 bytes each
-    composed: int = 1 << 13  # complete pipelines played, those with the least bound first
-    kept: int = 256  # of these, handed over
-    # Seconds of a bound or a play hang on microbatches: so many passes through stages are played at most.
-    played_passes: int = 1 << 24
-    # A second look plays suffixes. After a first one with few labels it drops none and so proves the best
-    # pipeline; after one with more than some it is left out, since it would take too long.
-    few_labels: int = 1 << 10
-    some_labels: int = 1 << 14
-    proven: float = 1e-3  # a gap that is not worth a second look
     # Finalists: pipelines this close to the best step are played whole, so many of one microbatch size; more
     # of both where the composition only estimates steps (schedules that put off weight gradients).
-    slack: float = 0.003
     played: int = 16
     rough_played: int = 48
-    shared: int = 32  # kinds of finalists played with shared links
-    refined: int = 10  # of these, atoms moved over their boundaries
-    rough_refined: int = 32  # and where composition only estimates: the best was seen behind ten others
-    ops: int = 400_000  # of all steps played with shared links: an event loop takes microseconds for each
-    # Those of the islands that the best pipeline uses once more: not where the bound on pipelines is so much
-    # of its step.
-    fewer_near: float = 0.95
-    # Pipelines side by side: questions asked for them (one for every so many of the search, and at least so
-    # many), and combinations played.
-    beside_share: int = 40
-    beside_least: int = 40
-    beside_played: int = 4
-    # Pipelines over sets of islands: all sets of so many islands, with the usual microbatches; those of the
-    # likeliest choices with so many sizes.
-    beside_islands: int = 5
-    beside_sizes: int = 4
-    # Stages on several islands: slices asked about (as above), microbatch sizes next to the best one, what is
-    # played of each, and what is refined: links shared, plans change places.
-    joint_share: int = 16
-    joint_least: int = 60
-    joint_most: int = 240  # whatever the search asked: each takes 20 ms and more
-    joint_sizes: int = 4
-    joint_played: int = 24
-    joint_refined: int = 4
-    # Times the best step: what a plan that loses less with a node may take.
-    lasting: float = 2.0
-    joint_passes: int = 16  # per step, for lack of a plan that says how many are usual
-    fleets: FleetBudget = FleetBudget()
-    launchable: LaunchBudget = LaunchBudget()
-    bound: BoundBudget = BoundBudget()
-    # For a uniform layout where a search out of time has no plan at all: seconds on the clock. Beside copies
-    # of patterns: ops of uniform layouts played.
-    grace_s: float = 0.6
-    beside_ops: int = 300_000
+    effort: str = "normal"  # by which strategies look up their own constants
 
     @property
     def coarse(self) -> "SearchBudget":
@@ -192,7 +90,7 @@ class SearchBudget:
         wide = {
             name: getattr(self, name)
             for name in (
-                *("layouts", "first_work", "widths", "beam_work", "labels", "fleets"),
+                *("layouts", "first_work", "widths", "beam_work", "labels"),
                 *("narrow", "narrow_work", "near", "widest_work", "far_work", "last_work"),
             )
         }
@@ -201,6 +99,7 @@ class SearchBudget:
 
 EFFORTS = {
     "quick": SearchBudget(
+        effort="quick",
         patience=2,
         sizes=2,
         options=0,
@@ -213,33 +112,16 @@ EFFORTS = {
         far_work=25_000_000,
         last_work=0,
         coarse_widths=(2,),
-        spanning_widths=(2,),
         proof_work=(2_000_000, 2_000_000),
         labels=1 << 18,
         composed=1 << 11,
         played_passes=1 << 22,
         played=6,
         rough_played=16,
-        shared=8,
-        refined=3,
-        rough_refined=3,
-        fewer_near=0.9,
-        ops=100_000,
-        beside_least=10,
-        beside_share=160,
-        beside_played=2,
-        beside_sizes=2,
-        joint_share=64,
-        joint_least=24,
-        joint_most=48,
-        joint_sizes=2,
-        joint_played=8,
-        joint_refined=1,
-        fleets=FleetBudget(patience=2, finer=1, tolerances=(0.01,), work=10_000_000, rounds=2, alike=6),
-        launchable=LaunchBudget(4000),
     ),
     "normal": SearchBudget(),
     "exhaustive": SearchBudget(
+        effort="exhaustive",
         patience=1 << 30,
         sizes=1 << 30,
         layouts=1 << 62,
@@ -257,26 +139,7 @@ EFFORTS = {
         proof_work=(4_000_000_000,) * 3,
         labels=1 << 22,
         played=32,
-        fewer_near=1.0,
         rough_played=128,
-        joint_share=8,
-        joint_least=240,
-        joint_most=1 << 30,
-        joint_sizes=8,
-        joint_played=48,
-        joint_refined=8,
-        fleets=FleetBudget(
-            patience=6,
-            finer=6,
-            few=1 << 30,
-            tolerances=(0.005, 0.0005),
-            work=4_000_000_000,
-            beams=(2, 16),
-            rounds=8,
-            alike=24,
-        ),
-        launchable=LaunchBudget(60_000),
-        bound=BoundBudget().asked,
     ),
 }
 

@@ -14,7 +14,6 @@ from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.planners.api import Counts, Found, Progress, Scored, SearchOptions
-from tangram_sim.planners.budget import LaunchBudget, budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.finalists import StageAssignment
@@ -25,7 +24,7 @@ from tangram_sim.planners.usable import usable_islands
 from tangram_sim.studies.batch_estimates import Estimator
 from tangram_sim.studies.forecast import Forecast, forecast
 from tangram_sim.studies.launchable_chains import Chains
-from tangram_sim.studies.launchable_layouts import LaunchCandidate, LaunchLayouts
+from tangram_sim.studies.launchable_layouts import LAUNCHES, LaunchBudget, LaunchCandidate, LaunchLayouts
 from tangram_sim.studies.mesh_chains import MeshChains, refined
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
@@ -122,7 +121,7 @@ def _found(
     below_s: float = inf,
 ) -> list[Launchable]:
     """Plans that one of some frameworks can launch, the best first; see `nearest`."""
-    known, spend = [FRAMEWORKS[name] for name in frameworks], budget(options.effort).launchable
+    known, spend = [FRAMEWORKS[name] for name in frameworks], LAUNCHES[options.effort]
     layouts = LaunchLayouts(model, cluster, job, hwdb, options, known, with_model=with_model)
     steps = _estimated(layouts, spend, deadline, below_s)
     told: dict[Plan, tuple[str, ...]] = {}

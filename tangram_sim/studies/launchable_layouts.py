@@ -12,7 +12,6 @@ from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.budget import LaunchBudget, budget
 from tangram_sim.planners.uniform.frameworks import Framework, objections, rule_objections
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, stage_layout, stage_places
 from tangram_sim.planners.uniform.shape import Shape, UniformPlan
@@ -20,6 +19,25 @@ from tangram_sim.training.job import Job
 from tangram_sim.training.schedules.named import schedule_named
 
 CONTEXT = (1, 2, 4, 8)  # context-parallel degrees
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchBudget:
+    """The nearest plan that a framework can launch: which uniform layouts are estimated."""
+
+    chains: int = 8000  # layouts over any sequence of groups that are estimated
+    wave: int = 48  # of these at a time
+    stages: int = 64  # the deepest pipeline
+    microbatch: int = 16  # sequences per rank of the largest
+    chunks: tuple[int, ...] = (2, 4)  # per stage that holds several
+    refined: int = 12  # best layouts on a set of node groups whose layers are moved over boundaries
+    near: float = 1.05  # of these, how much slower than the best one they are estimated to be, at most
+    alike: int = 6  # of these, of the same degrees on the same groups
+    rounds: int = 3  # passes over these
+    ops: int = 150_000  # of steps with shared links that are played while layers of one layout move
+
+
+LAUNCHES = {"quick": LaunchBudget(4000), "normal": LaunchBudget(), "exhaustive": LaunchBudget(60_000)}
 
 
 class Degrees(NamedTuple):
@@ -80,7 +98,7 @@ class LaunchLayouts:
     @property
     def budget(self) -> LaunchBudget:
         """What looking for them may spend."""
-        return budget(self.options.effort).launchable
+        return LAUNCHES[self.options.effort]
 
     @property
     def microbatches(self) -> tuple[int, ...]:

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.planners.tangram.fleets.fleet_bound import FleetBound, uncovered
+from tangram_sim.planners.tangram.fleets.fleet_bound import BOUNDS, FleetBound, uncovered
 from tangram_sim.planners.tangram.fleets.stage_rows import questions
 from tangram_sim.studies.documents import FLEETS, SHARDED_FLEETS, SINGLE_PIPELINES
 from tangram_sim.studies.forecast import Forecast
@@ -49,7 +48,7 @@ def tightened(
 
     Asked for (`fleet_bound=`) it takes as long as it needs; else it is left out where little is open.
     """
-    spend, plan = budget(wishes.effort).bound, best.plan
+    spend, plan = BOUNDS[wishes.effort], best.plan
     if wishes.fleet_bound:
         spend = spend.asked
     elif not wishes.beside or best.step_s <= bounds.nearest_s * _WORTH:

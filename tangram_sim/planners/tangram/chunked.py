@@ -15,10 +15,9 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.planners.api import Counts, Found, Progress, Scored, SearchOptions
-from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
-from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.tangram.engine import UNIFORM_OPS, tangram
 from tangram_sim.planners.uniform.trivial import PlayLimits, trivial
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.training.job import Job
@@ -69,7 +68,7 @@ def chunked(
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
-    schedule, spend = schedule_named(job.schedule), budget(wishes.effort)
+    schedule = schedule_named(job.schedule)
     plain, own = replace(job, schedule="1f1b"), [plan for plan in known if plan.job == job]
     simple = [plan for plan in known if plan.job == plain][: max(wishes.top, CUT)]
     if simple:
@@ -97,7 +96,7 @@ def chunked(
         sizes = range(schedule.chunks[0], min(schedule.chunks[1], _CHUNKS) + 1)
         islands, left_out = usable_islands(cluster, job, hwdb, wishes)
         question = model, cluster, job, islands, lowering, wishes.constraints, found.counts
-        limits = PlayLimits(deadline, spend.beside_ops)
+        limits = PlayLimits(deadline, UNIFORM_OPS)
         if even := trivial(*question, bool(wishes.order or left_out), limits, sizes):
             findings = [*found.findings, NOTHING_CUT(schedule=job.schedule)]
             return replace(found, ranked=[even], findings=findings, pipeline_bound_s=0.0)

@@ -30,7 +30,7 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.fewer_islands import look_again
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator
-from tangram_sim.planners.tangram.composition.ranking import rank
+from tangram_sim.planners.tangram.composition.ranking import RANKS, rank
 from tangram_sim.planners.tangram.composition.search import Search
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
@@ -45,10 +45,11 @@ from tangram_sim.planners.tangram.findings import (
     SIDE_BY_SIDE,
     WINDOW,
 )
+from tangram_sim.planners.tangram.fleet_budget import FLEETS
 from tangram_sim.planners.tangram.fleets.lone_stage import lone_stage
 from tangram_sim.planners.tangram.fleets.patterns import FleetProblem, shares
-from tangram_sim.planners.tangram.fleets.replication import Replication
-from tangram_sim.planners.tangram.fleets.scale import Fleets, is_large
+from tangram_sim.planners.tangram.fleets.replication import BESIDE, Replication
+from tangram_sim.planners.tangram.fleets.scale import Fleets
 from tangram_sim.planners.tangram.infeasible import why_not
 from tangram_sim.planners.tangram.spanning.spanning import spanning_over
 from tangram_sim.planners.tangram.tied import tied_s
@@ -65,6 +66,10 @@ from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import lower_plan
 
 QUICK = "quick"  # effort of glances that take islands whole
+UNIFORM_OPS = 300_000  # of uniform layouts that are played beside copies of patterns
+_GRACE_S = 0.6  # on the clock for a uniform layout, where a search out of time has no plan at all
+_LASTING = 2.0  # times the best step: what a plan that loses less with a node may take
+_PASSES = 16  # of a step over islands, for lack of a plan that says how many are usual
 
 
 @dataclass
@@ -123,7 +128,7 @@ class _Task:
             self.wishes.sub_islands
             and not self.wishes.order
             and "dp" not in dict(self.wishes.constraints.fixed)  # copies side by side multiply it
-            and is_large([island.nodes for island in self.islands], self.budget.fleets)
+            and FLEETS[self.budget.effort].is_large([island.nodes for island in self.islands])
         )
 
 
@@ -184,7 +189,7 @@ def _unsearched(task: _Task) -> Found:
     if not simple:
         raise InfeasibleError(
             f"no uniform layout of {task.model.name} was found to fit {task.cluster.name} in "
-            f"{task.budget.grace_s:g} s; search for others with a longer `time_limit_s=`"
+            f"{_GRACE_S:g} s; search for others with a longer `time_limit_s=`"
         )
     stopped = [NOTHING_SEARCHED()]
     return Found(simple, task.bound.step_s(), task.counts, task.findings, stopped, task.candidates)
@@ -196,8 +201,8 @@ def _simple(task: _Task, beside: Scored | None = None) -> list[Scored]:
     Where a plan is found already, layouts that may be faster are played `beside` it: as many ops on every
     machine, as where no clock counts (`NoSearch`).
     """
-    grace = task.deadline.grace(task.budget.grace_s)
-    most = task.budget.beside_ops if grace.limit_s == inf else inf
+    grace = task.deadline.grace(_GRACE_S)
+    most = UNIFORM_OPS if grace.limit_s == inf else inf
     order = task.wishes.order
     seated = sorted(task.islands, key=lambda one: order.index(one.name) if order else 0)
     some = bool(order or task.findings)  # not all of the cluster, or not in file order
@@ -210,9 +215,7 @@ def _simple(task: _Task, beside: Scored | None = None) -> list[Scored]:
         constraints=task.wishes.constraints,
         counts=task.counts,
         some=some,
-        limits=PlayLimits(task.deadline, task.budget.beside_ops, beside.step_s)
-        if beside
-        else PlayLimits(grace, most),
+        limits=PlayLimits(task.deadline, UNIFORM_OPS, beside.step_s) if beside else PlayLimits(grace, most),
     )
     return [found] if found else []
 
@@ -240,10 +243,10 @@ def _copies_of_patterns(task: _Task) -> Found | None:
     ready, task.findings = [*ready, *lone], [*task.findings, *gain]
     plan = min(ready, key=lambda one: one.step_s).plan if ready else None
     last: list[Finding] = []
-    for islands in looks_apart(task.islands, shares(task.bound), plan, task.budget.fleets):
+    for islands in looks_apart(task.islands, shares(task.bound), plan, FLEETS[task.budget.effort]):
         best_s, faster = min(one.step_s for one in ready), _node_by_node_below(task, islands, ready)
         if faster:
-            last = [gain_apart(islands, task.budget.fleets, faster[0].step_s, best_s)]
+            last = [gain_apart(islands, FLEETS[task.budget.effort], faster[0].step_s, best_s)]
         ready += faster
     task.findings += last
     if not (ready or task.standing):
@@ -255,7 +258,7 @@ def _copies_of_patterns(task: _Task) -> Found | None:
 
 def _node_by_node_below(task: _Task, islands: tuple[Island, ...], known: Sequence[Scored]) -> list[Scored]:
     """Plans faster than all that are known: on some islands, their nodes told apart, or in groups."""
-    best, limits = min(known, key=lambda one: one.step_s), task.budget.fleets
+    best, limits = min(known, key=lambda one: one.step_s), FLEETS[task.budget.effort]
     if task.deadline.over():
         return []
     wishes = replace(task.wishes, every_candidate=False, fleet_bound=False, spanning=False)
@@ -272,12 +275,12 @@ def _node_by_node_below(task: _Task, islands: tuple[Island, ...], known: Sequenc
 def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     """Single pipelines composed of single nodes; then several side by side, and stages over islands."""
     wishes, findings = task.wishes, task.findings
-    kept = likeliest(shares(task.bound), task.budget.fleets.most_told_apart)
+    kept = likeliest(shares(task.bound), FLEETS[task.budget.effort].most_told_apart)
     if len(kept) < len(task.islands):
         return _on_the_likeliest(task, parallelizer, kept)
     units = tuple(one.nodes for one in task.islands)
     if wishes.sub_islands:
-        units = node_units(task.islands, task.budget.fleets.states)
+        units = node_units(task.islands, FLEETS[task.budget.effort].states)
     if wishes.sub_islands and max(units) > 1:
         findings.append(in_groups(task.islands, units))
     islands = task.islands
@@ -301,7 +304,7 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     if search.left_out:
         left = sorted(set(search.left_out))
         findings.append(MICROBATCHES_LEFT_OUT(effort=wishes.effort, microbatches=left))
-    ranked = rank(played, referee, wishes.most, task.budget) if played else []
+    ranked = rank(played, referee, wishes.most, RANKS[task.budget.effort]) if played else []
     lone: list[Scored] = []
     apart = wishes.replicate and wishes.sub_islands and not (wishes.order or task.halves)
     if apart and not task.deadline.over():
@@ -371,7 +374,7 @@ def _several(
     best_s = ranked[0].step_s if ranked else float("inf")
     if ranked and not task.deadline.over():
         task.say("pipelines side by side")
-        beside = Replication(enumeration, referee, task.budget).improve(ranked[0])
+        beside = Replication(enumeration, referee, BESIDE[task.budget.effort]).improve(ranked[0])
         if beside is not None:
             gain, count = 1 - beside.step_s / best_s, len(beside.plan.pipelines)
             findings.append(SIDE_BY_SIDE(pipelines=count, gain=gain))
@@ -381,15 +384,13 @@ def _several(
         task.say("stages on several islands")
         spanning = spanning_over(enumeration, referee, wishes.tolerances is None, task.budget)
         batch = task.job.global_batch
-        usual = (
-            ranked[0].plan.pipelines[0].microbatch if ranked else max(batch // task.budget.joint_passes, 1)
-        )
+        usual = ranked[0].plan.pipelines[0].microbatch if ranked else max(batch // _PASSES, 1)
         wider = spanning.improve(usual, best_s)
         if spanning.nearest or spanning.finer:
             findings.append(spanning.finding(best_s))
         found = [wider, *found] if wider else found
         if wishes.lasting and best_s < inf:
-            found += spanning.lasting(task.budget.lasting * best_s)
+            found += spanning.lasting(_LASTING * best_s)
     return found
 
 

@@ -5,12 +5,11 @@ them may be faster than any copies over all. A question without the islands that
 answered node by node as soon as they are few; so they are looked at here, too.
 """
 
-from collections.abc import Collection, Sequence
-from math import prod
+from collections.abc import Sequence
 
 from tangram_sim.clusters import Island
 from tangram_sim.findings import Finding, Severity, declare
-from tangram_sim.planners.budget import FleetBudget
+from tangram_sim.planners.tangram.fleet_budget import FleetBudget
 from tangram_sim.planners.tangram.told_apart import node_units, used_islands
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.schedules import puts_off_weights
@@ -21,10 +20,10 @@ def few_apart(
 ) -> tuple[Island, ...]:
     """Islands that are few enough: those that the plan uses, if they are, then those that do most `work`."""
     used = used_islands(islands, plan)
-    first = used if _few([islands[kind].nodes for kind in used], budget) else ()
+    first = () if budget.is_large([islands[kind].nodes for kind in used]) else used
     kept: list[int] = []
     for kind in sorted(range(len(islands)), key=lambda kind: (kind not in first, -work[kind], kind)):
-        if _few([islands[item].nodes for item in (*kept, kind)], budget):
+        if not budget.is_large([islands[item].nodes for item in (*kept, kind)]):
             kept.append(kind)
     return tuple(islands[kind] for kind in sorted(kept))
 
@@ -59,7 +58,3 @@ def gain_apart(islands: Sequence[Island], budget: FleetBudget, step_s: float, ot
     """What a look at these islands gained over the best found before it."""
     kind = ALL_IN_GROUPS if max(node_units(islands, budget.states)) > 1 else NODE_BY_NODE
     return kind(islands=[island.name for island in islands], gain=1 - step_s / others_s)
-
-
-def _few(nodes: Collection[int], budget: FleetBudget) -> bool:
-    return prod(count + 1 for count in nodes) <= budget.states and sum(nodes) <= budget.nodes

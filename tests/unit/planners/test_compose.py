@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.exact import fastest, find
 from tangram_sim.planners.tangram.composition.labels import Look
 from tangram_sim.planners.tangram.composition.search import microbatch_sizes
+from tangram_sim.planners.tangram.fleet_budget import FLEETS, PATTERNS
 from tests.planning import (
     Workshop,
     composed_of,
@@ -118,7 +118,7 @@ def test_coarse_looks_come_near_the_best_and_play_what_they_find(
     table, instance = workshop.table(1), workshop.instance
     ways = ways_of(workshop, table, workshop.hops(1), list(workshop.islands))
     asked = table, workshop.counts, ways, instance.model, instance.job, float("inf")
-    within = replace(budget("normal").fleets, first_work=first_work, work=work)
+    within = replace(FLEETS["normal"], composition=replace(PATTERNS, first_work=first_work), work=work)
     found = fastest(*asked, within, Deadline(), one_by_one=False)
     every = [composed_of(table, pipeline, 0.0) for pipeline in pipelines(table, workshop.counts)]
     best = min((workshop.played(composed) for composed in every), default=float("inf"))

@@ -3,6 +3,7 @@
 import os
 import signal
 from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,13 @@ from tangram_sim.planners.budget import EFFORTS, SearchBudget, budget
 from tangram_sim.planners.deadline import BY_HAND, Deadline
 from tangram_sim.planners.tangram.composition.exact import Proof, find
 from tangram_sim.planners.tangram.composition.labels import Look, PipelineTable, roads
+from tangram_sim.planners.tangram.composition.ranking import RANKS
 from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.tangram.fleet_budget import FLEETS
+from tangram_sim.planners.tangram.fleets.fleet_bound import BOUNDS
+from tangram_sim.planners.tangram.fleets.replication import BESIDE
+from tangram_sim.planners.tangram.spanning.joint import JOINT
+from tangram_sim.studies.launchable_layouts import LAUNCHES
 from tests.planning import (
     HWDB,
     Workshop,
@@ -135,22 +142,27 @@ def test_no_pipeline_of_few_passes_is_played_below_what_they_take_at_least(seed:
         assert bound.pipeline_s(microbatch) >= bound.microbatch_s(microbatch)
 
 
-@pytest.mark.parametrize("part", ["", "fleets", "launchable"])
-def test_more_effort_looks_at_no_less_of_anything(part: str) -> None:
+@pytest.mark.parametrize(
+    ("spend", "least_less"),
+    [
+        *((EFFORTS, len(fields(SearchBudget)) / 2), (FLEETS, 2), (LAUNCHES, 1)),
+        *((BOUNDS, 0), (RANKS, 4), (BESIDE, 4), (JOINT, 7)),
+    ],
+    ids=["search", "fleets", "launchable", "bound", "ranking", "side by side", "joint islands"],
+)
+def test_more_effort_looks_at_no_less_of_anything(spend: dict[str, Any], least_less: float) -> None:
     """Every field: quick is at most normal, normal at most exhaustive; and quick is less of some."""
-    fewer_is_more = ("tolerances", "beside_share", "joint_share")
-    efforts = [
-        getattr(EFFORTS[item], part) if part else EFFORTS[item] for item in ("quick", "normal", "exhaustive")
-    ]
+    fewer_is_more = ("tolerances", "share")
+    efforts = [spend[item] for item in ("quick", "normal", "exhaustive")]
     less = 0
     for field in fields(efforts[0]):
         given = [getattr(effort, field.name) for effort in efforts]
-        if is_dataclass(given[0]):
-            continue  # a part
+        if is_dataclass(given[0]) or field.name == "effort":
+            continue  # a part, or its name
         ordered = [max(item) if isinstance(item, tuple) else item for item in given]
         assert ordered == sorted(ordered, reverse=field.name in fewer_is_more), field.name
         less += given[0] != given[1]
-    assert less >= {"": len(fields(efforts[0])) / 2, "fleets": 2, "launchable": 1}[part]
+    assert less >= least_less
 
 
 @pytest.mark.slow

@@ -15,9 +15,9 @@ from tangram_sim.layouts import Layout
 from tangram_sim.models import Attention, Block, FeedForward, Model
 from tangram_sim.placement.islands import find_islands
 from tangram_sim.planners.api import Scored, SearchOptions
-from tangram_sim.planners.budget import FleetBudget
 from tangram_sim.planners.tangram import engine
 from tangram_sim.planners.tangram.few_apart import ALL_IN_GROUPS, NODE_BY_NODE, few_apart, gain_apart
+from tangram_sim.planners.tangram.fleet_budget import FleetBudget
 from tangram_sim.planners.tangram.fleets.scale import COPIES_OF_PATTERNS
 from tangram_sim.planners.tangram.told_apart import in_units, node_units, used_islands
 from tangram_sim.studies import api

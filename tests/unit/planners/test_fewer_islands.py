@@ -11,6 +11,7 @@ from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.fewer_islands import look_again
 from tangram_sim.planners.tangram.composition.search import Search
 from tangram_sim.planners.tangram.enumeration.enumerate import Grain
+from tangram_sim.planners.tangram.fleet_budget import FLEETS
 from tangram_sim.planners.tangram.told_apart import node_units
 from tangram_sim.studies import tried
 from tangram_sim.training.job import Job
@@ -72,7 +73,7 @@ def test_looking_again_strands_no_node(
 
     monkeypatch.setattr(Search, "_sweep", sweep)
     monkeypatch.setattr(Search, "best_islands", lambda _: frozenset(f"g{at}" for at in range(len(nodes))))
-    whole = node_units(workshop.islands, spend.fleets.states)
+    whole = node_units(workshop.islands, FLEETS[spend.effort].states)
     tools = workshop.enumeration(), workshop.referee, workshop.bound.step_s(), whole, workshop.work, ()
     search = Search(*tools, spend, Deadline())
     search.played = {((), 1): 1.0}

@@ -17,8 +17,7 @@ from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.budget import BoundBudget
-from tangram_sim.planners.tangram.fleets.fleet_bound import FleetBound, uncovered
+from tangram_sim.planners.tangram.fleets.fleet_bound import BoundBudget, FleetBound, uncovered
 from tangram_sim.planners.tangram.fleets.stage_rows import stage_rows
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import FLEETS, SHARDED_FLEETS

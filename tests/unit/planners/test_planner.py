@@ -18,11 +18,11 @@ from tangram_sim.parallelizers.layouts import layouts
 from tangram_sim.placement.islands import find_islands
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.budget import budget
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.search import microbatch_sizes
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration.table import PartialPlanTable, slice_classes
+from tangram_sim.planners.tangram.fleet_budget import FLEETS
 from tangram_sim.planners.tangram.passage import passage_s
 from tangram_sim.planners.tangram.told_apart import node_units
 from tangram_sim.planners.uniform.layouts import Uniform, uniform_plan
@@ -248,7 +248,7 @@ def test_large_islands_are_taken_in_groups_of_nodes_and_that_is_said() -> None:
     """Beyond the budget's count combinations the search is coarser, never silently."""
     cluster = load_cluster("sailor-a512-v512", HWDB)
     islands = find_islands(cluster, "fp16", hwdb=HWDB)
-    units = node_units(islands, budget("normal").fleets.states)
+    units = node_units(islands, FLEETS["normal"].states)
     assert max(units) > 1
     assert np.prod([island.nodes // unit + 1 for island, unit in zip(islands, units, strict=True)]) <= 1500
 

@@ -10,9 +10,8 @@ from tangram_sim.clusters import Cluster, Network, NodeGroup
 from tangram_sim.errors import TangramError
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.budget import FleetBudget
 from tangram_sim.planners.tangram.engine import tangram
-from tangram_sim.planners.tangram.fleets.scale import is_large
+from tangram_sim.planners.tangram.fleet_budget import FLEETS
 from tangram_sim.studies.comparison import plan_with
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
@@ -73,7 +72,7 @@ def large(first: str, second: str, nodes: int, batch: int) -> Instance:
     job = Job(batch, 1024, "fp16", "adamw", "1f1b")
     cluster = Cluster("large", groups, Network(1.0, ()))
     few = Constraints(fixed=(("cp", 1), ("zero_stage", 1)), recompute=("none",), sequence_parallel=False)
-    assert is_large([group.count for group in groups], FleetBudget())
+    assert FLEETS["normal"].is_large([group.count for group in groups])
     return Instance(cut(load_model("opt-350m"), 4), cluster, job, few)
 
 

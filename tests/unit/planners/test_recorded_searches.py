@@ -14,7 +14,7 @@ import pytest
 
 from tangram_sim.layouts import Layout
 from tangram_sim.planners.api import SearchOptions
-from tangram_sim.planners.budget import FleetBudget, budget
+from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.composed import Composed
 from tangram_sim.planners.tangram.composition.exact import fastest, find
@@ -23,6 +23,7 @@ from tangram_sim.planners.tangram.composition.labels import Look, PipelineTable
 from tangram_sim.planners.tangram.composition.search import coarse, hop_seconds, microbatch_sizes
 from tangram_sim.planners.tangram.composition.states import NodeStates
 from tangram_sim.planners.tangram.engine import tangram
+from tangram_sim.planners.tangram.fleet_budget import FleetBudget
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import LayoutRun
 from tests.planning import Workshop, problem_of, random_instance, ways_of

@@ -24,6 +24,7 @@ from tangram_sim.planners.peers.sailor import Sailor
 from tangram_sim.planners.tangram.composition.composed import Composed
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
+from tangram_sim.planners.tangram.fleet_budget import FLEETS
 from tangram_sim.planners.tangram.fleets.fleet import PipelineCopies, apportion, master, whole
 from tangram_sim.planners.tangram.fleets.patterns import (
     SEQUENCES,
@@ -33,7 +34,7 @@ from tangram_sim.planners.tangram.fleets.patterns import (
     patterns_of,
     shapes,
 )
-from tangram_sim.planners.tangram.fleets.scale import COPIES_OF_PATTERNS, LEAST_SHARE, is_large
+from tangram_sim.planners.tangram.fleets.scale import COPIES_OF_PATTERNS, LEAST_SHARE
 from tangram_sim.planners.uniform.best_uniform import BestUniform
 from tangram_sim.planners.usable import usable_islands
 from tangram_sim.planners.whole_cluster import Price, WholeClusterPlanner
@@ -185,7 +186,7 @@ def large() -> Cluster:
 def test_a_large_cluster_is_planned_whole_and_says_what_was_not_searched() -> None:
     """The plan uses ranks once, does the whole batch, fits, is above the bound and no worse than uniform."""
     cluster, model, job = large(), load_model("gpt3-6.7b"), Job(512, dtype="bf16")
-    assert is_large([40, 40], NORMAL.fleets)
+    assert FLEETS["normal"].is_large([40, 40])
     told: list[tuple[int, int, str]] = []
     found = tangram(model, cluster, job, HWDB, SearchOptions(), lambda *far: told.append(far))
     assert [done for done, _, _ in told] == list(range(1, len(told) + 1)), "shape after shape, while it runs"
@@ -301,7 +302,7 @@ def test_equal_islands_are_searched_once() -> None:
     here = replace(large().groups[1], count=13)
     apart, whole = replace(here, name="g0"), replace(here, count=26)
     one, twice = Cluster("one", (whole,), Network()), Cluster("twice", (apart, here), Network())
-    assert is_large([26], NORMAL.fleets) and is_large([13, 13], NORMAL.fleets)
+    assert all(FLEETS["normal"].is_large(nodes) for nodes in ([26], [13, 13]))
     model, job = load_model("gpt3-6.7b"), Job(512, dtype="bf16")
     asked = [tangram(model, cluster, job, HWDB, SearchOptions()).counts.asked for cluster in (one, twice)]
     assert asked[1] <= asked[0] * 1.5

@@ -24,7 +24,7 @@ from tangram_sim.planners.tangram.composition.search import hop_seconds
 from tangram_sim.planners.tangram.engine import tangram
 from tangram_sim.planners.tangram.enumeration.table import Beside, PartialPlanTable, slice_classes
 from tangram_sim.planners.tangram.findings import SPANNING_FASTER
-from tangram_sim.planners.tangram.spanning.joint import joint_islands, shares
+from tangram_sim.planners.tangram.spanning.joint import JOINT, joint_islands, shares
 from tangram_sim.planners.tangram.spanning.mixed import UNEVEN, WAYS, MixedPrices
 from tangram_sim.planners.tangram.spanning.spanning import Pipelines, Prospect, Spanning
 from tangram_sim.sim import contention
@@ -200,13 +200,13 @@ def test_rounds_end_with_the_first_that_comes_near_nothing(
     """The likeliest prospects first; others where those led to pipelines near the best plan."""
     workshop = Workshop(random_instance(8))
     enumeration, looked = workshop.enumeration(), list[int]()
-    enumeration.counts.asked = 90 * NORMAL.joint_share
+    enumeration.counts.asked = 90 * JOINT["normal"].share
     spanning = Spanning(enumeration, workshop.referee, NORMAL)
     some = [Prospect(float(number), 1, number % 3, number % 5) for number in range(200)]
 
     def looking(sizes: list[int], limit_s: float, kept: list[Prospect]) -> Pipelines:
         looked.append(len(kept))
-        assert {item.least_s < NORMAL.joint_least for item in kept} == {len(looked) == 1}
+        assert {item.least_s < JOINT["normal"].least for item in kept} == {len(looked) == 1}
         return {((), len(looked)): 1e6} if near else {}
 
     monkeypatch.setattr(spanning, "_table", lambda microbatch, limit_s: microbatch)

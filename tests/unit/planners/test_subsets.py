@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from tangram_sim.planners.budget import EFFORTS
+from tangram_sim.planners.tangram.fleets.replication import BESIDE
 from tangram_sim.planners.tangram.fleets.subsets import Paced, likeliest, partitions, sync_s, whole_passes
 from tangram_sim.sim import contention
 from tangram_sim.training.step.side_by_side import price_plan
@@ -94,7 +94,7 @@ def test_pipelines_over_some_islands_beat_what_stood_there(
 ) -> None:
     """Two islands in one pipeline, the third beside it with other microbatches; never worse, and replayed."""
     found = planned(coarse_instance(seed), spanning=False).ranked[0]
-    monkeypatch.setitem(EFFORTS, "normal", replace(EFFORTS["normal"], beside_islands=0))
+    monkeypatch.setitem(BESIDE, "normal", replace(BESIDE["normal"], islands=0))
     without = planned(coarse_instance(seed), spanning=False).ranked[0]
     assert found.step_s < without.step_s * 0.99
     first, second = found.plan.pipelines

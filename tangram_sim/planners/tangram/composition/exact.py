@@ -6,14 +6,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tangram_sim.models import Model
-from tangram_sim.planners.budget import FleetBudget, SearchBudget
+from tangram_sim.planners.budget import CompositionBudget, SearchBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.composed import Composed
 from tangram_sim.planners.tangram.composition.labels import Labels, LinkBounds, Look, PipelineTable
 from tangram_sim.planners.tangram.enumeration.table import PartialPlanTable
+from tangram_sim.planners.tangram.fleet_budget import FleetBudget
 from tangram_sim.training.job import Job
 
 _FAR = 2.0  # limits over the bound, from which on a beam is tried half way (on a logarithmic scale) first
+# A second look plays suffixes. After a first one with few labels it drops none and so proves the best
+# pipeline; after one with more than some it is left out, since it would take too long.
+_FEW_LABELS, _SOME_LABELS = 1 << 10, 1 << 14
+_PROVEN = 1e-3  # a gap that is not worth a second look
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +167,13 @@ class Composition:
         known.add(_judged(problem, found, look.limit_s, budget, deadline))
         best_s = min(look.limit_s, best_s, known.best_s())
         labels = len(found.facts)
-        proven = known.bound_s >= best_s * (1 - budget.proven)
-        if not problem.lost or not self.proving or proven or labels > budget.some_labels:
+        proven = known.bound_s >= best_s * (1 - _PROVEN)
+        if not problem.lost or not self.proving or proven or labels > _SOME_LABELS:
             return
         look = replace(look, limit_s=best_s, passes=budget.played_passes, tolerance_s=0.0, width=0)
         closing = None
-        if labels <= budget.few_labels:
-            closing = problem.below(replace(look, dropping=False, labels=budget.some_labels), deadline)
+        if labels <= _FEW_LABELS:
+            closing = problem.below(replace(look, dropping=False, labels=_SOME_LABELS), deadline)
         if closing is not None:
             known.add(_judged(problem, closing, best_s, budget, deadline))
         elif (better := problem.below(replace(look, proving=False), deadline)) is not None:
@@ -224,23 +229,23 @@ def fastest(
     known = _Known()
     if not len(table.floats):
         return []
-    beams: Sequence[int] = budget.beams
+    beams, composition = list(budget.beams), budget.composition
     for tolerance in budget.tolerances:
-        look = Look(limit_s, budget.first_work, budget.labels, proving=False)
+        look = Look(limit_s, composition.first_work, composition.labels, proving=False)
         labels = problem.below(replace(look, tolerance_s=tolerance * limit_s), deadline)
         if labels is None:
             for width in beams:
                 wide = replace(look, limit_s=limit_s, width=width, work=1 << 60)
-                beam = _beam(problem, wide, budget, deadline)
+                beam = _beam(problem, wide, composition, deadline)
                 if beam is not None:
                     known.add(beam.proof)
                 limit_s = min(limit_s, known.best_s() * (1 + budget.slack))
-            beams = ()
+            beams = []
             look = replace(look, limit_s=limit_s, tolerance_s=tolerance * limit_s, work=budget.work)
             labels = problem.below(look, deadline)
         if labels is None:
             break
-        better = _judged(problem, labels, limit_s, budget, deadline)
+        better = _judged(problem, labels, limit_s, composition, deadline)
         if all(pipeline.objective_s >= limit_s for pipeline in better.pipelines):
             break
         known.add(better)
@@ -248,9 +253,7 @@ def fastest(
     return [pipeline for pipeline in known.proof(False).pipelines if pipeline.objective_s < limit_s]
 
 
-def _beam(
-    problem: PipelineTable, look: Look, budget: SearchBudget | FleetBudget, deadline: Deadline
-) -> _Beam | None:
+def _beam(problem: PipelineTable, look: Look, budget: CompositionBudget, deadline: Deadline) -> _Beam | None:
     """Good pipelines, most of them unproven: suffixes are played, and few kept of each state.
 
     None where the work of the look, or time, does not suffice.
@@ -284,7 +287,7 @@ def _judged(
     problem: PipelineTable,
     found: Labels,
     limit_s: float,
-    budget: SearchBudget | FleetBudget,
+    budget: CompositionBudget,
     deadline: Deadline,
 ) -> Proof:
     """Play complete pipelines, those with the least bound, and say what that proves."""

@@ -15,8 +15,12 @@ from tangram_sim.planners.api import Counts, Progress
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.search import Search
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
+from tangram_sim.planners.tangram.fleet_budget import FLEETS
 from tangram_sim.planners.tangram.tied import tied_s
 from tangram_sim.planners.tangram.told_apart import node_units
+
+# Not where the bound on pipelines is so much of the best step, by effort.
+_NEAR = {"quick": 0.9, "normal": 0.95, "exhaustive": 1.0}
 
 
 def look_again(search: Search, islands: Sequence[Island], progress: Progress | None) -> None:
@@ -24,7 +28,7 @@ def look_again(search: Search, islands: Sequence[Island], progress: Progress | N
     while search.played and not search.deadline.over():
         used = search.best_islands()
         kept = [island for island in islands if island.name in used]
-        near = search.least_s() >= search.best_s * search.budget.fewer_near
+        near = search.least_s() >= search.best_s * _NEAR[search.budget.effort]
         if near or not 0 < len(kept) < len(islands):
             return
         _within(search, kept, progress)
@@ -33,7 +37,7 @@ def look_again(search: Search, islands: Sequence[Island], progress: Progress | N
 
 def _within(search: Search, islands: Sequence[Island], progress: Progress | None) -> None:
     """One further sweep, on these islands alone."""
-    units = node_units(islands, search.budget.fleets.states)
+    units = node_units(islands, FLEETS[search.budget.effort].states)
     enumeration = _on(search.enumeration, islands, search)
     search.within(enumeration, units, progress)
     enumeration.counts.redundant = 0

@@ -1,7 +1,8 @@
 """The best finalists: refined, played with shared links, and ranked."""
 
+from dataclasses import dataclass
+
 from tangram_sim.planners.api import Scored
-from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.tangram.composition.finalists import (
     Finalist,
     PlanEvaluator,
@@ -10,11 +11,28 @@ from tangram_sim.planners.tangram.composition.finalists import (
 from tangram_sim.training.schedules import puts_off_weights
 
 
+@dataclass(frozen=True, slots=True)
+class RankBudget:
+    """Which finalists are refined, and played with shared links."""
+
+    shared: int = 32  # kinds of finalists played with shared links
+    refined: int = 10  # of these, atoms moved over their boundaries
+    rough_refined: int = 32  # and where composition only estimates: the best was seen behind ten others
+    ops: int = 400_000  # of all steps played with shared links: an event loop takes microseconds for each
+
+
+RANKS = {
+    "quick": RankBudget(shared=8, refined=3, rough_refined=3, ops=100_000),
+    "normal": RankBudget(),
+    "exhaustive": RankBudget(),
+}
+
+
 def rank(
     played: list[tuple[float, tuple[StageAssignment, ...], int]],
     referee: PlanEvaluator,
     top: int,
-    budget: SearchBudget,
+    budget: RankBudget,
 ) -> list[Scored]:
     """Refine the best finalists of different kinds; the `top` different plans, links shared, fastest first.
 

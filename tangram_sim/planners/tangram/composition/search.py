@@ -31,7 +31,8 @@ from tangram_sim.training.schedules import puts_off_weights
 
 # Limits over the lower bound of sweeps over all nodes, while there is nothing to beat.
 _LIMITS = (1.2, 1.4, 1.7, 2.0, 2.5, 3.5, 5.0, 10.0, 100.0, float("inf"))
-_ROUGH_SLACK = 0.03  # as the budget's slack, where steps are only estimated
+# How close to the best step finalists are played whole; wider where steps are only estimated.
+_SLACK, _ROUGH_SLACK = 0.003, 0.03
 
 
 def hop_seconds(
@@ -81,7 +82,7 @@ class Search:
     """Sweeps over microbatch sizes under a limit on the step, below which nothing is dropped.
 
     Sweeps over whole islands, then over halves find a good plan in little time; its played step, plus
-    the budget's slack, is the limit of the full sweep. Without such a plan limits widen from the lower
+    some slack, is the limit of the full sweep. Without such a plan limits widen from the lower
     bound upward.
     What the full sweep proves is kept in `bounds`.
     """
@@ -114,7 +115,7 @@ class Search:
             and all(has_equal_members(island, referee.cluster) for island in enumeration.islands)
         )
         estimated = puts_off_weights(enumeration.job.schedule)
-        self.slack = _ROUGH_SLACK if estimated else budget.slack
+        self.slack = _ROUGH_SLACK if estimated else _SLACK
         self.estimated = estimated
         self.from_known = False  # whether it began at a plan that was known before
         self.over = 1.0  # estimates of what was played, over its step, at most

@@ -9,7 +9,6 @@ import numpy as np
 from tangram_sim.clusters import Cluster, Node
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
-from tangram_sim.planners.budget import BoundBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.enumeration.table import slice_classes
 from tangram_sim.planners.tangram.fleets.stage_rows import (
@@ -39,6 +38,24 @@ _WEIGHTS = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.7, 3.0, 6.0, 15.0)
 SCHEDULES = ("1f1b", "gpipe")
 EACH = 2000  # rows that take as long as a look at none
 DEPTHS = 64  # stages behind that are told apart
+
+
+@dataclass(frozen=True, slots=True)
+class BoundBudget:
+    """The bound on fleets: how near it is looked for."""
+
+    # Atoms x kinds of nodes x degrees of experts, beyond which none is looked for: 0.2 ms each.
+    most: int = 2000
+    # Rows of stages looked at in all, some 50 ns each: one to two seconds at most.
+    work: int = 25_000_000
+
+    @property
+    def asked(self) -> "BoundBudget":
+        """The budget where the bound is asked for."""
+        return replace(self, work=10 * self.work, most=1 << 62)
+
+
+BOUNDS = {"quick": BoundBudget(), "normal": BoundBudget(), "exhaustive": BoundBudget().asked}
 
 
 def uncovered(plan: Plan) -> str:

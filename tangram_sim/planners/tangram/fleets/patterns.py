@@ -25,6 +25,7 @@ from tangram_sim.planners.tangram.composition.exact import fastest
 from tangram_sim.planners.tangram.composition.labels import roads
 from tangram_sim.planners.tangram.composition.search import hop_seconds
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
+from tangram_sim.planners.tangram.fleet_budget import FLEETS
 from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.training.job import Job
 from tangram_sim.training.problem import TrainingProblem
@@ -119,7 +120,7 @@ def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[PatternLimits]:
 
     As many copies as cut one of the islands into WIDTHS, each with its share of every island.
     """
-    model, job, budget = ground.model, ground.job, ground.budget.fleets
+    model, job, budget = ground.model, ground.job, FLEETS[ground.budget.effort]
     needed = model.parameters * (job.precision.weight_bytes + job.recipe.gradient_bytes) / _HELD
     found: dict[tuple[int, ...], int] = {}
     for copies in {_copies(model, ground.islands[kind].nodes // width) for kind in kinds for width in WIDTHS}:
@@ -218,7 +219,7 @@ def _search(
     deadline: Deadline,
 ) -> list[tuple[float, PipelinePattern]]:
     """(seconds of the share's work, pattern), best first, below `best_s` and the budget's slack."""
-    budget = ground.budget.fleets
+    budget = FLEETS[ground.budget.effort]
     kinds, copies = [kind for kind, count in enumerate(shape.nodes) if count], shape.copies
     unit, counts_of = copies // shape.parts, [shape.nodes[kind] * shape.parts for kind in kinds]
     each = share * ground.job.global_batch / copies  # sequences of one copy

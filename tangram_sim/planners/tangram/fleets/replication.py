@@ -16,10 +16,10 @@ from tangram_sim.clusters import Island
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.parallelizers.partition import balanced
 from tangram_sim.planners.api import Scored
-from tangram_sim.planners.budget import SearchBudget
 from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, pipeline_of, seats_of
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
+from tangram_sim.planners.tangram.fleet_budget import SecondLook
 from tangram_sim.planners.tangram.fleets.subsets import Paced, likeliest
 from tangram_sim.planners.tangram.told_apart import used_islands
 from tangram_sim.sim import contention
@@ -30,6 +30,20 @@ from tangram_sim.training.step.side_by_side import lower_plan
 
 _NEAR = 1.05  # times the best step: how near the objective of pipelines side by side lies
 _MOST = 8  # pipelines side by side
+
+
+@dataclass(frozen=True, slots=True)
+class BesideBudget(SecondLook):
+    """Pipelines side by side; of those over sets of islands, the sizes are those of the likeliest choices."""
+
+    islands: int = 5  # of which all sets are looked at, with the usual microbatches
+
+
+BESIDE = {
+    "quick": BesideBudget(share=160, least=10, sizes=2, played=2),
+    "normal": BesideBudget(share=40, least=40, sizes=4, played=4),
+    "exhaustive": BesideBudget(share=40, least=40, sizes=4, played=4),
+}
 
 # (kind, nodes) of every stage, front to back.
 Stages = tuple[tuple[int, int], ...]
@@ -72,13 +86,13 @@ class Replication:
 
     enumeration: Enumeration
     referee: PlanEvaluator
-    budget: SearchBudget
+    budget: BesideBudget
 
     def improve(self, best: Scored) -> Scored | None:
         """A faster plan of several pipelines, links shared; None when none was found."""
         budget = self.budget
         asked = self.enumeration.counts.asked
-        last = asked + max(budget.beside_least, asked // budget.beside_share)
+        last = asked + budget.questions(asked)
         found: list[SideBySide] = []
         used = used_islands(self.enumeration.islands, best.plan)
         for microbatch in self._sizes(best.plan.pipelines[0].microbatch):
@@ -96,7 +110,7 @@ class Replication:
                 found.append(SideBySide(step_s, side_by_side, shares, (microbatch,) * len(built)))
         found.sort(key=lambda item: item.step_s)
         winner: Scored | None = None
-        for item in [*found[: budget.beside_played], *self._over_subsets(best)]:
+        for item in [*found[: budget.played], *self._over_subsets(best)]:
             limit_s = winner.step_s if winner else best.step_s
             if item.step_s < limit_s * _NEAR and not self.enumeration.deadline.over():
                 scored = self._played(best.plan, item)
@@ -110,7 +124,7 @@ class Replication:
         """
         enumeration, budget, usual = self.enumeration, self.budget, best.plan.pipelines[0].microbatch
         islands, batch = len(enumeration.islands), enumeration.job.global_batch
-        if not 2 <= islands <= budget.beside_islands or enumeration.deadline.over():
+        if not 2 <= islands <= budget.islands or enumeration.deadline.over():
             return []
         pool: dict[frozenset[int], list[Paced]] = {}
         pipelines: dict[Paced, Built] = {}
@@ -128,13 +142,13 @@ class Replication:
 
         for number in range(1, 2**islands - 1):
             add(frozenset(kind for kind in range(islands) if number >> kind & 1), usual)
-        first = likeliest(pool, islands, batch, best.step_s * _NEAR, budget.beside_played)
+        first = likeliest(pool, islands, batch, best.step_s * _NEAR, budget.played)
         sets = dict.fromkeys(subset.islands for _, chosen, _ in first for subset in chosen)
         for kinds in sets:
-            for size in self._sizes(usual)[: budget.beside_sizes]:
+            for size in self._sizes(usual)[: budget.sizes]:
                 if size != usual:
                     add(kinds, size)
-        chosen = likeliest(pool, islands, batch, best.step_s, budget.beside_played)
+        chosen = likeliest(pool, islands, batch, best.step_s, budget.played)
         whole = tuple(enumeration.islands)
         return [
             SideBySide(

@@ -4,18 +4,16 @@ Replication and column generation (Dantzig and Wolfe, Operations Research 8(1), 
 single nodes: the work depends on the kinds of GPUs and the model, hardly on the number of nodes.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 
 from tangram_sim.clusters import Island
 from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.planners.api import Counts, Progress, Scored
-from tangram_sim.planners.budget import FleetBudget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
 from tangram_sim.planners.tangram.enumeration.parallel import Pieces
+from tangram_sim.planners.tangram.fleet_budget import FLEETS, FleetBudget
 from tangram_sim.planners.tangram.fleets.fleet import (
     Master,
     PipelineCopies,
@@ -63,11 +61,6 @@ COPIES_OF_PATTERNS = declare(
     "A mix could take {mix_s:.4g} s if copies and microbatches came in fractions and gradients were "
     "synchronised within each pattern only",
 )
-
-
-def is_large(nodes: Sequence[int], budget: FleetBudget) -> bool:
-    """Whether a cluster with so many nodes on its islands has too many counts to tell apart."""
-    return prod(count + 1 for count in nodes) > budget.states or sum(nodes) > budget.nodes
 
 
 @dataclass(slots=True)
@@ -128,7 +121,7 @@ class Fleets:
     ) -> None:
         self.progress, self.searched = progress, 0  # shapes, over all sets of islands
         self.ground, self.bound, self.lowering, self.deadline = ground, bound, lowering, deadline
-        self.counts, self.pieces, self.budget = counts, pieces, ground.budget.fleets
+        self.counts, self.pieces, self.budget = counts, pieces, FLEETS[ground.budget.effort]
         self.nodes = [island.nodes for island in ground.islands]
         self.master_s = float("inf")  # the linear program's step, over the patterns found
         self.patterns: list[PipelinePattern] = []

@@ -4,11 +4,29 @@ A joint island is a kind of its own to the composition; a unit of it takes nodes
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
 
+from tangram_sim.planners.tangram.fleet_budget import SecondLook
 from tangram_sim.training.shares import by_earliest_end
 
 Nodes = tuple[int, ...]  # of every island
+
+
+@dataclass(frozen=True, slots=True)
+class JointBudget(SecondLook):
+    """Stages on several islands: slices asked about, sizes next to the best one, what is played of each."""
+
+    most: int = 240  # questions, whatever the search asked: each takes 20 ms and more
+    refined: int = 4  # links shared, plans change places
+    widths: tuple[int, ...] = (4,)  # labels kept of a state, where options are many
+
+
+JOINT = {
+    "quick": JointBudget(share=64, least=24, sizes=2, played=8, most=48, refined=1, widths=(2,)),
+    "normal": JointBudget(share=16, least=60, sizes=4, played=24),
+    "exhaustive": JointBudget(share=8, least=240, sizes=8, played=48, most=1 << 30, refined=8),
+}
 
 
 def steps_of(nodes: int) -> tuple[int, ...]:

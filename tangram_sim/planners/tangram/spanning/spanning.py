@@ -37,8 +37,8 @@ from tangram_sim.planners.tangram.findings import (
     SPANNING_FASTER,
     SPANNING_SLOWER,
 )
-from tangram_sim.planners.tangram.fleets.scale import is_large
-from tangram_sim.planners.tangram.spanning.joint import Nodes, joint_islands
+from tangram_sim.planners.tangram.fleet_budget import FLEETS
+from tangram_sim.planners.tangram.spanning.joint import JOINT, Nodes, joint_islands
 from tangram_sim.planners.tangram.spanning.mixed import MixedPrices
 from tangram_sim.training.plan import PartialPlan, Pipeline
 
@@ -79,7 +79,8 @@ def spanning_over(
     enumeration = replace(enumeration, joint=True)
     if free:
         finer = finer_islands(referee.cluster, job.precision.compute, enumeration.islands, hwdb, job.stack)
-    if finer == tuple(enumeration.islands) or is_large([island.nodes for island in finer], budget.fleets):
+    large = FLEETS[budget.effort].is_large([island.nodes for island in finer])
+    if large or finer == tuple(enumeration.islands):
         return Spanning(enumeration, referee, budget)
     # Both cuts share what was answered; which pairs were visited goes by the number of an island.
     bound = WorkBound(model, job, finer, hwdb, referee.cluster)
@@ -110,6 +111,7 @@ class Spanning:
         self.counts = [island.nodes for island in self.enumeration.islands]
         self.work = np.concatenate([[0.0], np.cumsum(self.enumeration.bound.seconds.min(axis=0))])
         self.joint = joint_islands(self.counts)
+        self.spend = JOINT[self.budget.effort]
         self._prices = MixedPrices(self.enumeration, self.referee.lowering, self.budget)
 
     def improve(self, usual: int, limit_s: float) -> Scored | None:
@@ -134,12 +136,12 @@ class Spanning:
             found |= near
             if not near:
                 break
-        contenders = sorted(found, key=lambda one: (found[one], len(one[0])))[: 2 * self.budget.joint_refined]
+        contenders = sorted(found, key=lambda one: (found[one], len(one[0])))[: 2 * self.spend.refined]
         contenders = [one for one in contenders if found[one] < limit_s * (1 + _SLACK)]
         if not contenders:
             return None
         contenders = self.referee.in_time(contenders)
-        refined = [(self._refined(*one), one[1]) for one in contenders[: self.budget.joint_refined]]
+        refined = [(self._refined(*one), one[1]) for one in contenders[: self.spend.refined]]
         contenders = self.referee.in_time([*dict.fromkeys([*refined, *contenders])])
         scored = [self.referee.scored(*one) for one in contenders]
         self.nearest = min(scored, key=lambda one: one.step_s, default=None)
@@ -147,9 +149,8 @@ class Spanning:
 
     def _rounds(self, prospects: Sequence[Prospect]) -> list[list[Prospect]]:
         """The likeliest prospects, few; and the others that the search's questions allow."""
-        budget, share = self.budget, self.enumeration.counts.asked // self.budget.joint_share
-        most = min(max(budget.joint_least, share), budget.joint_most)
-        first, others = prospects[: budget.joint_least], prospects[budget.joint_least : most]
+        most = min(self.spend.questions(self.enumeration.counts.asked), self.spend.most)
+        first, others = prospects[: self.spend.least], prospects[self.spend.least : most]
         # Questions about one place follow each other.
         return [
             sorted(some, key=lambda one: (one.joint, one.group))
@@ -199,7 +200,7 @@ class Spanning:
         """Microbatch sizes next to the usual one, larger ones first: shares of them are finer."""
         divided = divisors(self.enumeration.job.global_batch)
         near = sorted(divided, key=lambda size: (abs(np.log2(size / usual) - 0.1), size))
-        return near[: self.budget.joint_sizes]
+        return near[: self.spend.sizes]
 
     def _table(self, microbatch: int, limit_s: float, beside: Beside | None = None) -> PartialPlanTable:
         return self.enumeration.table(microbatch, limit_s, [1] * len(self.counts), beside)
@@ -246,14 +247,14 @@ class Spanning:
         hops = hop_seconds(kinds, placement.cluster, enumeration.hwdb, size, ())
         ways = roads(kinds, placement.cluster, enumeration.hwdb, size, hops)
         asked = table, self.counts, ways, enumeration.model, job, limit_s, self.best_s
-        budget = replace(self.budget, widths=self.budget.spanning_widths)
+        budget = replace(self.budget, widths=self.spend.widths)
         composed = find(*asked, _SLACK, budget, enumeration.deadline, proving=False).pipelines
         spanning = [
             one for one in composed if self.finer or any(place.partial.portions for place in one.places)
         ]
         enumeration.counts.composed += len(spanning)
         different = dict.fromkeys(seats_of(one, islands, placement) for one in spanning)
-        for seats in list(different)[: budget.joint_played]:
+        for seats in list(different)[: self.spend.played]:
             seconds = self.referee.step_s(seats, microbatch)
             if seconds < float("inf"):
                 self.best_s = min(self.best_s, seconds)
