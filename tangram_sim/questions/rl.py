@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.fields import SOFTWARE, about, described, option, part
+from tangram_sim.planners.uniform.degrees import Uniform
 from tangram_sim.questions.question import Question, question_of
 from tangram_sim.questions.rl_options import POOLS, RlSetting, StepOptions
 from tangram_sim.questions.shared_fields import clusters, models
@@ -132,6 +133,11 @@ class RlPurchaseQuestion(_OnFleet):
         return self.with_answer(what_if(problem, added, prices, Deadline(self.setting.limit_s)))
 
 
+def _degree(words: str, most: int) -> dict[str, Any]:
+    """What is said of a degree of the training layout here."""
+    return {"help": words, "least": 1, "most": most, "group": POOLS, "basic": False}
+
+
 @described
 @dataclass(frozen=True, slots=True)
 class RlEstimateQuestion(_OnFleet):
@@ -151,12 +157,16 @@ class RlEstimateQuestion(_OnFleet):
         basic=True,
         group=POOLS,
     )
-    tp: int = option(1, "Tensor-parallel degree of training.", least=1, most=64, group=POOLS)
-    pp: int = option(1, "Pipeline stages of training.", least=1, most=512, group=POOLS)
-    cp: int = option(1, "Context-parallel degree of training.", least=1, most=64, group=POOLS)
-    ep: int = option(1, "Expert-parallel degree of training.", least=1, most=512, group=POOLS)
-    recompute: str = option(
-        "full", "Activation recomputation.", choices=("none", "selective", "full"), group=POOLS
+    layout: Uniform = field(
+        default=Uniform(zero_stage=1, recompute="full"),
+        metadata=part(
+            *("tp", "pp", "cp", "ep", "recompute"),
+            tp=_degree("Tensor-parallel degree of training.", 64),
+            pp=_degree("Pipeline stages of training.", 512),
+            cp=_degree("Context-parallel degree of training.", 64),
+            ep=_degree("Expert-parallel degree of training.", 512),
+            recompute={"help": "Activation recomputation.", "group": POOLS, "basic": False},
+        ),
     )
     gen_tp: int = option(1, "Tensor-parallel degree of an engine.", least=1, most=64, group=POOLS)
     gen_memory: float = option(
@@ -165,7 +175,6 @@ class RlEstimateQuestion(_OnFleet):
 
     def answer(self) -> "RlPlanDocument":
         """The step. Raises InfeasibleError, with the phase, where memory does not suffice."""
-        from tangram_sim.planners.uniform.layouts import Uniform
         from tangram_sim.post_training.plan import (
             ASYNC,
             COLOCATED,
@@ -185,11 +194,8 @@ class RlEstimateQuestion(_OnFleet):
         problem = self.setting.problem(self.step, self.model, self.fleet, hwdb)
         generates = self.setting.problem(self.step, self.model, self.rollout or self.fleet, hwdb)
         colocated = self.rollout is None
-        layout = Uniform(
-            tp=self.tp, pp=self.pp, cp=self.cp, ep=self.ep, zero_stage=1, recompute=self.recompute
-        )
         pool = TrainingPool(
-            problem.fleet, layout, self.setting.pack_tokens, stack=problem.stack, offload=colocated
+            problem.fleet, self.layout, self.setting.pack_tokens, stack=problem.stack, offload=colocated
         )
         replicas = []
         for group in generates.fleet.groups:

@@ -173,30 +173,32 @@ class GpuKind(Document):
     rests_on: str = Field(description="the same in words: kernel tables, a sibling's, an assumption")
 
 
-class Alternative(Document):
-    """Another good plan, and what it trades."""
+class OtherPlan(Document):
+    """A plan beside the best one."""
 
     step_s: float
-    ratio_low: float = Field(1.0, description="90 % interval of its step over the best plan's")
-    ratio_high: float = Field(1.0, description="errors that both plans share cancel in it")
-    told_apart: bool = Field(True, description="false: the interval does not say which of the two is faster")
     gpus_used: int
-    microbatch: int
-    peak_memory_fraction: float = Field(description="fullest stage: peak over capacity")
-    launchable_with: list[str] = Field([], description="frameworks that can be told this plan as it is")
     summary: str
 
 
-class LaunchableDocument(Document):
+class Alternative(OtherPlan):
+    """Another good plan, and what it trades."""
+
+    ratio_low: float = Field(1.0, description="90 % interval of its step over the best plan's")
+    ratio_high: float = Field(1.0, description="errors that both plans share cancel in it")
+    told_apart: bool = Field(True, description="false: the interval does not say which of the two is faster")
+    microbatch: int
+    peak_memory_fraction: float = Field(description="fullest stage: peak over capacity")
+    launchable_with: list[str] = Field([], description="frameworks that can be told this plan as it is")
+
+
+class LaunchableDocument(OtherPlan):
     """A plan that frameworks can launch, beside one that they cannot."""
 
-    step_s: float
     ratio: float = Field(description="its step over the plan's")
     told_apart: bool = Field(description="false: the interval does not say which of the two is faster")
     frameworks: list[str] = Field(description="names that `plan --for` and `export --to` take")
     schedule: str
-    gpus_used: int
-    summary: str
     lacking: list[str] = Field(
         default=[], description="what the first of the frameworks lacks for the plan beside it"
     )
@@ -240,10 +242,15 @@ class RunDocument(Document):
     basis: list[str] = Field(description="prices, failures and power that were taken, with their sources")
 
 
-class PlanDocument(VersionedAnswer):
-    """What `plan --json`, `estimate --json` and plan files hold."""
+class PlanAnswer(VersionedAnswer):
+    """Base of answers that are plans: they say what made them."""
 
     package_version: str
+
+
+class PlanDocument(PlanAnswer):
+    """What `plan --json`, `estimate --json` and plan files hold."""
+
     digest: str = Field("", description="of all other keys but planning times, as written; may be missing")
     hwdb_hash: str = Field(description="digest of the database rows read")
     hwdb_rows: list[str] = Field([], description="rows of GPUs and links it rests on, like `gpus/T4`")

@@ -7,15 +7,14 @@ from math import gcd
 from typing import NamedTuple
 
 from tangram_sim.clusters import Cluster, NodeGroup
-from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import Layout
-from tangram_sim.models import Model
 from tangram_sim.parallelizers.layouts import divisors, expert_degrees, head_counts
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.uniform.frameworks import Framework, objections, rule_objections
 from tangram_sim.planners.uniform.layouts import Uniform, chunk_bounds, stage_layout, stage_places
 from tangram_sim.planners.uniform.shape import Shape, UniformPlan
 from tangram_sim.training.job import Job
+from tangram_sim.training.problem import TrainingProblem
 from tangram_sim.training.schedules.named import schedule_named
 
 CONTEXT = (1, 2, 4, 8)  # context-parallel degrees
@@ -82,13 +81,9 @@ class LaunchCandidate:
 
 
 @dataclass(frozen=True)
-class LaunchLayouts:
+class LaunchLayouts(TrainingProblem):
     """All layouts of stages of a model on a cluster that one of some frameworks can be told."""
 
-    model: Model
-    cluster: Cluster
-    job: Job
-    hwdb: Hwdb
     options: SearchOptions
     frameworks: Sequence[Framework]
     with_model: bool = True  # the frameworks have to have the model, too

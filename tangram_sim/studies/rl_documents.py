@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tangram_sim.studies.documents import DegreesDocument, Document, VersionedAnswer
+from tangram_sim.studies.documents import DegreesDocument, Document, PlanAnswer, VersionedAnswer
 
 
 class RlLayoutDocument(DegreesDocument):
@@ -77,10 +77,9 @@ class RlDecisionsDocument(Document):
     lent: list[RlRolloutDocument] = Field([], description="replicas on training GPUs, in hybrid plans")
 
 
-class RlPlanDocument(VersionedAnswer):
+class RlPlanDocument(PlanAnswer):
     """Output of `tangram rl plan --json` and `rl estimate --json`: a step on a fleet."""
 
-    package_version: str
     step_s: float
     step_s_low: float = Field(description="90 % interval")
     step_s_high: float

@@ -282,21 +282,10 @@ def searched_document(
     return document.with_fields(
         lower_bound_s=found.bound_s,
         gap=found.gap,
-        curve=[
-            RlPointDocument(
-                training_gpus=curve_point.training_gpus,
-                rollout_gpus=curve_point.rollout_gpus,
-                step_s=curve_point.step_s,
-            )
-            for curve_point in found.curve
-        ],
+        curve=[RlPointDocument.from_objects(curve_point) for curve_point in found.curve],
         kinds=[
-            RlAdvantageDocument(
-                gpu=kind.kind,
-                gpus=kind.gpus,
-                trains_per_s=kind.trains,
-                generates_per_s=kind.generates,
-                ratio=kind.ratio,
+            RlAdvantageDocument.from_objects(
+                kind, gpu=kind.kind, trains_per_s=kind.trains, generates_per_s=kind.generates
             )
             for kind in found.kinds
         ],

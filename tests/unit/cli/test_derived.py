@@ -1,6 +1,6 @@
 """Options declared once as a dataclass and taken by several verbs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import pytest
@@ -8,12 +8,13 @@ import typer
 from typer.testing import CliRunner
 
 from tangram_sim.cli.derived import derived
+from tangram_sim.fields import about, option
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    rate: Annotated[float, typer.Option("--rate", help="how fast")]
-    unit: Annotated[str, typer.Option("--unit")] = "m/s"
+    rate: float = field(metadata=about("How fast."))
+    unit: str = option("m/s", "Of the rate.")
 
 
 def test_a_group_is_taken_whole_and_its_required_fields_are_asked_for() -> None:
