@@ -22,9 +22,20 @@ SCHEDULES = "tangram_sim.schedules"  # of pipelines, beside the built-in ones
 COLLECTIVES = "tangram_sim.collectives"  # algorithms beside the built-in ones; private so far
 
 
-def parallelizer_names() -> tuple[str, ...]:
-    """Names of the installed parallelizers, sorted; nothing is imported."""
-    return tuple(sorted(_entries(PARALLELIZERS)))
+# What a plug-in of each group is called in messages.
+_KINDS = {
+    PARALLELIZERS: "parallelizer",
+    PLANNERS: "planner",
+    VERBS: "verb",
+    DOCUMENTS: "document",
+    SCHEDULES: "schedule",
+    COLLECTIVES: "collective algorithm",
+}
+
+
+def names(group: str) -> tuple[str, ...]:
+    """Names of what installed packages register under a group, sorted; nothing is imported."""
+    return tuple(sorted(_entries(group)))
 
 
 def parallelizer(name: str) -> Any:
@@ -33,33 +44,18 @@ def parallelizer(name: str) -> Any:
     Raises UnknownNameError with the nearest names, and TangramError naming the distribution when its
     plug-in cannot be imported or two distributions claim the name.
     """
-    return _load(PARALLELIZERS, "parallelizer", name)
-
-
-def planner_names() -> tuple[str, ...]:
-    """Names of the installed whole-cluster planners, sorted; nothing is imported."""
-    return tuple(sorted(_entries(PLANNERS)))
+    return load(PARALLELIZERS, name)
 
 
 def planner(name: str) -> Any:
     """The whole-cluster planner registered as `name` (the class). Raises as `parallelizer` does."""
-    return _load(PLANNERS, "planner", name)
-
-
-def schedule_names() -> tuple[str, ...]:
-    """Names of the pipeline schedules that installed packages add, sorted; nothing is imported."""
-    return tuple(sorted(_entries(SCHEDULES)))
-
-
-def schedule(name: str) -> Any:
-    """The pipeline schedule registered as `name` (the class). Raises as `parallelizer` does."""
-    return _load(SCHEDULES, "schedule", name)
+    return load(PLANNERS, name)
 
 
 def verb_names(group: str) -> tuple[str, ...]:
     """Verbs that other distributions add to a command group, sorted; nothing is imported."""
     prefix = f"{group}."
-    return tuple(sorted(name.removeprefix(prefix) for name in _entries(VERBS) if name.startswith(prefix)))
+    return tuple(name.removeprefix(prefix) for name in names(VERBS) if name.startswith(prefix))
 
 
 def verb(group: str, name: str) -> Any:
@@ -67,27 +63,7 @@ def verb(group: str, name: str) -> Any:
 
     Raises as `parallelizer` does.
     """
-    return _load(VERBS, "verb", f"{group}.{name}")
-
-
-def document_names() -> tuple[str, ...]:
-    """Names of the documents that verbs of other packages answer with, sorted; nothing is imported."""
-    return tuple(sorted(_entries(DOCUMENTS)))
-
-
-def document(name: str) -> Any:
-    """The document (a class) registered as `name`. Raises as `parallelizer` does."""
-    return _load(DOCUMENTS, "document", name)
-
-
-def collective_names() -> tuple[str, ...]:
-    """Names of the collective algorithms that installed packages add, sorted; nothing is imported."""
-    return tuple(sorted(_entries(COLLECTIVES)))
-
-
-def collective(name: str) -> Any:
-    """The collective algorithm registered as `name`. Raises as `parallelizer` does."""
-    return _load(COLLECTIVES, "collective algorithm", name)
+    return load(VERBS, f"{group}.{name}")
 
 
 def _entries(group: str) -> dict[str, list[EntryPoint]]:
@@ -116,8 +92,9 @@ def _read(
     return found
 
 
-def _load(group: str, kind: str, name: str) -> Any:
-    entries = _entries(group)
+def load(group: str, name: str) -> Any:
+    """What is registered under a group as `name`. Raises as `parallelizer` does."""
+    entries, kind = _entries(group), _KINDS[group]
     if name not in entries:
         hint = (
             ""

@@ -69,7 +69,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "serve-workload": WorkloadDocument,
     "stragglers": StragglersDocument,
     "replay-trace": ReplayDocument,
-    **{name: registry.document(name) for name in registry.document_names()},
+    **{name: registry.load(registry.DOCUMENTS, name) for name in registry.names(registry.DOCUMENTS)},
 }
 
 

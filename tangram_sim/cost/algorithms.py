@@ -20,7 +20,7 @@ _NAMES = ("gentree", *FIXED, *(f"hierarchical-{name}" for name in BY_LEVEL))
 
 def algorithm_names() -> tuple[str, ...]:
     """Names of the built-in and installed algorithms; nothing of the latter is imported."""
-    return (*_NAMES, *(name for name in registry.collective_names() if name not in _NAMES))
+    return (*_NAMES, *(name for name in registry.names(registry.COLLECTIVES) if name not in _NAMES))
 
 
 def algorithm(name: str) -> Algorithm:
@@ -29,6 +29,6 @@ def algorithm(name: str) -> Algorithm:
         return gentree
     if name in _NAMES:
         return lambda tree, size, op: fixed_plan(name, tree, size, op)
-    if name in registry.collective_names():
-        return cast(Algorithm, registry.collective(name))
+    if name in registry.names(registry.COLLECTIVES):
+        return cast(Algorithm, registry.load(registry.COLLECTIVES, name))
     raise unknown_name("collective algorithm", name, algorithm_names())

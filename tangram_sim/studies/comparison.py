@@ -235,7 +235,7 @@ def compare_planners(
     Raises UnknownNameError for a planner that is not installed, BadInputError for one named twice.
     """
     require_margin(memory_margin)
-    names = list(planners or registry.planner_names())
+    names = list(planners or registry.names(registry.PLANNERS))
     if len(set(names)) != len(names):
         raise BadInputError(f"`planners=` names one twice: {','.join(names)}; name each once")
     loaded = [registry.planner(name)() for name in names]

@@ -22,13 +22,6 @@ from tangram_sim.training.step.side_by_side import lower_plan
 from tangram_sim.units import show_bytes, show_seconds
 
 
-class CauseDocument(Document):
-    """A share of the critical path."""
-
-    cause: str
-    seconds: float
-
-
 class KernelDocument(Document):
     """A share of one microbatch through a stage, forward and backward."""
 
@@ -52,7 +45,7 @@ class ExplainDocument(AnswerDocument):
 
     step_s: float
     limited_by: str = Field("", description="what limits the step and what to try next, one sentence")
-    critical_path: list[CauseDocument] = Field(description="longest first; sums to the step")
+    critical_path: list[PathShare] = Field(description="longest first; sums to the step")
     stages: list[list[KernelDocument]]
     stage_names: list[str]
     why_not: list[WhyNot]
@@ -85,9 +78,7 @@ def explain_document(found: Explanation, plan: PlanDocument) -> ExplainDocument:
     return ExplainDocument(
         step_s=played.step_s,
         limited_by=advice(plan),
-        critical_path=[
-            CauseDocument(cause=path_share.cause, seconds=path_share.seconds) for path_share in found.path
-        ],
+        critical_path=list(found.path),
         stages=[
             [KernelDocument(kernel=share.cause, seconds=share.seconds) for share in shares]
             for shares in played.inside

@@ -13,6 +13,7 @@ from tangram_sim.reliability.stragglers.remedies import Advice, Setup, advise
 from tangram_sim.reliability.stragglers.replay import Replay, replay_of
 from tangram_sim.reliability.stragglers.whatif import StragglerCost, Worker, analyse
 from tangram_sim.reliability.traces.reading import read_trace
+from tangram_sim.reliability.traces.trace import Omission
 from tangram_sim.studies.documents import AnswerDocument, Document
 from tangram_sim.studies.forecast import forecast
 from tangram_sim.studies.planfile import plan_from_document, read_plan
@@ -36,13 +37,6 @@ class EscalationDocument(Document):
 
     name: str
     after_s: float
-
-
-class OmissionDocument(Document):
-    """Steps that were left out."""
-
-    reason: str
-    steps: list[int]
 
 
 class StragglersDocument(AnswerDocument):
@@ -69,7 +63,7 @@ class StragglersDocument(AnswerDocument):
     remedies: list[RemedyDocument] = Field(description="best first")
     remedies_left_out: list[str]
     escalation: list[EscalationDocument]
-    omissions: list[OmissionDocument]
+    omissions: list[Omission]
 
 
 @dataclass(frozen=True)
@@ -130,5 +124,5 @@ def _document(found: StragglerCost, advice: Advice) -> StragglersDocument:
         remedies=[RemedyDocument.from_objects(remedy) for remedy in advice.remedies],
         remedies_left_out=list(advice.left_out),
         escalation=[EscalationDocument(name=e.choice.name, after_s=e.after_s) for e in advice.escalation],
-        omissions=[OmissionDocument.from_objects(omission) for omission in trace.omissions],
+        omissions=list(trace.omissions),
     )

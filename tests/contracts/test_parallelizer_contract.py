@@ -101,7 +101,7 @@ def test_grid_keeps_the_contract(asked):
 
 def test_a_third_partys_plugin_is_found_and_keeps_the_contract(plugin):
     """By entry point alone: the library neither imports nor names it."""
-    assert plugin in registry.parallelizer_names()
+    assert plugin in registry.names(registry.PARALLELIZERS)
     theirs = registry.parallelizer(plugin)
     assert theirs.__module__ == "their_planner"
     # It knows no constraints beyond its own layouts, so it is not asked about a user's wishes.

@@ -195,7 +195,7 @@ def installed(monkeypatch):
 
 def test_compare_prints_one_table_and_json_and_plans_that_simulate_reads(installed, tmp_path):
     known = ("amp", "flashflex", "hap", "malleus", "metis", "metis-published", "sailor", "tangram", "uniform")
-    assert registry.planner_names() == known
+    assert registry.names(registry.PLANNERS) == known
     wanted = [
         "compare",
         "bert-large",

@@ -21,7 +21,7 @@ def _install(monkeypatch, *values: tuple[str, str]) -> None:
 
 def test_names_are_listed_without_importing_anything(monkeypatch):
     _install(monkeypatch, ("zeta", "no_such_module:X"), ("alpha", "collections:OrderedDict"))
-    assert registry.parallelizer_names() == ("alpha", "zeta")
+    assert registry.names(registry.PARALLELIZERS) == ("alpha", "zeta")
 
 
 def test_a_known_name_gives_the_registered_class(monkeypatch):

@@ -119,7 +119,7 @@ def test_a_schedule_of_another_package_is_estimated_planned_and_replayed() -> No
 @pytest.mark.usefixtures("installed")
 def test_names_are_listed_and_false_ones_refused() -> None:
     assert schedule_names()[-3:] == ("eager-1f1b", "misnamed", "no-schedule")
-    assert registry.schedule_names() == ("eager-1f1b", "misnamed", "no-schedule")
+    assert registry.names(registry.SCHEDULES) == ("eager-1f1b", "misnamed", "no-schedule")
     with pytest.raises(TangramError, match="calls itself 'eager-1f1b'"):
         schedule_named("misnamed")
     with pytest.raises(TangramError, match="register a subclass of Schedule"):

@@ -19,7 +19,7 @@ SCHEDULES: dict[str, Schedule] = {
 
 def schedule_names() -> tuple[str, ...]:
     """Every schedule a job may name: the built-in ones first, then those of other packages, sorted."""
-    return (*SCHEDULES, *(name for name in registry.schedule_names() if name not in SCHEDULES))
+    return (*SCHEDULES, *(name for name in registry.names(registry.SCHEDULES) if name not in SCHEDULES))
 
 
 @lru_cache(maxsize=128)  # asked for with every layout that is priced
@@ -33,7 +33,7 @@ def schedule_named(name: str) -> Schedule:
         return SCHEDULES[name]
     if name not in schedule_names():
         raise unknown_name("schedule", name, schedule_names())
-    kind = registry.schedule(name)
+    kind = registry.load(registry.SCHEDULES, name)
     if not (isinstance(kind, type) and issubclass(kind, Schedule)):
         raise TangramError(f"schedule {name!r} is {kind!r}: register a subclass of {Schedule.__name__}")
     found = kind()

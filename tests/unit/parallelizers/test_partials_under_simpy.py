@@ -32,7 +32,7 @@ from tangram_sim.training.stage.setting import Setting
 from tests.slices import chain_graph
 
 HWDB = Hwdb.load()
-PARALLELIZERS = tuple(name for name in registry.parallelizer_names() if name != "external")
+PARALLELIZERS = tuple(name for name in registry.names(registry.PARALLELIZERS) if name != "external")
 SLICES = 20  # of each parallelizer: 200 in all
 MOST_ABOVE = 1.15  # of a stage with several layouts over its play
 MOST_PARTIALS = 3  # of one answer that are played
