@@ -56,6 +56,7 @@ class FleetServices(CandidateJudge[Fleet, ServePlanDocument]):
                 or 1.0,
                 max(_gpus(fleet, name) for fleet in fleets),
                 min(_in_groups_of_two(member.node.gpus) for member in members),
+                lost_together=max(_in_groups_of_two(member.node.gpus) for member in members),
             )
             for name, members in nodes.items()
         }
@@ -132,7 +133,10 @@ class FleetServices(CandidateJudge[Fleet, ServePlanDocument]):
 
 def taken_nodes(fleet: Fleet, plan: ServePlanDocument) -> dict[str, int]:
     """Number of whole nodes, by member, that a plan's GPUs occupy; members listed first are used first."""
-    left, found = {kind: float(count) for kind, count in plan.gpus_used.items()}, dict[str, int]()
+    left, found = dict[str, float](), dict[str, int]()
+    for kind, count in plan.gpus_used.items():  # replicas spread so that a lost node is borne fill no node
+        hosts = sum(host.count * host.gpus for host in plan.hosts if host.gpu == kind)
+        left[kind] = float(max(count, hosts))
     for member in fleet.members:
         if member.label in found:
             raise BadInputError(f"{member.label} is in the fleet twice; name each kind of node once")

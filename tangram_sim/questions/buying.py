@@ -11,7 +11,7 @@ from tangram_sim.fields import LIMITS, SEARCH, SOFTWARE, described, leaves, opti
 from tangram_sim.planners.budget import EFFORTS
 from tangram_sim.questions.power import PowerOptions
 from tangram_sim.questions.requests import CountedRequests, PlannedRequests, slo_option
-from tangram_sim.questions.service_goal import GoalOptions
+from tangram_sim.questions.service_goal import GoalOptions, scenario_option
 from tangram_sim.questions.shared_fields import OnTrainingCluster, dask_option, limit_option
 from tangram_sim.units import amount_of
 from tangram_sim.written import name_list
@@ -203,6 +203,7 @@ class Served(CountedRequests):
     utilisation: float = option(
         0.8, "How busy serving replicas may be.", unit="a share", above=0, most=1, **_SERVED
     )
+    serve_scenario: tuple[str, ...] = scenario_option(_SERVED["group"])
     load_s: float = option(
         120.0,
         "Of `share=`: seconds until replicas serve in the morning.",
@@ -250,6 +251,7 @@ class Served(CountedRequests):
             engine=self.engine,
             precision=self.serve_precision,
             utilisation=self.utilisation,
+            scenario=self.serve_scenario,
         ).goal(hwdb)
         return ServiceDemand({name: load_model(name) for name in names}, requests.made("goodput"), goal)
 

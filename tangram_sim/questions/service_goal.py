@@ -20,6 +20,17 @@ _ABOUT: dict[str, Any] = {"group": "Goal"}
 _BASIC: dict[str, Any] = {**_ABOUT, "basic": True}
 
 
+def scenario_option(group: str) -> Any:
+    """What a service must also bear, the same words wherever one is planned."""
+    return option(
+        (),
+        "Of a model, what the plan must also bear: lost=node (any one node fails: N+1), lost=L40S (+ between "
+        "several), coverage=0.8 of the requests then, rate=1.5 times the requests, price=H100:2 times the "
+        "price; commas between. May be given several times.",
+        group=group,
+    )
+
+
 @described
 @dataclass(frozen=True, slots=True)
 class GoalOptions:
@@ -53,13 +64,7 @@ class GoalOptions:
         most=1,
         **_ABOUT,
     )
-    scenario: tuple[str, ...] = option(
-        (),
-        "Of a model, what the plan must also bear: lost=L40S (+ between several), coverage=0.8 of the "
-        "requests then, rate=1.5 times the requests, price=H100:2 times the price; commas between. May be "
-        "given several times.",
-        **_ABOUT,
-    )
+    scenario: tuple[str, ...] = scenario_option(_ABOUT["group"])
     link_gb_per_s: float | None = option(
         None,
         "Of a model at a rate: replicas may also prefill or decode alone, with KV caches sent between them "
@@ -122,7 +127,7 @@ class OfService(Question):
 
 
 _KEYS = ("lost", "coverage", "rate", "price")
-_EXAMPLE = "give it like lost=L40S,coverage=0.8 or rate=1.5 or price=H100:2"
+_EXAMPLE = "give it like lost=node or lost=L40S,coverage=0.8 or rate=1.5 or price=H100:2"
 
 
 def scenarios_of(texts: Sequence[str]) -> "tuple[PlanScenario, ...]":

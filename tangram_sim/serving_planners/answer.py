@@ -8,17 +8,27 @@ Shares = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class HostNode:
+    """`count` equal nodes of GPU kind `gpu`, and the replicas that each holds a part of."""
+
+    gpu: int
+    count: int
+    replicas: tuple[tuple[int, int], ...]  # configuration, replicas
+
+
+@dataclass(frozen=True, slots=True)
 class Rental:
     """A plan: `counts[c]` replicas of configuration c, which get the share `shares[c][w]` of type w.
 
     `value` is the objective: seconds (makespan) or dollars an hour (cost). No plan of the problem can have a
-    lower one than `bound`.
+    lower one than `bound`. `nodes` are placed where the plan bears the loss of any one of them.
     """
 
     counts: Counts
     shares: Shares
     value: float
     bound: float
+    nodes: tuple[HostNode, ...] = ()
 
     @property
     def gap(self) -> float:

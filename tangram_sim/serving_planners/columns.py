@@ -93,6 +93,19 @@ def solve_by_columns(problem: RentalProblem, time_limit_s: float, solver: Solver
     return replace(best, bound=min(best.value, seconds))
 
 
+def promising(problem: RentalProblem, most: int) -> tuple[frozenset[int], float]:
+    """(the configurations worth most in the relaxation, what no plan of all configurations is better than).
+
+    All of them, and inf, where the relaxation says nothing.
+    """
+    plain = all(configuration.role == WHOLE for configuration in problem.configurations)
+    priced = price_out(problem) if plain else None
+    if priced is None or priced.bound <= 0:
+        return frozenset(range(len(problem.configurations))), inf
+    order = np.argsort(priced.worse, kind="stable")[:most]
+    return frozenset(order.tolist()), _pace(priced.bound, problem.objective == MAKESPAN)
+
+
 def _pace(value: float, batch: bool) -> float:
     return 1.0 / value if batch else value
 

@@ -37,6 +37,8 @@ def undominated(problem: RentalProblem) -> frozenset[int]:
             continue
         ratios = np.divide(gpus[c], gpus, out=np.full_like(gpus, np.inf), where=gpus > 0)
         copies = np.minimum(np.floor(ratios.min(axis=1)), np.floor(usd[c] / usd * (1 + 1e-12)))
+        if problem.loses_nodes and (gpus[c] > [gpu.per_node for gpu in problem.gpus]).any():
+            copies = np.minimum(copies, 1.0)  # several may not fit the nodes of one
         able = (copies >= 1) & ~dead & (roles == configuration.role) & ~(lost & ~lost[c]).any(axis=1)
         if repriced:
             able &= plain | (np.arange(len(given)) == c)

@@ -8,19 +8,22 @@ Of a batch (arXiv 2502.00722, which bisects the makespan T): with u = 1/T and z 
 with y whole. Where replicas only prefill or only decode, sums over shares are those of whole and prefilling
 replicas, what is decoded is what was prefilled, and its KV caches pass the link. Of rates: u = 1, the least
 sum_c o[c] y[c], replicas busy at most `utilisation` of the time. Every scenario repeats the rows of shares
-with what is left, for the part of the requests it must cover.
+with what is left, for the part of the requests it must cover; one that loses any node, for each node.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.serving_planners.answer import PROVEN, Counts, Rental, Shares, Unanswered
+from tangram_sim.serving_planners.answer import PROVEN, Counts, HostNode, Rental, Shares, Unanswered
 from tangram_sim.serving_planners.batch_length import solve_batch
-from tangram_sim.serving_planners.columns import generates, price_out, solve_by_columns
+from tangram_sim.serving_planners.columns import generates, price_out, promising, solve_by_columns
 from tangram_sim.serving_planners.dominance import undominated
+from tangram_sim.serving_planners.node_loss import MOST_CONFIGURATIONS, PlacedNodes
 from tangram_sim.serving_planners.problem import (
     COST,
     DECODE,
@@ -68,6 +71,10 @@ def solve(
     if first and not common_shares and not kept.depends_on_length:
         worth = undominated(kept)
         first, kept = [first[place] for place in sorted(worth)], kept.keeping(worth)
+    outside = inf
+    if kept.loses_nodes and len(first) > MOST_CONFIGURATIONS and not kept.depends_on_length:
+        some, outside = promising(replace(kept, scenarios=()), MOST_CONFIGURATIONS)
+        first, kept = [first[place] for place in sorted(some)], kept.keeping(some)
     if not first:
         return Unanswered(proven=True)
     if kept.depends_on_length:
@@ -89,7 +96,12 @@ def solve(
     shares = [(0.0,) * len(problem.types)] * len(problem.configurations)
     for place, c in enumerate(first):
         counts[c], shares[c] = answer.counts[place], answer.shares[place]
-    return Rental(tuple(counts), tuple(shares), answer.value, answer.bound)
+    nodes = tuple(
+        replace(node, replicas=tuple((first[place], held) for place, held in node.replicas))
+        for node in answer.nodes
+    )
+    bound = min(answer.bound, outside)
+    return Rental(tuple(counts), tuple(shares), answer.value, bound, nodes)
 
 
 def _solve(
@@ -170,8 +182,15 @@ class _Program:
                 self.lp.row([(variable, 1.0)], low=count)
         self._limits()
         self.mixes, self.shares = self._scenario(_PLAN, fixed)
+        self.nodes: PlacedNodes | None = None
+        if problem.loses_nodes:
+            self.nodes = PlacedNodes(problem, self.lp, self.counts, whole=whole_replicas)
         for scenario in problem.scenarios:
-            self._scenario(scenario, fixed)
+            if self.nodes is None or not scenario.any_node:
+                self._scenario(scenario, fixed)
+                continue
+            for node in self.nodes.classes:
+                self._scenario(scenario, fixed, node.held)
 
     def _most(self, c: int) -> float:
         """Replicas of configuration c that caps and budget allow at most."""
@@ -207,8 +226,13 @@ class _Program:
                 terms.append((variable, configuration.usd_per_hour * dearer / bare))
             self.lp.row(terms, high=given.budget_usd_per_hour)
 
-    def _scenario(self, scenario: LossScenario, fixed: Counts | None) -> tuple[list[_Mix], list[int]]:
-        """Add the rows of one scenario: its share of the requests is served, and no replica is overloaded."""
+    def _scenario(
+        self, scenario: LossScenario, fixed: Counts | None, held: Mapping[int, int] = MappingProxyType({})
+    ) -> tuple[list[_Mix], list[int]]:
+        """Add the rows of one scenario: its share of the requests is served, and no replica is overloaded.
+
+        `held`: variables, by configuration, that say how many replicas a lost node takes along.
+        """
         given, asked = self.problem, scenario.coverage * scenario.rate_factor
         live = [w for w, request_type in enumerate(given.types) if request_type.amount > 0]
         groups = _alike_groups(given) if self.common else [(w,) for w in live]
@@ -244,7 +268,8 @@ class _Program:
                 (v, mix.load * size) for v, mix in zip(shares, mixes, strict=True) if mix.configuration == c
             ]
             if terms:
-                self.lp.row([*terms, (variable, -1.0)], high=0.0)
+                lost = [(held[c], 1.0)] if c in held else []
+                self.lp.row([*terms, *lost, (variable, -1.0)], high=0.0)
         return mixes, shares
 
     def _of_roles(
@@ -270,13 +295,18 @@ class _Program:
         counts = tuple(round(float(found.values[v])) for v in self.counts)
         if given.objective == COST:
             value = float(np.dot(usd, counts))
-            return Rental(counts, self._evenly(counts, found.values), value, min(value, found.bound))
+            shares = self._evenly(counts, found.values)
+            return Rental(counts, shares, value, min(value, found.bound), self._placed(found.values))
         again = _Program(given, self.common, self.scale_s, fixed=counts)
         exact = again.lp.maximise([(again.pace, 1.0)])
         if exact.values is None or exact.values[again.pace] <= _STANDSTILL:
             return Unanswered(proven=found.bound <= _STANDSTILL)
         value = self.scale_s / float(exact.values[again.pace])
-        return Rental(counts, again.shares_of(exact.values), value, min(value, self.scale_s / found.bound))
+        shares, nodes = again.shares_of(exact.values), again._placed(exact.values)
+        return Rental(counts, shares, value, min(value, self.scale_s / found.bound), nodes)
+
+    def _placed(self, values: NDArray[np.float64]) -> tuple[HostNode, ...]:
+        return () if self.nodes is None else self.nodes.placed(values)
 
     def _evenly(self, counts: Counts, values: NDArray[np.float64]) -> Shares:
         """Shares under which the busiest replica is loaded least; with slices, those the search found."""

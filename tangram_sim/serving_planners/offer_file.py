@@ -81,6 +81,7 @@ def cluster_offers(cluster: Cluster) -> Offers:
                 there,
                 available=there.available + mine.available,
                 gpus_per_node=min(there.gpus_per_node, mine.gpus_per_node),
+                lost_together=max(there.lost_together or there.gpus_per_node, mine.gpus_per_node),
                 usd_per_hour=max(there.usd_per_hour, mine.usd_per_hour),
             )
         found[name] = mine

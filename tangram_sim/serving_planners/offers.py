@@ -51,6 +51,7 @@ class GpuOffer:
     available: float = inf
     gpus_per_node: int = 8
     priced: bool = True
+    lost_together: int = 0  # GPUs of the largest node, where nodes differ; 0: all hold `gpus_per_node`
 
 
 @dataclass(frozen=True)
@@ -295,6 +296,7 @@ def offer_document(offers: Sequence[GpuOffer]) -> dict[str, Any]:
         offer.name: {
             "price_per_hour": offer.usd_per_hour,
             "available": None if offer.available == inf else int(offer.available),
+            "gpus_per_node": offer.lost_together or offer.gpus_per_node,
         }
         for offer in offers
     }

@@ -13,15 +13,21 @@ from tangram_sim.serving.batch_times import BATCH_SECONDS
 MAKESPAN, COST = "makespan", "cost"
 # What a replica does: whole requests, their prompts alone, or their outputs alone.
 WHOLE, PREFILL, DECODE = ROLES = ("both", "prefill", "decode")
+NODE = "node"  # what a scenario loses that bears the loss of any one node
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedGpu:
-    """A kind of GPU on offer; `available` is inf where nothing limits it."""
+    """A kind of GPU on offer, on nodes of `per_node`; `available` is inf where nothing limits it.
+
+    `filled`: a node is rented only where the GPUs in use fill those before it.
+    """
 
     name: str
     usd_per_hour: float
     available: float = inf
+    per_node: int = 8
+    filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class RequestType:
 
 @dataclass(frozen=True, slots=True)
 class LossScenario:
-    """What the plan must also bear: some configurations gone, more requests, other prices.
+    """What the plan must also bear: some configurations or any one node gone, more requests, other prices.
 
     `coverage` of every type's requests times `rate_factor` must still be served (in a makespan problem: at
     `coverage` times the plan's own pace); at prices times `price_factors[n]` the budget must still hold.
@@ -89,6 +95,7 @@ class LossScenario:
     coverage: float = 1.0
     rate_factor: float = 1.0
     price_factors: tuple[float, ...] = ()
+    any_node: bool = False  # besides, any one node is lost, with all replicas that it holds a part of
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,11 @@ class RentalProblem:
     def total(self) -> float:
         """Requests in all, or requests a second."""
         return sum(request_type.amount for request_type in self.types)
+
+    @property
+    def loses_nodes(self) -> bool:
+        """Whether the plan must bear the loss of any one node."""
+        return any(scenario.any_node for scenario in self.scenarios)
 
     @property
     def depends_on_length(self) -> bool:

@@ -15,6 +15,7 @@ from tangram_sim.serving_planners.problem import (
     COST,
     DECODE,
     MAKESPAN,
+    NODE,
     PREFILL,
     WHOLE,
     LossScenario,
@@ -123,7 +124,11 @@ def _rental(given: RentalIn, source: str) -> RentalProblem:
     names = list(given.gpus)
     gpus = tuple(
         OfferedGpu(
-            name, offered_gpu.price_per_hour, inf if offered_gpu.available is None else offered_gpu.available
+            name,
+            offered_gpu.price_per_hour,
+            inf if offered_gpu.available is None else offered_gpu.available,
+            offered_gpu.gpus_per_node,
+            offered_gpu.available is None,
         )
         for name, offered_gpu in given.gpus.items()
     )
@@ -263,7 +268,7 @@ def _scenario(
     configurations: Sequence[ReplicaConfiguration],
     source: str,
 ) -> LossScenario:
-    """One scenario; `lost` names GPU kinds, configurations, or `spot` for all spot configurations.
+    """One scenario; `lost` names GPU kinds, configurations, `spot` (all spot configurations), any `node`.
 
     Of a GPU kind that some configurations rent as spot instances, only these configurations are lost.
     """
@@ -271,6 +276,8 @@ def _scenario(
     lost: set[int] = set()
     words = [given.lost] if isinstance(given.lost, str) else given.lost
     for word in words:
+        if word == NODE and word not in [*kinds, *names]:
+            continue
         if word in kinds:
             holding = {
                 c for c, configuration in enumerate(configurations) if configuration.gpus[kinds.index(word)]
@@ -283,14 +290,16 @@ def _scenario(
             lost |= {c for c, configuration in enumerate(configurations) if configuration.spot}
         else:
             raise unknown_name(
-                f"GPU or configuration lost in scenario {place} of {source}", word, [*kinds, *names, "spot"]
+                f"GPU or configuration lost in scenario {place} of {source}",
+                word,
+                [*kinds, *names, "spot", NODE],
             )
     for word in given.price_factor:
         if word not in kinds:
             raise unknown_name(f"GPU of price_factor in scenario {place} of {source}", word, kinds)
     factors = tuple(given.price_factor.get(kind, 1.0) for kind in kinds) if given.price_factor else ()
     name = given.name or (f"{' and '.join(words)} lost" if words else f"{place}")
-    return LossScenario(name, frozenset(lost), given.coverage, given.rate_factor, factors)
+    return LossScenario(name, frozenset(lost), given.coverage, given.rate_factor, factors, NODE in words)
 
 
 def _flow(given: FlowIn, source: str) -> FlowProblem:

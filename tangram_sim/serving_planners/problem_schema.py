@@ -24,6 +24,7 @@ class OfferedGpuIn(ProblemPart):
 
     price_per_hour: Usd
     available: Count | None = None
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024)] = 8
 
 
 class ConfigurationIn(ProblemPart):

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from math import inf
 
-from tangram_sim.serving_planners.answer import Rental
+from tangram_sim.serving_planners.answer import PROVEN, Rental
 from tangram_sim.serving_planners.milp import solve
-from tangram_sim.serving_planners.problem import COST, DECODE, PREFILL, WHOLE, RentalProblem
+from tangram_sim.serving_planners.problem import COST, DECODE, MAKESPAN, PREFILL, WHOLE, RentalProblem
 from tangram_sim.serving_planners.program import LinearProgram
 
 _LIMIT_S = 1.0
@@ -37,6 +37,8 @@ def why_infeasible(problem: RentalProblem) -> str:
         ):
             return f"every configuration takes more {gpu.name} than the {gpu.available:g} that are available"
     words = []
+    if problem.loses_nodes:
+        words += _without_a_node(problem)
     if problem.budget_usd_per_hour < inf:
         least = _least_usd(problem)
         if least < inf:
@@ -44,7 +46,7 @@ def why_infeasible(problem: RentalProblem) -> str:
                 f"the budget of {problem.budget_usd_per_hour:g} USD/h is too small: the least that would do "
                 f"is {least:.6g} USD/h"
             )
-    if not words:
+    if not words or problem.loses_nodes:
         freed = _least_usd(problem.keeping(frozenset(range(len(problem.configurations))), capped=False))
         if freed < inf:
             words.append(
@@ -52,6 +54,27 @@ def why_infeasible(problem: RentalProblem) -> str:
                 f"{freed:.6g} USD/h would do"
             )
     return "; ".join(words) or "no mix of the configurations serves these requests"
+
+
+def _without_a_node(problem: RentalProblem) -> list[str]:
+    """What all nodes carry, and what any one lost node leaves of it; [] where all are too few."""
+    without = tuple(replace(scenario, any_node=False) for scenario in problem.scenarios)
+    whole = _most_rps(replace(problem, scenarios=without))
+    left = _most_rps(problem)
+    if problem.objective != COST or whole < problem.total * (1 - PROVEN):
+        return []
+    return [
+        f"all nodes together carry {whole:.4g} requests/s, what any one lost node leaves {left:.4g} of the "
+        f"{problem.total:.4g} that are asked for"
+    ]
+
+
+def _most_rps(problem: RentalProblem) -> float:
+    """The most requests a second of the problem's mix; inf where nothing limits them, 0 for none."""
+    if problem.budget_usd_per_hour == inf and any(gpu.available == inf for gpu in problem.gpus):
+        return inf
+    found = solve(replace(problem, objective=MAKESPAN), relative_gap=1e-3, time_limit_s=_LIMIT_S)
+    return problem.total / found.value if isinstance(found, Rental) else 0.0
 
 
 def _caps(problem: RentalProblem) -> str:

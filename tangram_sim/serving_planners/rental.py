@@ -14,6 +14,7 @@ _ALONE, _BUSIEST = 1.2, 16.0  # wall seconds for one CPU second: from which on i
 _RIVALS_SHARE = 0.4  # of a limit that was asked for, for all comparisons
 LEAST_S = 0.3  # for a plan, though time is over: late is better than nothing
 _RIVAL_SHARE = 0.05  # of that time, for each program of a rival
+_PLACED = 5.0  # times as long where replicas are placed on nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,9 @@ def rent(problem: RentalProblem, time_limit_s: float | None = None, *, beside: b
     if time_limit_s is not None:
         return _rent_within(problem, time_limit_s, beside=beside)
     limit_s = time_limit_of(problem)
-    rivals = single_kinds(problem, _RIVAL_SHARE * limit_s) if beside else []
-    levers = without_levers(problem, rivals, _RIVAL_SHARE * limit_s) if beside else []
+    each_s = _RIVAL_SHARE * limit_s * (_PLACED if problem.loses_nodes else 1.0)
+    rivals = single_kinds(problem, each_s) if beside else []
+    levers = without_levers(problem, rivals, each_s) if beside else []
     clock, cpu = time.perf_counter(), time.process_time()
     answer = solve(problem, time_limit_s=limit_s)
     clock_s, cpu_s = time.perf_counter() - clock, time.process_time() - cpu

@@ -11,7 +11,7 @@ from tangram_sim.file_parts import FiniteOrNull
 from tangram_sim.serving_planners.answer import Rental
 from tangram_sim.serving_planners.flow import PlacedFlow, place, single_kind_flows
 from tangram_sim.serving_planners.flow_problem import FlowProblem
-from tangram_sim.serving_planners.problem import COST, MAKESPAN, WHOLE, RentalProblem
+from tangram_sim.serving_planners.problem import COST, MAKESPAN, NODE, WHOLE, RentalProblem
 from tangram_sim.serving_planners.rental import RentalAnswer, rent
 from tangram_sim.serving_planners.rivals import value_of
 from tangram_sim.studies.documents import Document, VersionedAnswer
@@ -73,6 +73,16 @@ class PlayedScenarioDocument(PlayedPlanDocument):
 
     name: str
     replicas: int = Field(description="that are left")
+    lost: dict[str, int] = Field({}, description="replicas by configuration that a lost node takes along")
+
+
+class HostDocument(Document):
+    """Equal nodes of a plan that bears the loss of any one: the replicas that each holds a part of."""
+
+    gpu: str
+    count: int
+    gpus: int = Field(description="of one node")
+    replicas: dict[str, int] = Field(description="by configuration")
 
 
 class PlanEnergyDocument(ReplicaPowerDocument):
@@ -107,6 +117,7 @@ class ServePlanDocument(RentedDocument, VersionedAnswer):
     bound: float | None = Field(None, description="no plan has a better objective")
     gap: float | None = Field(None, description="the most by which the objective could be better, as a share")
     replicas: list[ReplicaCountDocument] = Field([])
+    hosts: list[HostDocument] = Field([], description="where any one lost node is borne")
     shares: dict[str, list[float]] = Field({}, description="by configuration: share of every request type")
     placement: list[tuple[int, int] | None] = Field([], description="flow: layers [first, end) by node")
     nodes: list[str] = Field([], description="flow: kind of every node")
@@ -197,6 +208,15 @@ def _rental_document(problem: RentalProblem, answer: RentalAnswer) -> ServePlanD
             for configuration, count in used
             if count
         ],
+        hosts=[
+            HostDocument(
+                gpu=problem.gpus[node.gpu].name,
+                count=node.count,
+                gpus=problem.gpus[node.gpu].per_node,
+                replicas={problem.configurations[c].name: held for c, held in node.replicas},
+            )
+            for node in plan.nodes
+        ],
         shares={
             configuration.name: list(row)
             for configuration, row in zip(problem.configurations, plan.shares, strict=True)
@@ -237,7 +257,8 @@ def _assumptions(problem: RentalProblem) -> dict[str, Any]:
         said["scenarios"] = [
             {
                 "name": scenario.name,
-                "lost": [problem.configurations[c].name for c in sorted(scenario.lost)],
+                "lost": [problem.configurations[c].name for c in sorted(scenario.lost)]
+                + [NODE] * scenario.any_node,
                 "coverage": scenario.coverage,
                 "rate_factor": scenario.rate_factor,
                 "price_factors": {

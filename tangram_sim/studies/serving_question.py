@@ -15,7 +15,7 @@ from tangram_sim.serving.workload import Floats, Ints, Workload
 from tangram_sim.serving_planners.offer_file import Offers
 from tangram_sim.serving_planners.offers import OfferPricer, PricedConfiguration, offer_document
 from tangram_sim.serving_planners.peers import candidates
-from tangram_sim.serving_planners.problem import WHOLE, RentalProblem
+from tangram_sim.serving_planners.problem import NODE, WHOLE, RentalProblem
 from tangram_sim.serving_planners.problem_file import read_problem
 from tangram_sim.studies.serving_workload import request_types
 
@@ -26,7 +26,7 @@ MAKESPAN, COST, GOODPUT = OBJECTIVES = ("makespan", "cost", "goodput")
 
 @dataclass(frozen=True, slots=True)
 class PlanScenario:
-    """What a plan must also cope with: some GPU kinds `lost`, more requests, other prices.
+    """What a plan must also cope with: some GPU kinds `lost` or any one `node`, more requests, other prices.
 
     Without what is `lost` it must serve the part `coverage` of `rate_factor` times the requests, and stay
     within the budget at `price_factors` (kind, factor on its price).
@@ -42,7 +42,7 @@ class PlanScenario:
         """The same with the kinds' own names. Raises UnknownNameError."""
         return replace(
             self,
-            lost=tuple(hwdb.gpu(kind).name for kind in self.lost),
+            lost=tuple(kind if kind == NODE else hwdb.gpu(kind).name for kind in self.lost),
             price_factors=tuple((hwdb.gpu(kind).name, factor) for kind, factor in self.price_factors),
         )
 

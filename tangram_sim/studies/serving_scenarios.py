@@ -1,6 +1,6 @@
 """A service plan in each scenario that it must bear: what is left of it, played with what then comes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -10,6 +10,7 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.workload import Ints, Workload
 from tangram_sim.serving_planners.offers import PricedConfiguration
 from tangram_sim.serving_planners.problem import MAKESPAN as BATCH
+from tangram_sim.serving_planners.problem import NODE
 from tangram_sim.studies.serving_plan import PlayedScenarioDocument, ServePlanDocument, plan_problem
 from tangram_sim.studies.serving_plan_fleet import fleet_document
 from tangram_sim.studies.serving_plan_replay import play_fleet
@@ -25,12 +26,14 @@ def with_scenario_replays(
 
     Requests are shared out again over the replicas that are left, and so many of them come as the scenario
     says: of a batch they must be through within the plan's makespan, else they come at that part of the rate.
-    Where what is left cannot serve them, a note among the plan's says so in place of a replay.
+    Where what is left cannot serve them, a note among the plan's says so in place of a replay. Of any lost
+    node it is the one whose loss leaves the least.
     """
     told, notes = list[PlayedScenarioDocument](), list[str]()
     for scenario in question.goal.scenarios:
-        left = _left(found, priced, scenario)
-        shared = _shared_out(left, question) if left else None
+        losses = [dict(host.replicas) for host in found.hosts] if NODE in scenario.lost else [{}]
+        outcomes = [(lost, *_after(found, priced, scenario, lost, question)) for lost in losses]
+        lost, left, shared = max(outcomes, key=lambda outcome: _batch_s(outcome[2]))
         if shared is None or shared.status == "infeasible":
             why = shared.reason if shared is not None else "no replica is left"
             notes.append(f"not replayed in {scenario.name}: {why}")
@@ -49,22 +52,37 @@ def with_scenario_replays(
             PlayedScenarioDocument(
                 **played.model_dump(),
                 name=scenario.name,
-                replicas=sum(int(item["count"]) for item in fleet["replicas"]),
+                replicas=sum(replica.most or 0 for replica in left),
+                lost=lost,
             )
         )
     return found.with_fields(scenario_replays=told, notes=[*found.notes, *notes])
 
 
-def _left(
-    found: ServePlanDocument, priced: Sequence[PricedConfiguration], scenario: PlanScenario
-) -> list[PricedConfiguration]:
-    """The plan's configurations that hold nothing lost, each with as many replicas as the plan has."""
+def _after(
+    found: ServePlanDocument,
+    priced: Sequence[PricedConfiguration],
+    scenario: PlanScenario,
+    lost: Mapping[str, int],
+    question: ServiceQuestion,
+) -> tuple[list[PricedConfiguration], ServePlanDocument | None]:
+    """(configurations with the replicas that are left of each, how requests are shared out over them).
+
+    What holds a lost kind is gone, and so many replicas as are `lost` with a node.
+    """
     known = {configuration.name: configuration for configuration in priced}
-    return [
-        replace(known[used.configuration], most=used.count)
+    left = [
+        replace(known[used.configuration], most=used.count - lost.get(used.configuration, 0))
         for used in found.replicas
-        if used.count and not set(known[used.configuration].gpus) & set(scenario.lost)
+        if used.count > lost.get(used.configuration, 0)
+        and not set(known[used.configuration].gpus) & set(scenario.lost)
     ]
+    return left, _shared_out(left, question) if left else None
+
+
+def _batch_s(shared: ServePlanDocument | None) -> float:
+    """Seconds that replicas take for all requests; inf where they cannot serve them."""
+    return inf if shared is None or shared.makespan_s is None else shared.makespan_s
 
 
 def _shared_out(left: Sequence[PricedConfiguration], question: ServiceQuestion) -> ServePlanDocument:

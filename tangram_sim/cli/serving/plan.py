@@ -107,6 +107,9 @@ def print_plan(found: "ServePlanDocument") -> None:
         print_line(f"{_type(found, kind)} tokens: {planned_type.amount:.4g}{unit}")
     for planned_type in found.assumptions.get("scenarios", ()):
         print_line(f"borne as well: {planned_type['name']}")
+    for host in found.hosts:
+        held = ", ".join(f"{count} x {name}" for name, count in host.replicas.items())
+        print_line(f"{host.count} node{'s' * (host.count > 1)} of {host.gpus} {host.gpu}: {held}")
     if found.interval is not None:
         print_line(f"90 % of the time between {found.interval[0]:.4g} and {found.interval[1]:.4g}")
     if found.energy is not None:

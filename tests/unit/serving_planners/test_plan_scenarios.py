@@ -68,6 +68,25 @@ def test_what_is_left_that_cannot_serve_is_noted(fleet: Path, monkeypatch: pytes
     assert "not replayed in rate=1.5: no plan was found in time" in told["notes"]
 
 
+def test_the_rate_is_carried_when_any_node_is_lost(tmp_path: Path) -> None:
+    """As the simulator plays what the worst loss leaves; a cluster of one node leaves nothing."""
+    asked = ("--workload", "800:200:0.6,300:40:0.4", "--rate", 40, "--slo", "ttft=2,tpot=0.05")
+    more = ("--requests", 300, "--scenario", "lost=node", "--json")
+    told = tangram("serve", "plan", "llama3-8b", "H100x8:2+L40Sx8:1", *asked, *more).json
+    placed = {replica["configuration"]: 0 for replica in told["replicas"]}
+    for host in told["hosts"]:
+        for name, count in host["replicas"].items():
+            placed[name] += host["count"] * count
+    assert all(placed[replica["configuration"]] >= replica["count"] for replica in told["replicas"])
+    (played,) = told["scenario_replays"]
+    lost = sum(played["lost"].values())
+    assert lost >= 1 and played["replicas"] == sum(item["count"] for item in told["replicas"]) - lost
+    assert played["error"] > -0.05 and played["good_share"] >= 0.99
+    alone = tangram("serve", "plan", "llama3-8b", "H100x8:1", *asked, *more)
+    assert (alone.code, alone.json["status"]) == (2, "infeasible")
+    assert "what any one lost node leaves 0 of the" in alone.json["reason"]
+
+
 def test_a_batch_keeps_its_makespan_for_the_part_that_is_covered(fleet: Path) -> None:
     asked = ("serve", "plan", "llama3-8b", "--fleet", fleet, "--workload", "800:200:0.6,300:40:0.4")
     told = tangram(*asked, "--requests", 400, "--scenario", "lost=L40S,coverage=0.5", "--json").json
