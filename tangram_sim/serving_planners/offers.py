@@ -67,6 +67,8 @@ class PricedConfiguration:
     of_batch: tuple[float, ...] = ()  # share of `rps` in a batch of BATCH_SECONDS each; (): no batch
     role: str = WHOLE
     kv_bytes: tuple[float, ...] = ()  # of each type, that pass from prefill to decode; (): whole requests
+    attention_dp: int = 1  # groups of tp ranks with requests of their own
+    ep: int = 1  # ranks over which routed experts are spread
 
 
 @dataclass
@@ -90,14 +92,16 @@ class OfferPricer:
     def __post_init__(self) -> None:
         self._calibration = CalibrationTable.load(self.hwdb)
 
-    def deployment(self, stages: Stages) -> Deployment:
+    def deployment(self, stages: Stages, *, attention_dp: int = 1, ep: int = 1) -> Deployment:
         """The deployment with these stages; engine defaults are those for the first stage's GPU."""
         cut, first = [], 0
         for kind, tp, layers in stages:
-            cut.append(ReplicaStage(gpu_island(kind, tp, self.hwdb), first, first + layers, tp))
+            island = gpu_island(kind, tp * attention_dp, self.hwdb)
+            cut.append(ReplicaStage(island, first, first + layers, tp))
             first += layers
         engine = engine_defaults(self.hwdb, self.engine, cut[0].island.gpu)
-        return Deployment(self.model, tuple(cut), precision_of(self.precision, self.model), engine)
+        precision = precision_of(self.precision, self.model)
+        return Deployment(self.model, tuple(cut), precision, engine, ep, attention_dp)
 
     def priced(self, stages: Stages) -> PricedConfiguration | None:
         """A configuration with its throughputs; None where it does not fit memory (the reason is kept)."""
@@ -236,7 +240,7 @@ def pipelines(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Stages]:
     two kinds at most, or left out.
     """
     model, kinds = pricer.model, {offer.name: offer for offer in offers}
-    single = [(offer.name, tp) for offer in offers for tp in _degrees(offer, model)]
+    single = [(offer.name, tp) for offer in offers for tp in tensor_degrees(offer, model)]
     found: list[Stages] = []
     for depth in range(1, min(MOST_STAGES, model.layers) + 1):
         chosen = [
@@ -256,7 +260,8 @@ def pipelines(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Stages]:
     return found
 
 
-def _degrees(offer: GpuOffer, model: Model) -> list[int]:
+def tensor_degrees(offer: GpuOffer, model: Model) -> list[int]:
+    """Tensor-parallel degrees of the model inside a node of the offer."""
     heads = (block.attention.heads for block in model.blocks)
     most = min(offer.gpus_per_node, offer.available, *heads)
     return [tp for tp in (1, 2, 4, 8, 16) if tp <= most]

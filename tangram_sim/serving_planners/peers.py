@@ -11,6 +11,7 @@ from math import floor, inf
 
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.serving.workload import Floats
+from tangram_sim.serving_planners.degrees import expert_degrees
 from tangram_sim.serving_planners.hexgen import GroupPricer, partition, replicas_of
 from tangram_sim.serving_planners.offers import (
     GpuOffer,
@@ -52,6 +53,8 @@ def candidates(
     if planner not in NAMED and not alone:
         raise unknown_name("planner", planner, planner_names(offers))
     priced = configurations(pricer, alone or offers)
+    if planner != "melange":
+        priced += expert_degrees(pricer, alone or offers)
     if apart:
         return [*priced, *halves(pricer, pipelines(pricer, alone or offers))]
     if planner == "melange":

@@ -245,7 +245,7 @@ def _without_costs(found: ServePlanDocument, unpriced: frozenset[str]) -> ServeP
     """The plan without costs of what is in part without a price."""
 
     def without(replica: dict[str, Any]) -> dict[str, Any]:
-        costs = not unpriced & {stage["gpu"] for stage in replica["stages"]}
+        costs = not unpriced & {stage["gpu"] for stage in replica.get("stages", [replica])}
         return {key: value for key, value in replica.items() if costs or key != "usd_per_hour"}
 
     counts = [

@@ -82,7 +82,7 @@ def _power(one: PricedConfiguration, rates: Floats, question: ServiceQuestion, h
     pricer = OfferPricer(
         question.models[name], hwdb, goal.engine, goal.precision, Load.of(1.0, 1.0), goal.slo
     )
-    deployment = pricer.deployment(one.stages)
+    deployment = pricer.deployment(one.stages, attention_dp=one.attention_dp, ep=one.ep)
     fit = CalibrationTable.load(hwdb).fit_of(deployment)
     cost = capped(LayerStepCost(deployment, hwdb, fit), goal.energy.power_cap_w)
     rate = float(rates.sum())

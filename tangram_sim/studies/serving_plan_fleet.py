@@ -37,10 +37,7 @@ def fleet_document(
                 **({"model": known[used.configuration].model} if question.several else {}),
                 "count": used.count,
                 **({"role": known[used.configuration].role} if apart else {}),
-                "stages": [
-                    {"gpu": kind, "tp": tp, "layers": layers}
-                    for kind, tp, layers in known[used.configuration].stages
-                ],
+                **_degrees(known[used.configuration]),
                 **_planned_sequences(known[used.configuration], question),
                 "usd_per_hour": used.cost_per_hour,
                 "shares": found.shares[used.configuration],
@@ -50,8 +47,16 @@ def fleet_document(
     }
 
 
+def _degrees(priced: PricedConfiguration) -> dict[str, Any]:
+    """The stages of a replica, or the degrees of one with groups of its own or experts that are spread."""
+    if priced.attention_dp > 1 or priced.ep > 1:
+        ((kind, tp, _),) = priced.stages
+        return {"gpu": kind, "tp": tp, "attention_dp": priced.attention_dp, "ep": priced.ep}
+    return {"stages": [{"gpu": kind, "tp": tp, "layers": layers} for kind, tp, layers in priced.stages]}
+
+
 def _planned_sequences(priced: PricedConfiguration, question: ServiceQuestion) -> dict[str, int]:
-    """Requests at once that a replica may run and keep the time per token asked for; {} without such a limit.
+    """Requests at once that a group of a replica may run and keep the time per token asked for; {}: any.
 
     By Little's law: requests/s, times tokens of each, times seconds per token. More of them would make all of
     them too slow.
@@ -67,5 +72,5 @@ def _planned_sequences(priced: PricedConfiguration, question: ServiceQuestion) -
     at_once = [
         rps * asked_type.output_tokens * tpot_s for rps, asked_type in zip(priced.rps, own, strict=False)
     ]
-    most = ceil(max(at_once, default=0.0))
+    most = ceil(max(at_once, default=0.0) / priced.attention_dp)
     return {"planned_sequences": most} if most >= 1 else {}

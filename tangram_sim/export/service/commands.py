@@ -2,7 +2,9 @@
 
 Flags are those of the engines' own command lines (vLLM docs, "Engine Arguments"; SGLang docs, "Server
 Arguments"; TensorRT-LLM docs, "trtllm-serve"); for prefill and decode apart vLLM docs, "NixlConnector",
-SGLang docs, "PD Disaggregation", TensorRT-LLM docs, "Disaggregated Serving". Uneven stages:
+SGLang docs, "PD Disaggregation", TensorRT-LLM docs, "Disaggregated Serving". Attention data parallelism: vLLM
+docs, "Data Parallel Deployment"; of SGLang ("Server Arguments", --enable-dp-attention) degree, seats and
+budget are those of all groups together, of vLLM those of one. Uneven stages:
 VLLM_PP_LAYER_PARTITION of vLLM, SGLANG_PP_LAYER_PARTITION of SGLang.
 """
 
@@ -39,6 +41,8 @@ class EngineFlags:
     roles: Mapping[str, tuple[str, ...]]  # what starts a replica that only prefills or only decodes
     in_front: str  # what joins the two pools, told in a note
     expert_degree: bool = True  # whether that flag takes a number; without one it means all ranks
+    attention_dp: tuple[str, ...] = ()  # flags of groups, the last with their number; (): no such flag
+    of_all_groups: bool = False  # whether degree, seats and budget are those of all groups together
 
 
 def _nixl(role: str) -> str:
@@ -67,6 +71,7 @@ ENGINES: Mapping[str, EngineFlags] = {
         in_front="a proxy that sends a prompt to a producer and then to a consumer",
         image="vllm/vllm-openai:latest",
         expert_degree=False,
+        attention_dp=("--data-parallel-size",),
     ),
     "sglang": EngineFlags(
         start=("python3", "-m", "sglang.launch_server", "--model-path"),
@@ -88,6 +93,8 @@ ENGINES: Mapping[str, EngineFlags] = {
         },
         in_front="sglang_router with --pd-disaggregation and the addresses of both pools",
         image="lmsysorg/sglang:latest",
+        attention_dp=("--enable-dp-attention", "--dp-size"),
+        of_all_groups=True,
     ),
     "trtllm": EngineFlags(
         start=("trtllm-serve", "serve"),
@@ -127,8 +134,12 @@ def command(group: ServedGroup, engine: str, weights: str) -> LaunchCommand:
     arguments = [*flags.start, weights]
     if flags.served_name:
         arguments += [flags.served_name, group.model]
-    arguments += [flags.tp, str(group.tp), flags.pp, str(depth)]
-    arguments += [flags.seats, str(group.seats), flags.budget, str(group.budget_tokens)]
+    together = group.attention_dp if flags.of_all_groups else 1
+    arguments += [flags.tp, str(group.tp * together), flags.pp, str(depth)]
+    if group.attention_dp > 1:
+        arguments += [*flags.attention_dp, str(group.attention_dp)]
+    arguments += [flags.seats, str(group.seats * together)]
+    arguments += [flags.budget, str(group.budget_tokens * together)]
     arguments += [flags.memory, f"{group.memory_fraction:g}"]
     if group.context_tokens:
         arguments += [flags.context, str(group.context_tokens)]
@@ -144,9 +155,8 @@ def command(group: ServedGroup, engine: str, weights: str) -> LaunchCommand:
         else:
             notes.append(f"{group.name}: the KV cache in fp8 is set in the checkpoint's own configuration")
     if group.expert_parallel:
-        arguments += (
-            [flags.expert_parallel, str(group.tp)] if flags.expert_degree else [flags.expert_parallel]
-        )
+        ranks = [str(group.tp * group.attention_dp)]
+        arguments += [flags.expert_parallel, *(ranks if flags.expert_degree else [])]
     if len(set(group.layers)) > 1:
         if not flags.layers_variable:
             raise CannotExportError(
@@ -186,11 +196,15 @@ def parsed(
         tp, depth = int(options[flags.tp]), int(options[flags.pp])
         seats, budget = int(options[flags.seats]), int(options[flags.budget])
         memory, context = float(options[flags.memory]), int(options.get(flags.context, 0))
+        groups = int(options.get(flags.attention_dp[-1], 1)) if flags.attention_dp else 1
     except (KeyError, ValueError) as error:
         raise BadInputError(f"a flag of {engine}'s command is missing or no number: {error}") from None
-    if flags.expert_degree and options.get(flags.expert_parallel, str(tp)) != str(tp):
+    if flags.of_all_groups:
+        tp, seats, budget = tp // groups, seats // groups, budget // groups
+    ranks = str(tp * groups)
+    if flags.expert_degree and options.get(flags.expert_parallel, ranks) != ranks:
         raise BadInputError(
-            f"experts over {options[flags.expert_parallel]} ranks, not over all {tp} of a stage"
+            f"experts over {options[flags.expert_parallel]} ranks, not over all {ranks} of a stage"
         )
     layers = tuple(layers for _, _, layers in stages)
     uneven = environment.get(flags.layers_variable, "") if flags.layers_variable else ""
@@ -209,5 +223,6 @@ def parsed(
         memory_fraction=memory,
         context_tokens=context,
         expert_parallel=flags.expert_parallel in arguments,
+        attention_dp=groups,
         **known,  # type: ignore[arg-type]
     )

@@ -39,11 +39,12 @@ class ServedGroup:
     context_tokens: int = 0  # the longest request that is let in; 0: what the checkpoint was made for
     expert_parallel: bool = False  # experts spread over all ranks of a stage
     role: str = "both"  # or prefill, decode
+    attention_dp: int = 1  # groups of tp ranks with requests of their own; seats and budget are of one group
 
     @property
     def gpus(self) -> int:
         """GPUs of one replica."""
-        return sum(tp for _, tp, _ in self.stages)
+        return sum(tp for _, tp, _ in self.stages) * self.attention_dp
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -134,13 +135,24 @@ def _group(replica: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: s
     if model is None:
         raise BadInputError(f"{source}: `model` is missing; an engine must be told what to serve")
     widest = max(stage.tp for stage in replica.stages) if replica.stages else replica.tp
+    ranks, spread = (
+        widest * replica.attention_dp,
+        f"{replica.attention_dp} groups of attention data parallelism",
+    )
     for words, wrong in (
         ("costs of its own, which no engine can be started from", replica.costs is not None),
-        (f"{replica.attention_dp} groups of attention data parallelism", replica.attention_dp > 1),
+        (
+            f"{spread}, which trtllm-serve takes from a file alone (enable_attention_dp)",
+            replica.attention_dp > 1 and given.engine == "trtllm",
+        ),
+        (
+            f"{spread} in several stages",
+            replica.attention_dp > 1 and (replica.pp > 1 or replica.stages is not None),
+        ),
         ("draft tokens, whose model the plan does not name", replica.drafts > 0),
         (
-            f"experts over {replica.ep} of {widest} ranks; vLLM spreads them over all",
-            1 < replica.ep != widest,
+            f"experts over {replica.ep} of {ranks} ranks; vLLM spreads them over all",
+            1 < replica.ep != ranks,
         ),
     ):
         if wrong:
@@ -174,6 +186,7 @@ def _group(replica: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: s
         context_tokens=_context_tokens(model, given),
         expert_parallel=replica.ep > 1,
         role=replica.role,
+        attention_dp=replica.attention_dp,
     )
 
 

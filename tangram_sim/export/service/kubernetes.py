@@ -154,19 +154,18 @@ def read(text: str, engine: str) -> tuple[ServedGroup, ...]:
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise BadInputError(f"{FILE}: not a manifest of `tangram serve export`: {error}") from None
         wanted = {_PRODUCTS.get(kind, label(kind)) for kind, _, _ in stages}
-        if wanted != {selected} or asked != sum(tp for _, tp, _ in stages):
-            raise BadInputError(f"{FILE}: {asked} GPUs of {selected} are asked for, the plan has {stages}")
-        groups.append(
-            parsed(
-                engine,
-                {entry["name"]: entry["value"] for entry in container["env"]},
-                [*container["command"], *container["args"]],
-                stages,
-                name=told["tangram-sim/configuration"],
-                model=told["tangram-sim/model"],
-                count=item["spec"]["replicas"],
-                precision=precision,
-                kv_precision=kv,
-            )
+        group = parsed(
+            engine,
+            {entry["name"]: entry["value"] for entry in container["env"]},
+            [*container["command"], *container["args"]],
+            stages,
+            name=told["tangram-sim/configuration"],
+            model=told["tangram-sim/model"],
+            count=item["spec"]["replicas"],
+            precision=precision,
+            kv_precision=kv,
         )
+        if wanted != {selected} or asked != group.gpus:
+            raise BadInputError(f"{FILE}: {asked} GPUs of {selected} are asked for, the plan has {stages}")
+        groups.append(group)
     return tuple(groups)

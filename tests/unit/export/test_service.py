@@ -77,6 +77,30 @@ def test_experts_are_spread_over_the_ranks_of_a_stage(to: str, flag: str) -> Non
     assert launch_script.read(text, to, given.groups) == given.groups
 
 
+@pytest.mark.parametrize(
+    ("to", "flags"),
+    [
+        (
+            "vllm",
+            "--tensor-parallel-size 2 --pipeline-parallel-size 1 --data-parallel-size 4 --max-num-seqs 32",
+        ),
+        ("sglang", "--tp-size 8 --pp-size 1 --enable-dp-attention --dp-size 4 --max-running-requests 128"),
+    ],
+)
+def test_groups_of_attention_are_started_and_read_back(to: str, flags: str) -> None:
+    """SGLang is told degree and seats of all groups together, vLLM those of one."""
+    replica = {"name": "moe", "gpu": "H100-SXM5-80GB", "tp": 2, "attention_dp": 4, "max_sequences": 32}
+    for ep in (1, 8):
+        given = service({"model": "mixtral-8x7b", "replicas": [{**replica, "ep": ep}]}, to)
+        assert given.groups[0].gpus == 8 and given.groups[0].expert_parallel == (ep > 1)
+        text = export_service(given, to, {}).files["launch.sh"]
+        assert flags in text and ("expert-parallel" in text or "--ep-size 8" in text) == (ep > 1)
+        assert launch_script.read(text, to, given.groups) == given.groups
+        if to == "vllm":
+            pods = export_service(given, "kubernetes", {}).files["kubernetes.yaml"]
+            assert kubernetes.read(pods, to) == given.groups
+
+
 PHASES = {
     "link_gb_per_s": 50.0,
     "replicas": [
@@ -147,6 +171,8 @@ TWO_KINDS = [{"gpu": "A100-SXM4-80GB", "tp": 2, "layers": 60}, {"gpu": "L40S", "
         ("trtllm", {"stages": TWO_KINDS}, "cuts evenly"),
         ("vllm", {"gpu": "L40S", "tp": 4, "drafts": 3}, "draft tokens"),
         ("sglang", {"gpu": "L40S", "tp": 4, "ep": 2}, "experts over 2 of 4 ranks"),
+        ("trtllm", {"gpu": "L40S", "tp": 2, "attention_dp": 2}, "enable_attention_dp"),
+        ("vllm", {"gpu": "L40S", "tp": 2, "pp": 2, "attention_dp": 2}, "in several stages"),
         ("vllm", {"costs": {"step_s": 0.01, "kv_blocks": 100}}, "costs of its own"),
         ("helm", {"gpu": "L40S", "tp": 4}, "unknown format"),
     ],

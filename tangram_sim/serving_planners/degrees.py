@@ -1,0 +1,55 @@
+"""Replicas of models with experts: data-parallel groups of attention, experts spread over all ranks."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tangram_sim.errors import InfeasibleError
+from tangram_sim.models import Experts
+from tangram_sim.serving_planners.offers import (
+    GpuOffer,
+    OfferPricer,
+    PricedConfiguration,
+    configuration_of,
+    tensor_degrees,
+)
+
+
+def expert_degrees(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[PricedConfiguration]:
+    """Replicas of one stage inside a node at every tp, attention data parallelism and ep.
+
+    Experts are whole on one of all ranks (ep = tp x attention_dp), or each is cut over all of them (ep = 1):
+    no engine starts all degrees between. Left out are one group at ep 1, a plain replica, and what finishes
+    no request. None for models without experts, and none for a batch, whose filling and emptying is not
+    priced at these degrees.
+    """
+    model = pricer.model
+    parts = [block.feed_forward for block in model.blocks]
+    experts = [part.experts for part in parts if isinstance(part, Experts)]
+    if not experts or pricer.mix is not None:
+        return []
+    found = []
+    for offer in offers:
+        for tp in tensor_degrees(offer, model):
+            groups = 1
+            while tp * groups <= min(offer.gpus_per_node, offer.available):
+                ranks = tp * groups
+                for ep in sorted({1, ranks}):
+                    if (ep > 1 and min(experts) % ep) or ranks == 1 or (groups, ep) == (1, 1):
+                        continue
+                    found += _priced(pricer, offer.name, tp, groups, ep)
+                groups *= 2
+    return found
+
+
+def _priced(pricer: OfferPricer, kind: str, tp: int, groups: int, ep: int) -> list[PricedConfiguration]:
+    stages = [(kind, tp, pricer.model.layers)]
+    name = f"{kind} tp{tp}" + f" dp{groups}" * (groups > 1) + f" ep{ep}" * (ep > 1)
+    try:
+        rps = pricer.throughput(pricer.deployment(stages, attention_dp=groups, ep=ep)).tolist()
+    except InfeasibleError as error:
+        pricer.refused[name] = str(error)
+        return []
+    if not any(rps):
+        return []
+    one = configuration_of(stages, tuple(rps))
+    return [replace(one, name=name, gpus={kind: tp * groups}, attention_dp=groups, ep=ep)]
