@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tangram_sim.layouts import Layout as Layout
     from tangram_sim.models import Model as Model
     from tangram_sim.parallelizers.constraints import Constraints as Constraints
+    from tangram_sim.planners.search_memory import SearchMemory as SearchMemory
     from tangram_sim.planners.search_options import SearchOptions as SearchOptions
     from tangram_sim.planners.uniform.degrees import Uniform as Uniform
     from tangram_sim.purchasing.recommend import Recommendation as Recommendation
@@ -106,6 +107,7 @@ _PUBLIC = {
     "RlPurchaseQuestion": "tangram_sim.questions.rl",
     "RlSimulateQuestion": "tangram_sim.questions.rl",
     "RlWhatIfQuestion": "tangram_sim.questions.rl",
+    "SearchMemory": "tangram_sim.planners.search_memory",
     "SearchOptions": "tangram_sim.planners.search_options",
     "ServeCompareQuestion": "tangram_sim.questions.serve_plan",
     "ServeEstimateQuestion": "tangram_sim.questions.serve_estimate",

@@ -10,11 +10,9 @@ from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, cluster_to_dict
 from tangram_sim.hwdb.model_section import model_to_dict
 from tangram_sim.models import Model
-from tangram_sim.parallelizers.api import Parallelizer
-from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.registry import parallelizer
+from tangram_sim.planners.search_memory import SearchMemory
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.power_choice import plan_under_power
@@ -23,7 +21,6 @@ from tangram_sim.studies.sweep import STOPPED, Answer
 from tangram_sim.studies.training_power import PowerTerms
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
-from tangram_sim.training.stage.prices import PriceMemory
 
 
 @dataclass(frozen=True)
@@ -70,24 +67,10 @@ class PlanOutcome:
     cut_short: bool = False
 
 
-# Parts of islands whose layouts stay priced for the next candidate: one to four nodes of six kinds, eight
-# sizes of microbatch and two number formats are some 400, at a third of a MB each.
-_MENUS = 600
-
-
 @lru_cache(maxsize=1)
-def _parallelizer(name: str) -> Parallelizer:
-    """The one parallelizer of a process: candidates have most islands in common, whose costs it remembers."""
-    shared: Parallelizer = parallelizer(name)()
-    if isinstance(shared, Grid):
-        shared.menus = _MENUS
-    return shared
-
-
-@lru_cache(maxsize=1)
-def _memory() -> PriceMemory:
-    """The prices of stages that a process keeps from candidate to candidate."""
-    return PriceMemory()
+def _memory() -> SearchMemory:
+    """What a process keeps from candidate to candidate, which have most islands in common."""
+    return SearchMemory()
 
 
 @lru_cache(maxsize=8)
@@ -104,7 +87,6 @@ def hwdb_digest(hwdb: Hwdb) -> str:
 def forget() -> None:
     """Drop loaded tables and computed costs, after hardware data in a folder has changed."""
     _database.cache_clear()
-    _parallelizer.cache_clear()
     _memory.cache_clear()
 
 
@@ -124,7 +106,6 @@ def simulate_case(case: Case, deadline: Deadline) -> Answer:
             case.job,
             wishes=replace(case.wishes, only_shown=True),
             hwdb=hwdb,
-            parallelizer=_parallelizer(case.wishes.parallelizer),
             deadline=deadline,
             known=[replace(plan, cluster=cluster) for plan in case.known],
         )

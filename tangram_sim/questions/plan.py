@@ -219,13 +219,15 @@ class PlanQuestion(OnTrainingCluster):
         Raises InfeasibleError where nothing fits, BadInputError for what contradicts itself.
         """
         from tangram_sim.planners.deadline import Deadline
+        from tangram_sim.planners.search_memory import SearchMemory
         from tangram_sim.studies.dask_workers import processes
         from tangram_sim.studies.training_run import with_run
 
         wanted = self.run.wanted
         database = self.hardware.load()
         timed = deadline or Deadline(self.search.time_limit_s)
-        with processes(self.dask, self.search.jobs) as jobs:
+        # Fleets of one question (whole and hurt, at several clocks) have most parts of islands in common.
+        with processes(self.dask, self.search.jobs) as jobs, SearchMemory().in_use():
             options = replace(self.options, every_candidate=candidates, jobs=jobs)
             found = self._searched(options, database, progress, timed)
         found = with_run(found, database, wanted, self.run.power.terms(database, self.objective))

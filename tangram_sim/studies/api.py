@@ -18,7 +18,6 @@ from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb, ReadSet, load_cluster, load_model
 from tangram_sim.models import Model, lora_parameters
-from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.domains import idle_in_domains, idle_in_groups
 from tangram_sim.planners.api import Progress, SearchOptions
 from tangram_sim.planners.deadline import Deadline
@@ -119,13 +118,12 @@ def plan(
     wishes: SearchOptions | None = None,
     hwdb: Hwdb | None = None,
     progress: Progress | None = None,
-    parallelizer: Parallelizer | None = None,
     deadline: Deadline | None = None,
     known: Sequence[Plan] = (),
     tokens: float | str | None = None,
     finish_within: float | str | None = None,
 ) -> Result:
-    """The best plan found for `model` on `cluster`; `parallelizer`, `deadline`, `known` as in `tangram`.
+    """The best plan found for `model` on `cluster`; `deadline`, `known` as in `tangram`.
 
     With `tokens` (`300B`) the document's `run` says the days, dollars and megawatt hours of training them.
 
@@ -141,9 +139,7 @@ def plan(
     require_simple_within(wishes.simple_within)
     wall, cpu = time.perf_counter(), time.process_time()
     timed = deadline or Deadline(wishes.time_limit_s)
-    searched = search_formats(
-        model, cluster, job, hwdb, wishes, progress, parallelizer=parallelizer, deadline=timed, known=known
-    )
+    searched = search_formats(model, cluster, job, hwdb, wishes, progress, deadline=timed, known=known)
     job, wishes, islands = searched.job, searched.wishes, searched.islands
     found, margin = searched.found, searched.margin
     # The file names the rows that its own plan rests on, not those of all that were tried.

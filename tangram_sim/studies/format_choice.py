@@ -10,7 +10,6 @@ from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
-from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.islands import DEFAULT_TOLERANCES, find_islands
 from tangram_sim.planners.api import Counts, Found, NothingBelowError, Progress, SearchOptions
 from tangram_sim.planners.deadline import Deadline
@@ -78,7 +77,6 @@ def search_formats(
     hwdb: Hwdb,
     wishes: SearchOptions,
     progress: Progress | None,
-    parallelizer: Parallelizer | None,
     deadline: Deadline,
     known: Sequence[Plan],
 ) -> Searched:
@@ -113,9 +111,7 @@ def search_formats(
         left = len(questions) - number
         share = deadline.share(deadline.left_s() / left) if left > 1 else deadline
         at_hand = [*known, *([replace(best.found.ranked[0].plan, job=item.job)] if best else [])]
-        search = partial(
-            _search, model, cluster, item, progress, parallelizer=parallelizer, deadline=share, known=at_hand
-        )
+        search = partial(_search, model, cluster, item, progress, deadline=share, known=at_hand)
         within = cluster, item.job, hwdb, wishes.memory_margin
         glance = None
         try:
@@ -186,7 +182,6 @@ def _search(
     progress: Progress | None,
     within: Hwdb,
     *,
-    parallelizer: Parallelizer | None,
     deadline: Deadline,
     known: Sequence[Plan],
     glance: bool = False,
@@ -208,7 +203,7 @@ def _search(
     plan = chunked if has_chunks(format_question.job.schedule) else tangram
     if glance:
         plan = partial(tangram, below_s=below_s, halves=True)
-    search = partial(plan, parallelizer=parallelizer, deadline=deadline, known=able)
+    search = partial(plan, deadline=deadline, known=able)
     return search(model, cluster, format_question.job, within, format_question.wishes, progress)
 
 

@@ -12,6 +12,7 @@ from tangram_sim.models import Model
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import NoSearch
+from tangram_sim.planners.search_memory import SearchMemory
 from tangram_sim.reliability.moves import assign, moves, transfer_seconds
 from tangram_sim.reliability.spot.rerouting import rerouted_step_s
 from tangram_sim.reliability.spot.speeds import Fleet, Option
@@ -52,6 +53,7 @@ class PlannedSpeeds(TrainingProblem):
     plans: dict[Fleet, FleetPlan | None] = field(default_factory=dict)
     by_label: dict[str, FleetPlan] = field(default_factory=dict)
     reasons: dict[Fleet, str] = field(default_factory=dict)
+    memory: SearchMemory = field(default_factory=SearchMemory)  # fleets have most parts of islands in common
 
     def groups_by_kind(self) -> dict[str, int]:
         """The group of the cluster that stands for each kind: by the name of the group or of its GPU."""
@@ -177,7 +179,8 @@ class PlannedSpeeds(TrainingProblem):
         uniform = self.search == "uniform" or (self.search == "auto" and not mixed) or self.kinds == "ignored"
         try:
             wishes, deadline = (_UNIFORM, NoSearch()) if uniform else (_FULL, None)
-            result = api.plan(self.model, cluster, job, wishes=wishes, hwdb=self.hwdb, deadline=deadline)
+            with self.memory.in_use():
+                result = api.plan(self.model, cluster, job, wishes=wishes, hwdb=self.hwdb, deadline=deadline)
         except InfeasibleError as error:
             self.reasons[fleet] = str(error)
             return None

@@ -13,7 +13,6 @@ from tangram_sim.errors import InfeasibleError, TangramError
 from tangram_sim.findings import Severity, declare
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
-from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.planners.api import Counts, Found, Progress, Scored, SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
@@ -56,7 +55,6 @@ def chunked(
     hwdb: Hwdb,
     wishes: SearchOptions | None = None,
     progress: Progress | None = None,
-    parallelizer: Parallelizer | None = None,
     deadline: Deadline | None = None,
     known: Sequence[Plan] = (),
 ) -> Found:
@@ -76,9 +74,7 @@ def chunked(
         found = Found([], WorkBound(model, job, islands, hwdb, cluster).step_s(), Counts())
     else:
         wide = replace(wishes, top=max(wishes.top, CUT))
-        found = tangram(
-            model, cluster, plain, hwdb, wide, progress, parallelizer=parallelizer, deadline=deadline
-        )
+        found = tangram(model, cluster, plain, hwdb, wide, progress, deadline=deadline)
         simple = [scored.plan for scored in found.ranked]
     lowering = Lowering.of(replace(simple[0], job=job), hwdb)
     ranked, refused = list[tuple[Scored, Plan, int]](), dict[str, int]()

@@ -14,7 +14,6 @@ from tangram_sim.errors import InfeasibleError
 from tangram_sim.findings import Finding
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
-from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import (
     Candidate,
@@ -27,6 +26,7 @@ from tangram_sim.planners.api import (
 )
 from tangram_sim.planners.budget import SearchBudget, budget
 from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.search_memory import parallelizer_in_use
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.fewer_islands import look_again
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator
@@ -56,7 +56,6 @@ from tangram_sim.planners.tangram.tied import tied_s
 from tangram_sim.planners.tangram.told_apart import in_groups, likeliest, node_units, spans
 from tangram_sim.planners.uniform.trivial import PlayLimits, trivial
 from tangram_sim.planners.usable import usable_islands
-from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.sim import contention
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
@@ -139,7 +138,6 @@ def tangram(
     hwdb: Hwdb,
     wishes: SearchOptions | None = None,
     progress: Progress | None = None,
-    parallelizer: Parallelizer | None = None,
     deadline: Deadline | None = None,
     known: Sequence[Plan] = (),
     *,
@@ -149,8 +147,8 @@ def tangram(
     """Plan `model` on `cluster`: the best pipelines found, played whole, best first.
 
     Of plans that are `known` for this very question the best is the first limit of the search, and the answer
-    where nothing is found to be faster. `parallelizer` is an instance of `wishes.parallelizer` that other
-    searches have asked, or will: what it has priced it knows. A search that the deadline (of
+    where nothing is found to be faster. A `SearchMemory` in use spares it what an earlier search asked. A
+    search that the deadline (of
     `wishes.time_limit_s`, if none) ends returns the best plan it has; with no time at all that is a uniform
     one. A glance takes islands whole, as wishes may say, or as `halves` at the finest where clusters are
     planned node by node. Where only plans `below_s` seconds a step are of use to it, and none is known or
@@ -168,17 +166,17 @@ def tangram(
     if deadline.asked_s <= 0:
         return _unsearched(task)
     found = _copies_of_patterns(task) if task.is_large() else None
-    return found or _node_by_node(task, parallelizer)
+    return found or _node_by_node(task)
 
 
-def _on_the_likeliest(task: _Task, parallelizer: Parallelizer | None, kept: Sequence[int]) -> Found:
+def _on_the_likeliest(task: _Task, kept: Sequence[int]) -> Found:
     """The answer on some of the islands, where all are too many to compose."""
     some = tuple(task.islands[kind] for kind in kept)
     names = [island.name for island in some]
     order = tuple(name for name in task.wishes.order if name in names)
     fewer = replace(task, islands=some, wishes=replace(task.wishes, order=order))
     fewer.findings.append(LIKELIEST_ISLANDS(islands=len(task.islands), searched=len(some)))
-    found = _node_by_node(fewer, parallelizer)
+    found = _node_by_node(fewer)
     found.lower_bound_step_s, found.pipeline_bound_s = task.bound.step_s(), 0.0
     return found
 
@@ -269,22 +267,22 @@ def _node_by_node_below(task: _Task, islands: tuple[Island, ...], known: Sequenc
     if least_s * (1 + limits.apart_worth) >= best.step_s:
         return []
     task.say("some islands node by node")
-    return [one for one in _node_by_node(few, None).ranked if one.step_s < best.step_s]
+    return [one for one in _node_by_node(few).ranked if one.step_s < best.step_s]
 
 
-def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
+def _node_by_node(task: _Task) -> Found:
     """Single pipelines composed of single nodes; then several side by side, and stages over islands."""
     wishes, findings = task.wishes, task.findings
     kept = likeliest(shares(task.bound), FLEETS[task.budget.effort].most_told_apart)
     if len(kept) < len(task.islands):
-        return _on_the_likeliest(task, parallelizer, kept)
+        return _on_the_likeliest(task, kept)
     units = tuple(one.nodes for one in task.islands)
     if wishes.sub_islands:
         units = node_units(task.islands, FLEETS[task.budget.effort].states)
     if wishes.sub_islands and max(units) > 1:
         findings.append(in_groups(task.islands, units))
     islands = task.islands
-    enumeration = _enumeration(task, islands, parallelizer)
+    enumeration = _enumeration(task, islands)
     referee = PlanEvaluator(task.model, task.cluster, task.job, task.lowering, task.counts, task.deadline)
     work = np.concatenate([[0.0], np.cumsum(task.bound.seconds.min(axis=0))])
     bound_s, budget, deadline = task.bound.step_s(), task.budget, task.deadline
@@ -342,7 +340,7 @@ def _node_by_node(task: _Task, parallelizer: Parallelizer | None) -> Found:
     return found
 
 
-def _enumeration(task: _Task, islands: tuple[Island, ...], parallelizer: Parallelizer | None) -> Enumeration:
+def _enumeration(task: _Task, islands: tuple[Island, ...]) -> Enumeration:
     """Who asks the parallelizer about slices on parts of the islands."""
     wishes = task.wishes
     subject = Subject(task.model, task.job, task.hwdb, wishes.constraints)
@@ -351,7 +349,7 @@ def _enumeration(task: _Task, islands: tuple[Island, ...], parallelizer: Paralle
         task.model,
         task.job,
         islands,
-        parallelizer=parallelizer or parallelizer_named(wishes.parallelizer)(),
+        parallelizer=parallelizer_in_use(wishes.parallelizer),
         constraints=wishes.constraints,
         hwdb=task.hwdb,
         bound=task.bound,

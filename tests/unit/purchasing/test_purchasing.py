@@ -7,8 +7,8 @@ import pytest
 
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_cluster, load_model
-from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.planners.budget import budget
+from tangram_sim.planners.search_memory import SearchMemory
 from tangram_sim.purchasing.catalogue import Limits, load_catalogue
 from tangram_sim.purchasing.fleets import Fleet, parse_purchases
 from tangram_sim.purchasing.pricefile import load_prices
@@ -104,14 +104,11 @@ class TestPurchase:
 
     @pytest.mark.slow
     def test_what_spares_time_changes_no_plan(self, shop, monkeypatch):
-        """A parallelizer shared between candidates, and first sweeps over whole islands and halves."""
+        """A memory shared between candidates, and first sweeps over whole islands and halves."""
         model, fleet = load_model(str(shop / "tiny.yaml")), fleet_of(shop)
         grown = fleet.with_purchases(parse_purchases(f"{shop}/V100x4.yaml:2", HWDB))
-        shared = Grid()
-        with searched_anew():
-            quick = [
-                api.plan(model, item.cluster, JOB, hwdb=HWDB, parallelizer=shared) for item in (fleet, grown)
-            ]
+        with searched_anew(), SearchMemory().in_use():
+            quick = [api.plan(model, item.cluster, JOB, hwdb=HWDB) for item in (fleet, grown)]
         at_once = replace(budget("normal"), coarse_limits=())
         monkeypatch.setattr("tangram_sim.planners.tangram.engine.budget", lambda _: at_once)
         with searched_anew():
