@@ -21,7 +21,7 @@ _FILE = "recommendation.json"
 
 def headline(study: "Recommendation", database: "Hwdb") -> str:
     """The recommendation in a sentence: what, from whom, how long, for how much."""
-    from tangram_sim.purchasing.goal import slow_end_days, usd_per_million_interval
+    from tangram_sim.purchasing.goal import slow_end_days
     from tangram_sim.purchasing.words import days, dollars, money
 
     row = study.best
@@ -29,7 +29,7 @@ def headline(study: "Recommendation", database: "Hwdb") -> str:
     span = f"{days(row.days_to_train)} ({days(fast).split()[0]} to {days(slow_end_days(row)).split()[0]})"
     cost = ""
     if row.bill.known and row.usd_per_million_tokens is not None:
-        low, high = usd_per_million_interval(row)
+        low, high = row.usd_per_million_interval
         cost = (
             f" for {dollars(row.usd_to_train)}: ${money(row.usd_per_million_tokens)} per million tokens "
             f"({money(low)} to {money(high)})"
@@ -48,9 +48,10 @@ def terms_of(row: "WhatIfRow", study: "Recommendation", database: "Hwdb") -> str
     from tangram_sim.purchasing.billing import way_of
     from tangram_sim.purchasing.clouds import provider_of
 
-    prices, terms = study.billing.prices, study.billing.terms
+    billing, days = study.billing, row.days_to_train
     said = dict.fromkeys(
-        f"{provider_of(member.name, database) or 'own offer'}, {way_of(member, prices, terms)}"
+        f"{provider_of(member.name, database) or 'own offer'}, "
+        f"{way_of(member, billing.prices, billing.terms, days)}"
         for member in row.fleet.members
         if member.bought
     )

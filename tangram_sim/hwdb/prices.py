@@ -3,16 +3,22 @@
 A price without a day and a source is no price: published prices of one instance differ twofold by month.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tangram_sim.clusters import Gpu, Node
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.hwdb.database import Hwdb
 from tangram_sim.hwdb.tables import read_rows, read_schema
 
-FIGURES = ("rent_usd_per_hour", "reserved_usd_per_hour", "spot_usd_per_hour", "capital_usd")
+PRICES = ("rent_usd_per_hour", "reserved_usd_per_hour", "spot_usd_per_hour", "capital_usd")
+TERM = ("reserved_least_days", "reserved_most_days")  # that nodes are reserved for at that price
+FIGURES = (*PRICES, *TERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,67 @@ class Figure:
 
     def __str__(self) -> str:
         return f"{self.value:g} ({self.source}{', ' + self.date if self.date else ''})"
+
+
+@dataclass(frozen=True, slots=True)
+class Rents:
+    """USD for an hour of training of one rented node: on demand, and of one that is reserved for a term.
+
+    All days of a reservation are paid for, the last one as a whole and no fewer than `least_days`; where that
+    is 0 nodes are reserved by the hour. Where there is no price on demand longer runs reserve again.
+    """
+
+    on_demand: float = math.inf
+    reserved: float = math.inf
+    least_days: float = 0.0
+    most_days: float = math.inf
+
+    @classmethod
+    def of(
+        cls,
+        rent: Figure | None,
+        reserved: Figure | None,
+        least: Figure | None,
+        most: Figure | None,
+        share: float = 1.0,
+    ) -> "Rents":
+        """The rents of a node that prices on demand and reserved (for a `TERM`) state.
+
+        `share` of the time in which it trains. A reserved price without a term counts only where there is
+        none on demand.
+        """
+        usd, shortest = reserved.value / share if reserved else math.inf, least.value if least else 0.0
+        if rent is None:
+            return cls(reserved=usd, least_days=shortest)
+        if least is None and most is None:
+            return cls(rent.value)
+        return cls(rent.value, usd, shortest, most.value if most else math.inf)
+
+    def usd_per_hour(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
+        """The lower of both prices for runs of so many days; of runs without an end for infinite ones."""
+        return np.minimum(self.on_demand, self._reserved_for(days))
+
+    def is_reserved(self, days: float) -> bool:
+        """Whether a run of so many days costs less reserved than on demand."""
+        return bool(self._reserved_for(days) < self.on_demand)
+
+    @property
+    def least_usd_per_hour(self) -> float:
+        """What no run pays less than, however long it is."""
+        return min(self.on_demand, self.reserved)
+
+    @property
+    def most_usd_per_hour(self) -> float:
+        """What no run pays more than; where short ones pay for a whole term, more than anybody has."""
+        return self.on_demand if self.on_demand < math.inf else 1e30 if self.least_days else self.reserved
+
+    def _reserved_for(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
+        run = np.clip(days, 1e-9, 1e12)
+        paid = np.maximum(np.ceil(run * (1 - 1e-12)), self.least_days) if self.least_days else run
+        return np.where(paid <= self.most_days, self.reserved * (paid / run), np.inf)
+
+
+NOT_RENTED = Rents(0.0)
 
 
 def node_prices(hwdb: Hwdb) -> dict[str, dict[str, Figure]]:

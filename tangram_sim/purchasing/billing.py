@@ -1,10 +1,11 @@
 """The cost of a fleet per hour of training: a charge for each member, its basis, and what is missing."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tangram_sim.errors import unknown_name
-from tangram_sim.hwdb.prices import Figure
+from tangram_sim.hwdb.prices import NOT_RENTED, TERM, Figure, Rents
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.fleets import Member
 from tangram_sim.purchasing.pricefile import Economics, Prices
@@ -21,7 +22,8 @@ class Terms:
     """How machines are paid for, and what power training on them may draw.
 
     `acquire`: buy (capital, then power), rent, reserved or spot (by the hour, on demand, committed or
-    withdrawable); auto buys what has a capital price and rents what has a rent alone.
+    withdrawable); auto buys what has a capital price and rents what has a rent alone, reserved where that is
+    the only price or, by its term, the lower one for the run.
     `fleet`: owned (its capital is spent: power alone counts) or rented; auto rents what has a rent.
     `power`: limits on power under which candidates are planned, and PUE and carbon; None: not asked about.
     """
@@ -97,17 +99,19 @@ def bill(
     prices: Prices,
     terms: Terms | None = None,
     drawn_w: Mapping[str, float] | None = None,
+    days: float = math.inf,
 ) -> Bill:
     """The bill of a fleet of which `running` nodes of each member draw power; all nodes are paid for.
 
     `drawn_w`: watts for each GPU of a kind, its share of the host included, where a plan says what it draws.
+    `days` of the run: what is rented costs what it does for so long (`Rents`).
     """
     charges: list[Charge] = []
     lacks: list[Lack] = []
     outlay: float | None = 0.0
     for member, nodes in zip(members, running, strict=True):
         watts = node_w(member, prices, drawn_w) * nodes
-        lines, capital, lacking = _member(member, watts, prices, terms or Terms())
+        lines, capital, lacking = _member(member, watts, prices, terms or Terms(), days)
         charges += lines
         outlay = None if outlay is None or capital is None else outlay + capital
         if lacking:
@@ -138,8 +142,26 @@ def node_w(member: Member, prices: Prices, drawn_w: Mapping[str, float] | None =
     return drawn_w[member.node.gpu.name] * member.node.gpus
 
 
-def way_of(member: Member, prices: Prices, terms: Terms) -> str:
-    """How a member is paid for: owned, buy or a way of RENTED; `unpriced` where no price is stated."""
+def rents_of(member: Member, prices: Prices, terms: Terms) -> Rents:
+    """What one node is rented for, by the days of a run; 0 where it is owned or bought."""
+    way, either = way_of(member, prices, terms), member.bought and terms.acquire == "auto"
+    if way not in RENTED:
+        return NOT_RENTED
+    reserved = prices.of(member).reserved_usd_per_hour if either or way == "reserved" else None
+    rent = rent_of(member, prices, "rent" if either else way) if either or way != "reserved" else None
+    return _rents(member, prices, rent, reserved)
+
+
+def _rents(member: Member, prices: Prices, rent: Figure | None, reserved: Figure | None) -> Rents:
+    least, most = (getattr(prices.of(member), name) for name in TERM)
+    return Rents.of(rent, reserved, least, most, prices.economics.utilisation.value)
+
+
+def way_of(member: Member, prices: Prices, terms: Terms, days: float = math.inf) -> str:
+    """How a member is paid for: owned, buy or a way of RENTED; `unpriced` where no price is stated.
+
+    What is rented may be reserved for a run of so many `days`, and on demand for another.
+    """
     rent = rent_of(member, prices)
     if not member.bought:
         if terms.fleet == "auto":
@@ -148,17 +170,18 @@ def way_of(member: Member, prices: Prices, terms: Terms) -> str:
     if terms.acquire == "auto":
         if prices.of(member).capital_usd:
             return "buy"
-        if rent is None:
-            return "unpriced" if prices.of(member).reserved_usd_per_hour is None else "reserved"
-        return "rent"
+        reserved = prices.of(member).reserved_usd_per_hour
+        if rent is None and reserved is None:
+            return "unpriced"
+        return "reserved" if _rents(member, prices, rent, reserved).is_reserved(days) else "rent"
     return terms.acquire
 
 
 def _member(
-    member: Member, watts: float, prices: Prices, terms: Terms
+    member: Member, watts: float, prices: Prices, terms: Terms, days: float
 ) -> tuple[list[Charge], float | None, list[str]]:
     """(charges, purchase cost in USD, missing figures) of one member; the cost is None if not stated."""
-    way, economics = way_of(member, prices, terms), prices.economics
+    way, economics = way_of(member, prices, terms, days), prices.economics
     where = f"nodes.{member.name or member.label}"
     if way == "unpriced":
         return [], None, [f"{where}.rent_usd_per_hour or {where}.capital_usd"]
@@ -166,8 +189,11 @@ def _member(
         rent = rent_of(member, prices, way)
         if rent is None:
             return [], 0.0, [f"{where}.{way}_usd_per_hour"]
-        charge = Charge(member.label, way, rent.value * member.nodes, member.bought, f"{way} {rent}")
-        return [charge], 0.0, []
+        rents, basis = rents_of(member, prices, terms), f"{way} {rent}"
+        usd = float(rents.usd_per_hour(days))
+        if way == "reserved" and usd > rents.reserved * (1 + 1e-9):
+            basis += f", paid for {usd / rents.reserved * days:.4g} days"
+        return [Charge(member.label, way, usd * member.nodes, member.bought, basis)], 0.0, []
     lines, lacking = _power(member, watts, prices)
     lines += _hosting(member, prices)
     if way == "owned":

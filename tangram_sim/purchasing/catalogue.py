@@ -13,7 +13,8 @@ from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.inline_cluster import counted_nodes
-from tangram_sim.purchasing.billing import Terms, bill, power_w_of
+from tangram_sim.hwdb.prices import NOT_RENTED, Rents
+from tangram_sim.purchasing.billing import Terms, bill, power_w_of, rents_of
 from tangram_sim.purchasing.fleets import Fleet, Member, Purchase, named_purchase
 from tangram_sim.purchasing.notes import price_file
 from tangram_sim.purchasing.pricefile import Prices
@@ -28,11 +29,12 @@ class Offer:
     name: str
     purchase: Purchase  # of one node
     most: int
-    usd_per_hour: float  # of training, all of it
+    usd_per_hour: float  # of training, all of it: the least for a run of any length
     outlay_usd: float
     power_w: float
     rack_units: float  # 0: not stated, and not asked about
     arrives: date | None  # None: at once, or not asked about
+    rents: Rents = NOT_RENTED  # by the days of a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +113,17 @@ def _in_words(problem: Any) -> str:
 
 
 def priced_offers(
-    catalogue: Sequence[tuple[Purchase, int]], prices: Prices, terms: Terms, limits: Limits, ordered: date
+    catalogue: Sequence[tuple[Purchase, int]],
+    prices: Prices,
+    terms: Terms,
+    limits: Limits,
+    ordered: date,
+    *,
+    by_run: bool = True,
 ) -> tuple[list[Offer], list[str]]:
     """Offers with their costs, and notes on those left out for their delivery or for want of figures.
 
+    `by_run`: costs hang on the days of a run; otherwise they are those of a use without an end.
     Raises BadInputError naming every figure that is missing where no offer can be priced.
     """
     offers: list[Offer] = []
@@ -141,17 +150,18 @@ def priced_offers(
             if arrives > limits.deadline:
                 notes.append(f"{purchase.name} left out: it comes on {arrives}, after {limits.deadline}")
                 continue
-        pue = prices.economics.pue
+        pue, rents = prices.economics.pue, rents_of(member, prices, terms) if by_run else NOT_RENTED
         offers.append(
             Offer(
                 name=purchase.name,
                 purchase=purchase,
                 most=min(most, int(facts.available.value)) if facts.available else most,
-                usd_per_hour=charged.usd_per_hour,
+                usd_per_hour=rents.least_usd_per_hour or charged.usd_per_hour,
                 outlay_usd=charged.outlay_usd or 0.0,
                 power_w=power_w_of(member, prices) * (pue.value if pue else 1.0),
                 rack_units=facts.rack_units.value if facts.rack_units else 0.0,
                 arrives=arrives,
+                rents=rents,
             )
         )
     for lacking in dict.fromkeys(each for _, each in unpriced):

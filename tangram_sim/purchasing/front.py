@@ -39,8 +39,8 @@ class Front:
     mixes: int  # within the limits
     left_out: int  # not simulated: bounded away
     waiting: int = 0  # not simulated, and not bounded away
-    # (cost, most tokens/s) of mixes not planned in full: not at all, or cut short.
-    may_reach: tuple[tuple[float, float], ...] = ()
+    # (least cost, most cost, most tokens/s) of mixes not planned in full: not at all, or cut short.
+    may_reach: tuple[tuple[float, float, float], ...] = ()
 
     def is_proven(self, at: int) -> bool:
         """Whether no mix that costs less than the point after `at` can be faster than that at `at`.
@@ -49,7 +49,10 @@ class Front:
         """
         end = self.points[at + 1].cost if at + 1 < len(self.points) else inf
         low = self.points[at]
-        return not any(low.cost <= cost < end and most > low.tokens_per_s for cost, most in self.may_reach)
+        return not any(
+            least < end and low.cost <= most and rate > low.tokens_per_s
+            for least, most, rate in self.may_reach
+        )
 
 
 def front_of(simulated: Sequence[Simulated]) -> list[Simulated]:

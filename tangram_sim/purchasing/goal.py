@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.units import DAY_S, HOUR_S
@@ -78,15 +77,6 @@ def ranked(rows: Sequence[WhatIfRow], goal: Goal) -> list[int]:
 def slow_end_days(row: WhatIfRow) -> float:
     """Days to train at the slow end of the 90 % interval of the throughput."""
     return row.days_to_train * row.throughput.tokens_per_s / row.throughput.low
-
-
-def usd_per_million_interval(row: WhatIfRow) -> tuple[float, float]:
-    """USD per million tokens at both ends of the 90 % interval of the throughput, the lower first."""
-    hourly = row.bill.usd_per_hour
-    return (
-        costs.usd_per_million_tokens(hourly, row.throughput.high),
-        costs.usd_per_million_tokens(hourly, row.throughput.low),
-    )
 
 
 def goal_of(

@@ -24,6 +24,7 @@ from tangram_sim.units import HOUR_S
 
 _SHARE = 0.85  # of its bound that a plan is taken to reach before one of its kinds is known
 _LEVEL = 0.02  # of the score, as a logarithm: mixes nearer than that are equals
+_LOWER = 0.99  # times a rent: what is no lower than that is no reason to look at a larger mix
 _NEAR = 1.25  # times the best known: dearer mixes are no runner-ups
 
 
@@ -44,28 +45,23 @@ class GoalSearch(MixSearch):
         self,
         *args: Any,
         goal: Goal,
-        rents: Sequence[float],
         base_usd_per_hour: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        """`rents`: USD an hour of one node of each offer, 0 where it is bought.
-
-        `base_usd_per_hour`: what the standing fleet costs in any case.
-        """
+        """`base_usd_per_hour`: what the standing fleet costs in any case."""
         super().__init__(*args, **kwargs)
         self.goal, self.base = goal, base_usd_per_hour
-        self.rent: NDArray[np.float64] = self.counts @ np.array(rents, dtype=float)
         self.outlay: NDArray[np.float64] = self.counts @ np.array([offer.outlay_usd for offer in self.offers])
         self._place = {mix: place for place, mix in enumerate(self.mixes)}
         self.kinds = [tuple(bool(count) for count in mix) for mix in self.mixes]
 
     def _usd(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
         """USD of the run of every mix at these throughputs, amortised capital and power included."""
-        return (self.cost + self.base) * self._hours(rate)
+        return (self.usd_per_hour(self.days(rate)) + self.base) * self._hours(rate)
 
     def _spent(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
         """USD spent by every mix until the goal at these throughputs: purchases and rents."""
-        return self.outlay + self.rent * self._hours(rate)
+        return self.outlay + self.rents(self.days(rate)) * self._hours(rate)
 
     def _hours(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
         """Hours of training at these throughputs; more than anybody has where it is 0."""
@@ -90,7 +86,7 @@ class GoalSearch(MixSearch):
         """Indices of mixes not planned that may be recommended, the most promising first."""
         able = (self.rate < 0) & self._reaching(self.bound)
         done = np.flatnonzero(self.rate > 0)
-        reached = self._reaching(self.rate) & (self.rate > 0)
+        reached = self._reaching(self.rate) & (self.rate > 0) & self.allowed
         if reached.any():
             best = float(self._score(self.rate)[reached].min())
             able &= self._score(self.bound) <= best * _NEAR
@@ -99,7 +95,7 @@ class GoalSearch(MixSearch):
         if reached.any():
             leader = int(np.where(reached, self._score(self.rate), math.inf).argmin())
         for index in np.flatnonzero(self.rate >= 0):
-            settled = self._settled(int(index), bool(reached[index]))
+            settled = self._settled(int(index), bool(reached[index]), expected)
             if leader >= 0 and self.kinds[index] == self.kinds[leader] and not self.goal.wants_speed:
                 # Of the best kinds also the cheapest mix that is in time at the slow end of its interval.
                 settled &= ~self._surely_in_time(int(index), expected)
@@ -131,15 +127,21 @@ class GoalSearch(MixSearch):
         slow = document.step_s / document.step_s_high
         return (expected * slow >= least) & (float(self.rate[index]) * slow < least)
 
-    def _settled(self, index: int, reached: bool) -> NDArray[np.bool_]:
-        """Mixes of the same kinds that the planned mix `index` settles: larger ones, or smaller ones."""
+    def _settled(self, index: int, reached: bool, expected: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Mixes of the same kinds that the planned mix `index` settles: larger ones, or smaller ones.
+
+        Not larger ones whose nodes are rented for less in a run as short as `expected` of them.
+        """
         alike = np.array([kinds == self.kinds[index] for kinds in self.kinds])
         more = (self.counts >= self.counts[index]).all(axis=1)
         fewer = (self.counts <= self.counts[index]).all(axis=1)
         rate = float(self.rate[index])
         slow = rate < self.goal.least_tokens_per_s * (1 - 1e-12) or rate <= 0
-        larger = not slow and not (reached and self.goal.wants_speed)
-        found: NDArray[np.bool_] = alike & (more if larger else fewer)
+        if slow or (reached and self.goal.wants_speed):
+            more, as_it_is = fewer, np.zeros(len(self.mixes))
+        else:
+            as_it_is = self.rents(self.days(self.rate[index]))
+        found: NDArray[np.bool_] = alike & more & (self.rents(self.days(expected)) >= _LOWER * as_it_is)
         return found
 
     def _shares(self, done: NDArray[np.int64]) -> NDArray[np.float64]:

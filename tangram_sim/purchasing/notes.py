@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
-from tangram_sim.hwdb.prices import FIGURES as PRICED
+from tangram_sim.hwdb.prices import PRICES as PRICED
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.billing import break_even_of, failure_lacks
 from tangram_sim.purchasing.cautions import cautions_of, doubts_of, where

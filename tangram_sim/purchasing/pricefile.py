@@ -31,6 +31,8 @@ class NodeFacts:
 
     rent_usd_per_hour: Figure | None = None
     reserved_usd_per_hour: Figure | None = None
+    reserved_least_days: Figure | None = None  # that nodes are reserved for, and paid for, at that price
+    reserved_most_days: Figure | None = None
     spot_usd_per_hour: Figure | None = None
     capital_usd: Figure | None = None
     rack_units: Figure | None = None
@@ -100,6 +102,8 @@ class Prices:
 class _NodePriceIn(FilePart):
     rent_usd_per_hour: Positive | None = None
     reserved_usd_per_hour: Positive | None = None
+    reserved_least_days: Amount | None = None
+    reserved_most_days: Positive | None = None
     spot_usd_per_hour: Positive | None = None
     capital_usd: Positive | None = None
     rack_units: Positive | None = None

@@ -132,6 +132,7 @@ def purchase(
         billing=billing,
         wishes=wishes or SearchOptions(),
         by_outlay=by_outlay,
+        most_usd_per_hour=limits.budget_usd_per_hour,
         deadline=deadline,
         tell=None if tell is None else lambda front: tell(study(front)),
     )

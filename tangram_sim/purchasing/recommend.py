@@ -15,7 +15,7 @@ from tangram_sim.purchasing import catalogue as offered
 from tangram_sim.purchasing.billing import RENTED, Terms, bill, failure_lacks, rent_of, way_of
 from tangram_sim.purchasing.catalogue import Limits, Offer
 from tangram_sim.purchasing.clouds import MOST_NODES, cloud_catalogue, clouds_named
-from tangram_sim.purchasing.fleets import Fleet, Member, Purchase, standing_fleet
+from tangram_sim.purchasing.fleets import Fleet, Purchase, standing_fleet
 from tangram_sim.purchasing.front import Front
 from tangram_sim.purchasing.goal import Goal, goal_of, ranked, reaches, slow_end_days
 from tangram_sim.purchasing.goal_search import GoalSearch, Terminals, cloud_mixes
@@ -23,6 +23,7 @@ from tangram_sim.purchasing.notes import notes_of
 from tangram_sim.purchasing.pricefile import SPOT_RETURN_S, Preemption, Prices, load_prices
 from tangram_sim.purchasing.rows import Billing, WhatIfRow
 from tangram_sim.purchasing.search import ModelToTrain
+from tangram_sim.purchasing.sensitivity import with_figure
 from tangram_sim.purchasing.whatif import WhatIf, assumed
 from tangram_sim.purchasing.words import days, dollars
 from tangram_sim.studies.sweep import Sweep
@@ -187,7 +188,7 @@ def recommend_mix(
         planned: dict[tuple[int, ...], WhatIfRow] = {}
         for index, outcomes in sorted(search.answers.items()):
             document = outcomes[0].document
-            if document is None:
+            if document is None or not search.allowed[index]:
                 continue
             mix = search.mixes[index]
             grown, name = offered.bought(fleet, offers, mix), offered.mix_name(offers, mix)
@@ -230,7 +231,7 @@ def recommend_mix(
         deadline=deadline,
         tell=None if tell is None else heard,
         goal=goal,
-        rents=[_rent(offer, billing) for offer in offers],
+        most_usd_per_hour=limits.budget_usd_per_hour,
         base_usd_per_hour=standing.usd_per_hour,
     )
     if not search.may_reach():
@@ -247,14 +248,6 @@ def _is_no_better(
     if mix == used or row is None or alone is None:
         return False
     return ranked([row, alone], goal)[0] == 1
-
-
-def _rent(offer: Offer, billing: Billing) -> float:
-    """USD an hour for which one node of an offer is rented; 0 where it is bought."""
-    member = Member(f"+{offer.name}", offer.name, 1, bought=True, node=offer.purchase.node)
-    way = way_of(member, billing.prices, billing.terms)
-    rent = rent_of(member, billing.prices, way) if way in RENTED else None
-    return rent.value if rent else 0.0
 
 
 def _out_of_reach(search: GoalSearch, goal: Goal) -> str:
@@ -285,32 +278,35 @@ def _limits(goal: Goal) -> str:
 def _price_flip(row: WhatIfRow, than: WhatIfRow, billing: Billing, *, rises: bool) -> list[str]:
     """At which rent of its one kind `row` costs as much as `than`; () where it is not of one rented kind.
 
-    `than` may rent nodes of that kind, too; where it does so for as many hours no rent makes them equal.
+    `than` may rent nodes of that kind, too; where it pays for as many hours no rent makes them equal, nor
+    where its nodes would be paid for in another way at that rent.
     """
     members = [member for member in row.fleet.members if member.bought]
-    way = way_of(members[0], billing.prices, billing.terms) if len(members) == 1 else ""
-    rent = rent_of(members[0], billing.prices, way) if way in RENTED else None
+    prices, terms = billing.prices, billing.terms
+    way = way_of(members[0], prices, terms, row.days_to_train) if len(members) == 1 else ""
+    rent = rent_of(members[0], prices, way) if way in RENTED else None
     if rent is None or row.usd_to_train is None or than.usd_to_train is None:
         return []
     name = members[0].name
-    more_hours = _node_hours(row, name, billing) - _node_hours(than, name, billing)
+    more_hours = sum(
+        sign * charge.usd_per_hour / rent.value * billing.tokens / each.throughput.tokens_per_s / HOUR_S
+        for sign, each in ((1, row), (-1, than))
+        for charge in each.bill.charges
+        if (charge.member, charge.kind) == (f"+{name}", way)
+    )
     if more_hours <= 0:
         return []
     flip = rent.value + (than.usd_to_train - row.usd_to_train) / more_hours
-    if flip <= 0:
+    changed = with_figure(prices, f"nodes.{name}.{way}_usd_per_hour", flip)
+    if flip <= 0 or way_of(members[0], changed, terms, row.days_to_train) != way:
         return []
+    what = "rent" if way == "rent" else f"{way} price"
     over = "above" if rises else "below"
     first, second = (than, row) if rises else (row, than)
     return [
-        f"at a rent of {name} {over} ${flip:,.4g} an hour (now ${rent.value:,.4g}, "
+        f"at a {what} of {name} {over} ${flip:,.4g} an hour (now ${rent.value:,.4g}, "
         f"{percent(flip / rent.value - 1, 1, signed=True)}) `{first.name}` is cheaper than `{second.name}`"
     ]
-
-
-def _node_hours(row: WhatIfRow, name: str, billing: Billing) -> float:
-    """Hours for which a candidate rents nodes of a kind, all of them added up."""
-    nodes = sum(member.nodes for member in row.fleet.members if member.bought and member.name == name)
-    return nodes * billing.tokens / row.throughput.tokens_per_s / HOUR_S
 
 
 def recommend(

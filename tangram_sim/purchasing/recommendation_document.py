@@ -13,7 +13,7 @@ from tangram_sim.purchasing.documents import (
     candidate_document,
 )
 from tangram_sim.purchasing.documents import sensitivity_document as written
-from tangram_sim.purchasing.goal import slow_end_days, spent_usd, usd_per_million_interval
+from tangram_sim.purchasing.goal import slow_end_days, spent_usd
 from tangram_sim.purchasing.recommend import Recommendation
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
@@ -82,7 +82,7 @@ def recommendation_document(
 
 def _row(study: Recommendation, row: WhatIfRow, hwdb: Hwdb) -> RecommendedDocument:
     bought = [member for member in row.fleet.members if member.bought]
-    low, high = usd_per_million_interval(row) if row.bill.known else (None, None)
+    low, high = row.usd_per_million_interval if row.bill.known else (None, None)
     providers = dict.fromkeys(provider_of(member.name, hwdb) for member in bought)
     return RecommendedDocument(
         **dict(candidate_document(row)),

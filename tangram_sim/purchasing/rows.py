@@ -74,6 +74,7 @@ class WhatIfRow:
     days_to_train: float = 0.0
     usd_to_train: float | None = None
     usd_per_million_tokens: float | None = None
+    usd_per_million_interval: tuple[float, float] = (0.0, 0.0)  # at both ends of the throughput's
     marginal_tokens_per_usd: float | None = None
     cut_short: bool = False
 
@@ -100,7 +101,17 @@ class Billing:
         if power is not None:  # all GPUs of a kind count in its mean, idle ones too
             drawn_w = {kind.gpu: kind.mean_w + kind.host_w for kind in power.kinds}
             drawing = [member.nodes for member in fleet.members]
-        charged = bill(fleet.members, drawing, self.prices, self.terms, drawn_w)
+
+        def days_at(tokens_per_s: float) -> float:
+            return costs.days_to_train(self.tokens, tokens_per_s, self.prices.economics.utilisation.value)
+
+        def charged_at(tokens_per_s: float) -> Bill:
+            return bill(fleet.members, drawing, self.prices, self.terms, drawn_w, days=days_at(tokens_per_s))
+
+        def per_million_at(tokens_per_s: float) -> float:
+            return costs.usd_per_million_tokens(charged_at(tokens_per_s).usd_per_hour, tokens_per_s)
+
+        charged = charged_at(rate.tokens_per_s)
         hours = self.tokens / rate.tokens_per_s / HOUR_S if rate.tokens_per_s > 0 else float("inf")
         marginal = None
         if base is not None and base.document is not None:
@@ -109,7 +120,6 @@ class Billing:
                 gained = rate.tokens_per_s - base.throughput.tokens_per_s
                 marginal = costs.marginal_tokens_per_usd(gained, more)
         per_million = costs.usd_per_million_tokens(charged.usd_per_hour, rate.tokens_per_s)
-        utilisation = self.prices.economics.utilisation.value
         return WhatIfRow(
             name,
             fleet,
@@ -135,9 +145,10 @@ class Billing:
                 for member, nodes in zip(fleet.members, drawing, strict=True)
             ),
             bill=charged,
-            days_to_train=costs.days_to_train(self.tokens, rate.tokens_per_s, utilisation),
+            days_to_train=days_at(rate.tokens_per_s),
             usd_to_train=charged.usd_per_hour * hours if charged.known else None,
             usd_per_million_tokens=per_million if charged.known else None,
+            usd_per_million_interval=(per_million_at(rate.high), per_million_at(rate.low)),
             marginal_tokens_per_usd=marginal,
         )
 

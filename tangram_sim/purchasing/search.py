@@ -7,6 +7,7 @@ The fleet itself and the mixes of the highest bounds below a few costs come befo
 docs/models/costs.md has the argument.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ from tangram_sim.studies.number_formats import formats
 from tangram_sim.studies.sweep import Sweep
 from tangram_sim.studies.training_power import PowerTerms, clocked, clocks_under
 from tangram_sim.training.job import Job
+from tangram_sim.units import DAY_S
 
 _BATCH = 2  # mixes per process and round: fewer waste cores, more waste mixes
 _SPREAD = 8  # mixes at costs spread over all of them, for a first answer
@@ -90,19 +92,29 @@ class MixSearch:
         *,
         wishes: SearchOptions,
         by_outlay: bool = False,
+        most_usd_per_hour: float = math.inf,
         deadline: Deadline | None = None,
         tell: Callable[[Front], None] | None = None,
     ) -> None:
-        """`tell` is called with each new set of best mixes."""
+        """`tell` is called with each new set of best mixes.
+
+        A mix costs what it does in a run of any length at the least, until a plan says how long its run is.
+        One that costs more than `most_usd_per_hour` by then is none of the best.
+        """
         self.works, self.fleet, self.offers = works, fleet, offers
         self.mixes, self.hwdb, self.sweep, self.wishes = list(mixes), hwdb, sweep, wishes
         self.billing = billing
         self.deadline, self.tell, self._begun_s = deadline or Deadline(), tell, time.monotonic()
+        self.by_outlay, self.most_usd_per_hour = by_outlay, most_usd_per_hour
         each = [offer.outlay_usd if by_outlay else offer.usd_per_hour for offer in offers]
+        rents = [0.0 if by_outlay else offer.rents.most_usd_per_hour for offer in offers]
+        lowest = [0.0 if by_outlay else offer.rents.least_usd_per_hour for offer in offers]
         self.counts: NDArray[np.int64] = np.array(self.mixes, dtype=np.int64).reshape(len(self.mixes), -1)
         self.cost: NDArray[np.float64] = self.counts @ np.array(each)
+        self._costs = self.cost.copy(), self.cost + self.counts @ (np.array(rents) - np.array(lowest))
         self.bound: NDArray[np.float64] = np.array([self._bound(mix) for mix in self.mixes])
         self.rate: NDArray[np.float64] = np.full(len(self.mixes), -1.0)  # -1: not simulated
+        self.allowed: NDArray[np.bool_] = np.full(len(self.mixes), True)  # by their costs an hour
         self.answers: dict[int, tuple[PlanOutcome, ...]] = {}
 
     def _bound(self, mix: tuple[int, ...]) -> float:
@@ -112,6 +124,25 @@ class MixSearch:
         power = self.billing.terms.power
         rates = [work_bound(work, cluster, self.hwdb, power) for work in self.works]
         return rate_of(rates, [work.weight for work in self.works])
+
+    def usd_per_hour(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
+        """USD an hour of training of every mix in a run of so many days, or in its own of so many."""
+        others = [offer.usd_per_hour - offer.rents.least_usd_per_hour for offer in self.offers]
+        found: NDArray[np.float64] = self.counts @ np.array(others) + self.rents(days)
+        return found
+
+    def rents(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
+        """What of `usd_per_hour` is rent."""
+        found = np.zeros(len(self.mixes))
+        for place, offer in enumerate(self.offers):
+            found += self.counts[:, place] * offer.rents.usd_per_hour(days)
+        return found
+
+    def days(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Days of runs at these throughputs; more than anybody has where one is 0."""
+        share = self.billing.prices.economics.utilisation.value
+        found: NDArray[np.float64] = self.billing.tokens / np.maximum(rate, 1e-30) / DAY_S / share
+        return found
 
     def run(self) -> Front:
         """Simulate until no other mix can reach the front, or the deadline is over.
@@ -164,7 +195,7 @@ class MixSearch:
 
     def _best_at(self, cost: NDArray[np.float64]) -> NDArray[np.float64]:
         """The highest throughput (tokens/s) simulated at no more than each of the costs."""
-        known = np.flatnonzero(self.rate >= 0)
+        known = np.flatnonzero((self.rate >= 0) & self.allowed)
         if not len(known):
             return np.zeros(len(cost))
         order = known[np.argsort(self.cost[known], kind="stable")]
@@ -216,6 +247,10 @@ class MixSearch:
                     f"the plan for {mix_name(self.offers, self.mixes[index])} beats the bound that the "
                     "search rests on; this is a fault of the program: please report it"
                 )
+            usd = float(self.usd_per_hour(self.days(self.rate[index]))[index])
+            self.allowed[index] = usd <= self.most_usd_per_hour * (1 + 1e-12)
+            if not self.by_outlay:
+                self.cost[index] = usd
 
     def _tokens_per_s(self, mix: tuple[int, ...], document: PlanDocument | None) -> float:
         """Throughput of a plan, computed as in a what-if; 0 without a plan."""
@@ -228,10 +263,12 @@ class MixSearch:
     def _front(self, waiting: NDArray[np.int64]) -> Front:
         """The front so far; `waiting` are the mixes that may still reach it."""
         simulated = [self._simulated(index) for index in sorted(self.answers)]
-        may_reach = [(float(self.cost[index]), float(self.bound[index])) for index in waiting]
-        may_reach += [(item.cost, item.bound_tokens_per_s) for item in simulated if item.cut_short]
+        cut = [at for at, outcomes in self.answers.items() if any(each.cut_short for each in outcomes)]
+        least, most = self._costs
+        may_reach = [(float(least[at]), float(most[at]), float(self.bound[at])) for at in (*waiting, *cut)]
         left = len(self.mixes) - len(simulated) - len(waiting)
-        return Front(front_of(simulated), simulated, len(self.mixes), left, len(waiting), tuple(may_reach))
+        listed = [self._simulated(at) for at in sorted(self.answers) if self.allowed[at]]
+        return Front(front_of(listed), simulated, len(self.mixes), left, len(waiting), tuple(may_reach))
 
     def _simulated(self, index: int) -> Simulated:
         outcomes, mix = self.answers[index], self.mixes[index]
@@ -243,7 +280,10 @@ class MixSearch:
             float(self.bound[index]),
             tuple(plan_outcome.document for plan_outcome in outcomes if plan_outcome.document is not None),
             reason=next(
-                (plan_outcome.reason for plan_outcome in outcomes if plan_outcome.document is None), ""
+                (plan_outcome.reason for plan_outcome in outcomes if plan_outcome.document is None),
+                ""
+                if self.allowed[index]
+                else "it costs more an hour than the budget in a run as short as its own",
             ),
             cut_short=any(plan_outcome.cut_short for plan_outcome in outcomes),
         )

@@ -242,7 +242,8 @@ def _bill_inputs(study: WhatIf, rows: Sequence[WhatIfRow]) -> list[Input]:
 
     for row in rows:
         for member in row.fleet.members:
-            way, facts, where = way_of(member, prices, study.billing.terms), prices.of(member), member.name
+            way = way_of(member, prices, study.billing.terms, row.days_to_train)
+            facts, where = prices.of(member), member.name
             if way in RENTED:
                 add(f"nodes.{where}.{way}_usd_per_hour", rent_of(member, prices, way))
             else:

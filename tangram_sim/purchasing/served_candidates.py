@@ -58,7 +58,7 @@ def catalogue_mixes(
 
     Deliveries count from the day `ordered`. Raises BadInputError.
     """
-    offers, notes = offered.priced_offers(catalogue, prices, terms, limits, ordered)
+    offers, notes = offered.priced_offers(catalogue, prices, terms, limits, ordered, by_run=False)
     costs = {
         mix: sum(offer.usd_per_hour * count for offer, count in zip(offers, mix, strict=True))
         for mix in offered.mixes(offers, limits)

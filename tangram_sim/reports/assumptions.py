@@ -5,6 +5,7 @@ import re
 _NODE = {
     "capital_usd": "price of one {}",
     "rent_usd_per_hour": "rent of one {} an hour",
+    "reserved_usd_per_hour": "reserved price of one {} an hour",
     "spot_usd_per_hour": "spot price of one {} an hour",
     "power_w": "power of one {}, W",
     "mtbf_hours": "hours between failures of one {}",

@@ -6,7 +6,6 @@ It stands first, holds on one printed page, and speaks of the chosen candidate a
 from collections.abc import Sequence
 
 from tangram_sim.purchasing.cash import Cash, cash_of
-from tangram_sim.purchasing.goal import usd_per_million_interval
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.reports import page
 from tangram_sim.reports.assumptions import keys_in_words
@@ -89,7 +88,7 @@ def _key_figures(question: PurchaseFigures, row: WhatIfRow, cash: Cash, cited: C
     )
     lines = [("What", page.name(_machines(row))), ("Time to train", page.figure_of(long, time))]
     if row.usd_per_million_tokens is not None:
-        low, high = usd_per_million_interval(row)
+        low, high = row.usd_per_million_interval
         words = (
             f"{dollars(row.usd_per_million_tokens)} ({number(rounded(low))} to {number(rounded(high))}, 90 % "
             "interval)"

@@ -31,6 +31,7 @@ _WHY = {
 _BILL_WORDS = {
     "capital_usd": "one {} node cost {} {}",
     "rent_usd_per_hour": "an hour of one {} node cost {} {}",
+    "reserved_usd_per_hour": "a reserved hour of one {} node cost {} {}",
     "spot_usd_per_hour": "a spot hour of one {} node cost {} {}",
     "power_w": "one {} node drew {} {} W",
     "mtbf_hours": "one {} node ran {} {} hours between failures",

@@ -12,7 +12,7 @@ import numpy as np
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.hwdb.prices import Figure, gpu_rents, kind_rent, node_prices
+from tangram_sim.hwdb.prices import TERM, Figure, Rents, gpu_rents, kind_rent, node_prices
 from tangram_sim.reliability.periods import daly_interval_s, useful_share
 from tangram_sim.studies.documents import PlanDocument, RunDocument
 from tangram_sim.studies.results import Result
@@ -44,7 +44,7 @@ def training_run(
     high = (document.step_s_high or step) / step
     days = tokens / (document.tokens_per_s * good) / DAY_S
     basis = [f"failures of nodes: {failing}"]
-    usd_per_hour, priced = rent_of(cluster, hwdb)
+    usd_per_hour, priced = rent_of(cluster, hwdb, days)
     basis += priced
     clocks = {kind.gpu: kind.clock for kind in document.power.kinds} if document.power else {}
     watts, spread = None, 1.0
@@ -57,11 +57,18 @@ def training_run(
     site_w = None if watts is None else watts * power.pue
     if power.pue != 1.0:
         basis.append(f"MWh with PUE {power.pue:g}")
+    electricity = 0.0
     if power.usd_per_kwh and usd_per_hour is not None and site_w is not None:
-        usd_per_hour += site_w / 1000 * power.usd_per_kwh
+        electricity = site_w / 1000 * power.usd_per_kwh
+        usd_per_hour += electricity
         basis.append(f"electricity beside the rent: ${power.usd_per_kwh:g} a kWh")
     run_hours = days * DAY_S / HOUR_S
-    usd = None if usd_per_hour is None else usd_per_hour * run_hours
+
+    def usd_for(factor: float) -> float | None:
+        rent = rent_of(cluster, hwdb, days * factor)[0]
+        return None if rent is None else (rent + electricity) * run_hours * factor
+
+    usd, usd_low, usd_high = usd_for(1.0), usd_for(low), usd_for(high)
     mwh = None if site_w is None else site_w * run_hours / 1e6
     million = tokens / 1e6
 
@@ -77,12 +84,12 @@ def training_run(
         finish_within_days=within_days,
         in_time=None if within_days is None else days <= within_days * (1 + 1e-9),
         usd=usd,
-        usd_low=scaled(usd, low),
-        usd_high=scaled(usd, high),
+        usd_low=usd_low,
+        usd_high=usd_high,
         usd_per_hour=usd_per_hour,
         usd_per_million_tokens=scaled(usd, 1 / million),
-        usd_per_million_tokens_low=scaled(usd, low / million),
-        usd_per_million_tokens_high=scaled(usd, high / million),
+        usd_per_million_tokens_low=scaled(usd_low, 1 / million),
+        usd_per_million_tokens_high=scaled(usd_high, 1 / million),
         mwh=mwh,
         mwh_low=scaled(mwh, low / spread),
         mwh_high=scaled(mwh, high * spread),
@@ -113,20 +120,27 @@ def _goodput(document: PlanDocument, nodes: int, mtbf_hours: float) -> float:
     return useful_share(mtbf_s, period, block_s, 0.0, restart_s(document, nodes))
 
 
-def rent_of(cluster: Cluster, hwdb: Hwdb) -> tuple[float | None, list[str]]:
-    """(USD an hour of all nodes, what was taken); None where the rent of a node is not known."""
+def rent_of(cluster: Cluster, hwdb: Hwdb, days: float = math.inf) -> tuple[float | None, list[str]]:
+    """(USD an hour of all nodes, what was taken); None where the rent of a node is not known.
+
+    In a run of so many `days`; nodes with a price of their own in the cluster file are not reserved.
+    """
     known, rents, total, said = node_prices(hwdb), gpu_rents(hwdb), 0.0, []
     for group in cluster.groups:
         node = group.node
         figures = known.get(node.name, {})
-        rent: Figure | None = Figure(node.usd_per_hour, "cluster file or its row")
-        if not node.usd_per_hour:
-            rent = figures.get("rent_usd_per_hour") or figures.get("reserved_usd_per_hour")
-            rent = rent or kind_rent(rents, node)
-        if rent is None:
+        rent, reserved = figures.get("rent_usd_per_hour"), figures.get("reserved_usd_per_hour")
+        if node.usd_per_hour and (rent is None or rent.value != node.usd_per_hour):
+            rent, reserved = Figure(node.usd_per_hour, "cluster file or its row"), None
+        if rent is None and reserved is None:
+            rent = kind_rent(rents, node)
+        least, most = (figures.get(name) for name in TERM)
+        taken = Rents.of(rent, reserved, least, most)
+        way, figure = ("reserved", reserved) if taken.is_reserved(days) else ("rent", rent)
+        if figure is None:
             return None, [f"no dollars: no dated rent of {node.gpu.name} is known"]
-        total += rent.value * group.count
-        said.append(f"rent of {node.name or node.gpu.name}: ${rent} an hour")
+        total += float(taken.usd_per_hour(days)) * group.count
+        said.append(f"{way} of {node.name or node.gpu.name}: ${figure} an hour")
     return total, list(dict.fromkeys(said))
 
 

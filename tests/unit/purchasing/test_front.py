@@ -141,9 +141,17 @@ def test_a_row_whose_search_was_cut_short_leaves_its_gap_open(monkeypatch: pytes
 def test_a_gap_is_open_where_an_unplanned_mix_may_lie_in_it() -> None:
     points = [Simulated((k,), str(k), float(k), 10.0 * k, 99.0, ()) for k in (1, 2, 3)]
     front = Front(points, points, 9, 0, 1)
-    assert [replace(front, may_reach=((2.5, 21.0),)).is_proven(at) for at in range(3)] == [True, False, True]
-    assert [replace(front, may_reach=((2.5, 20.0),)).is_proven(at) for at in range(3)] == [True] * 3
-    assert [replace(front, may_reach=((7.0, 31.0),)).is_proven(at) for at in range(3)] == [True, True, False]
+    assert [replace(front, may_reach=((2.5, 2.5, 21.0),)).is_proven(at) for at in range(3)] == [
+        True,
+        False,
+        True,
+    ]
+    assert [replace(front, may_reach=((2.5, 2.5, 20.0),)).is_proven(at) for at in range(3)] == [True] * 3
+    assert [replace(front, may_reach=((7.0, 7.0, 31.0),)).is_proven(at) for at in range(3)] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_site_whose_nodes_draw_more_than_it_may_is_told_so() -> None:
