@@ -220,10 +220,11 @@ class RlEstimateQuestion(_OnFleet):
             Mode() if colocated else mode,
             self.setting.sync_method,
         )
-        outcome = play_step(problem.work, plan, hwdb, overheads=problem.overheads)
         if not colocated:
             problem = replace(problem, fleet=self.setting.problem(self.step, self.model, whole, hwdb).fleet)
-        return self.with_answer(plan_document(outcome, problem, self.setting.prices(problem), ()))
+        prices = self.setting.prices(problem)
+        outcome = play_step(problem.work, plan, hwdb, overheads=problem.overheads)
+        return self.with_answer(plan_document(outcome, problem, prices, ()))
 
 
 @described
