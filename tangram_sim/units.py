@@ -1,6 +1,7 @@
 """Units: SI floats everywhere inside; here are the factors and the way numbers are shown to people."""
 
 import math
+from collections.abc import Callable
 
 from tangram_sim.errors import BadInputError, shown
 
@@ -117,3 +118,21 @@ def usd_of(given: str | float, option: str = "`budget=`") -> float:
             "currencies are not converted"
         )
     return usd
+
+
+def inverse(forward: Callable[[float], float], wanted: float, guess: float) -> float:
+    """The shortest number x with forward(x) == wanted, so that a plan file reads back bit for bit.
+
+    `guess` is a number near x; it is returned where no number close to it gives exactly `wanted`.
+    """
+    for digits in range(1, 18):
+        candidate = float(f"{guess:.{digits}g}")
+        if forward(candidate) == wanted:
+            return candidate
+    below = above = guess
+    for _ in range(4):
+        below, above = math.nextafter(below, -math.inf), math.nextafter(above, math.inf)
+        for candidate in (below, above):
+            if forward(candidate) == wanted:
+                return candidate
+    return guess

@@ -1,6 +1,5 @@
 """Cluster files: reading them by name or path, building a Cluster, and writing one that stands alone."""
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from tangram_sim.hwdb.inline_cluster import inline_cluster, is_inline, recounted
 from tangram_sim.hwdb.models import is_model_name
 from tangram_sim.hwdb.usual_node import ASSUMED, UsualNode, usual_node
 from tangram_sim.hwdb.wiring_section import wiring_of, wiring_to_dict
-from tangram_sim.units import BITS_PER_BYTE, GIGA, MEGA, gbps_to_bytes_per_s
+from tangram_sim.units import BITS_PER_BYTE, GIGA, MEGA, gbps_to_bytes_per_s, inverse
 from tangram_sim.wiring import Wiring
 
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -352,26 +351,8 @@ def _keep(kept: dict[str, Any], name: str, figures: dict[str, Any]) -> None:
 
 
 def _gbps(bytes_per_s: float) -> float:
-    return _inverse(gbps_to_bytes_per_s, bytes_per_s, bytes_per_s * BITS_PER_BYTE / GIGA)
+    return inverse(gbps_to_bytes_per_s, bytes_per_s, bytes_per_s * BITS_PER_BYTE / GIGA)
 
 
 def _microseconds(seconds: float) -> float:
-    return _inverse(lambda value: value / MEGA, seconds, seconds * MEGA)
-
-
-def _inverse(forward: Callable[[float], float], wanted: float, guess: float) -> float:
-    """The shortest number x with forward(x) == wanted, so that a plan file reads back bit for bit.
-
-    `guess` is a number near x; it is returned where no number close to it gives exactly `wanted`.
-    """
-    for digits in range(1, 18):
-        candidate = float(f"{guess:.{digits}g}")
-        if forward(candidate) == wanted:
-            return candidate
-    below = above = guess
-    for _ in range(4):
-        below, above = math.nextafter(below, -math.inf), math.nextafter(above, math.inf)
-        for candidate in (below, above):
-            if forward(candidate) == wanted:
-                return candidate
-    return guess
+    return inverse(lambda value: value / MEGA, seconds, seconds * MEGA)

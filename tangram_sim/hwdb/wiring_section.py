@@ -1,13 +1,12 @@
 """The `topology` section of a cluster file: reading it, and writing one that stands alone."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from tangram_sim.clusters import Link
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb.cluster_schema import EdgeIn, TopologyIn
-from tangram_sim.units import GIGA, MEGA
+from tangram_sim.units import GIGA, MEGA, inverse
 from tangram_sim.wiring import Edge, Vertex, Wiring
 
 
@@ -86,8 +85,8 @@ def wiring_to_dict(wiring: Wiring) -> dict[str, Any]:
     for vertex in wiring.vertices:
         entry: dict[str, Any] = {"name": vertex.name, "kind": vertex.kind}
         if vertex.bytes_per_s:
-            entry["gb_per_s"] = _inverse(
-                vertex.bytes_per_s, lambda value: value * GIGA, vertex.bytes_per_s / GIGA
+            entry["gb_per_s"] = inverse(
+                lambda value: value * GIGA, vertex.bytes_per_s, vertex.bytes_per_s / GIGA
             )
         vertices.append(entry)
     edges = []
@@ -96,23 +95,11 @@ def wiring_to_dict(wiring: Wiring) -> dict[str, Any]:
             "ends": [edge.a, edge.b],
             "link": edge.link,
             "kind": edge.kind,
-            "gb_per_s": _inverse(edge.bytes_per_s, lambda value: value * GIGA, edge.bytes_per_s / GIGA),
+            "gb_per_s": inverse(lambda value: value * GIGA, edge.bytes_per_s, edge.bytes_per_s / GIGA),
         }
         if edge.back_bytes_per_s != edge.bytes_per_s:
             back = edge.back_bytes_per_s
-            entry["back_gb_per_s"] = _inverse(back, lambda value: value * GIGA, back / GIGA)
-        entry["latency_us"] = _inverse(edge.latency_s, lambda value: value / MEGA, edge.latency_s * MEGA)
+            entry["back_gb_per_s"] = inverse(lambda value: value * GIGA, back, back / GIGA)
+        entry["latency_us"] = inverse(lambda value: value / MEGA, edge.latency_s, edge.latency_s * MEGA)
         edges.append(entry)
     return {"vertices": vertices, "edges": edges}
-
-
-def _inverse(wanted: float, forward: Callable[[float], float], guess: float) -> float:
-    """The shortest number that `forward` takes to `wanted`: a plan file must replay bit for bit."""
-    for digits in range(1, 18):
-        candidate = float(f"{guess:.{digits}g}")
-        if forward(candidate) == wanted:
-            return candidate
-    for candidate in (math.nextafter(guess, -math.inf), math.nextafter(guess, math.inf)):
-        if forward(candidate) == wanted:
-            return candidate
-    return guess

@@ -13,10 +13,9 @@ from tangram_sim.parallelizers.api import Answer, Request
 from tangram_sim.parallelizers.assembly import held_in
 from tangram_sim.parallelizers.bottleneck import Bottlenecks, Config, Stage, Strategies
 from tangram_sim.parallelizers.inner_cuts import balanced_cuts
-from tangram_sim.parallelizers.layerwise import ROOM, LayerWise
+from tangram_sim.parallelizers.layerwise import ROOM, LayerWise, useful_recompute
 from tangram_sim.parallelizers.layouts import degrees, expert_degrees
 from tangram_sim.parallelizers.menu import Menu, Run
-from tangram_sim.training.stage.setting import Setting
 
 EVALUATIONS, EVALUATIONS_PER_ATOM = 60, 6  # budget of one search: it grows with the slice
 HOPS, BEAM, PATIENCE = 3, 3, 2
@@ -41,11 +40,8 @@ class Aceso(LayerWise):
 
     def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:
         """TP x DP x CP x EP x ZeRO x recomputation x sequence sharding."""
-        model, job = request.slice.model, request.job
-        fused = Setting(
-            model, request.island, job, request.microbatch, (), request.hwdb
-        ).rates.fused_attention
-        recompute = ("none", "full") if fused else ("none", "selective", "full")
+        model = request.slice.model
+        recompute = useful_recompute(request)
         for _, tp, cp, dp in degrees(gpus, (1,)):
             for ep in expert_degrees(model, dp * cp):
                 for zero in range(4) if dp * cp > 1 else (0,):

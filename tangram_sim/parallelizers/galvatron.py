@@ -14,10 +14,9 @@ from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.assembly import held_in
 from tangram_sim.parallelizers.decision_tree import candidates
 from tangram_sim.parallelizers.inner_cuts import balanced_cuts
-from tangram_sim.parallelizers.layerwise import LayerWise
+from tangram_sim.parallelizers.layerwise import LayerWise, useful_recompute
 from tangram_sim.parallelizers.layouts import expert_degrees
 from tangram_sim.parallelizers.menu import Menu
-from tangram_sim.training.stage.setting import Setting
 
 # ZeRO stages that each paradigm stands for. Galvatron's DP is set to plain or optimizer-sharded data
 # parallelism for a whole run; here each layer may have either.
@@ -31,9 +30,7 @@ def tree_layouts(request: Request, gpus: int) -> Iterator[Layout]:
     it divides it. Experts are either on every rank or spread as wide as they go.
     """
     model, job = request.slice.model, request.job
-    fused = Setting(model, request.island, job, request.microbatch, (), request.hwdb).rates.fused_attention
-    # Kernels that keep the scores make selective recomputation the cheaper kind of checkpointing.
-    recompute = ("none", "full") if fused else ("none", "selective", "full")
+    recompute = useful_recompute(request)
     for candidate in candidates(gpus):
         degrees = dict(candidate)
         tp = degrees.pop("TP", 1)

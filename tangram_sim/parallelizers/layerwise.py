@@ -280,6 +280,13 @@ class LayerWise(Parallelizer):
             yield Rejection(deep(menu.layouts[index], menu.depth), reason, size, capacity)
 
 
+def useful_recompute(request: Request) -> tuple[str, ...]:
+    """Kinds of recomputation that save something: `selective` where kernels keep the scores of attention."""
+    fixed = request.slice.model, request.island, request.job, request.microbatch
+    fused = Setting(*fixed, (), request.hwdb).rates.fused_attention
+    return ("none", "full") if fused else ("none", "selective", "full")
+
+
 def sharded_layouts(
     request: Request, gpus: int, chosen: Callable[[Sequence[int]], Iterable[int]]
 ) -> Iterator[tuple[Layout, Sequence[int]]]:
@@ -288,8 +295,7 @@ def sharded_layouts(
     `chosen` picks expert degrees out of the possible ones, which come with each layout.
     """
     model, job = request.slice.model, request.job
-    rates = Setting(model, request.island, job, request.microbatch, (), request.hwdb).rates
-    kinds = ("none", "full") if rates.fused_attention else ("none", "selective", "full")
+    kinds = useful_recompute(request)
     for tp in divisors(gpus):
         dp = gpus // tp
         sharded = tp > 1 and job.seq % tp == 0 and request.constraints.sequence_parallel is not False

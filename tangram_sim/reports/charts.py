@@ -9,6 +9,7 @@ import numpy as np
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.purchasing.words import hourly
 from tangram_sim.reports.assumptions import in_words
+from tangram_sim.studies.figures import held_gib, shown_ops
 from tangram_sim.training.schedules.step import OP_WORDS
 from tangram_sim.units import GIB, HOUR_S, percent
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 Chart = dict[str, Any]
 
 MOST_OPS = 20_000  # of a timeline: about a megabyte
-MOST_TRACKS = 24
 MATTERS = 0.005  # of the figure: assumptions that move it less are counted, not drawn
 MOST_SWINGS = 12
 _COLOURS = {
@@ -135,12 +135,7 @@ def memory(stages: Sequence["StageForecast"], names: Sequence[str]) -> Chart:
     """Peak memory of one GPU of every stage in GiB, by what uses it, with the capacity marked."""
     bars = []
     for stage, name in zip(stages, names, strict=True):
-        held = (
-            ("tensors", stage.peak_memory_allocated_bytes),
-            ("cached by the allocator", stage.peak_memory_reserved_bytes - stage.peak_memory_allocated_bytes),
-            ("driver and libraries", stage.peak_memory_bytes - stage.peak_memory_reserved_bytes),
-        )
-        parts = [{"name": what, "value": size / GIB} for what, size in held]
+        parts = [{"name": what, "value": gib} for what, gib in held_gib(stage).items()]
         capacity = stage.memory_capacity_bytes / GIB
         said = f"{stage.peak_memory_bytes / GIB:.1f} of {capacity:.1f}"
         bars.append({"name": name, "parts": parts, "mark": capacity, "said": said})
@@ -150,17 +145,8 @@ def memory(stages: Sequence["StageForecast"], names: Sequence[str]) -> Chart:
 def timeline(played: "Timeline") -> tuple[Chart, float]:
     """(chart, seconds shown): the operations of every stage over time; if too many, the first only."""
     graph = played.graph
-    shown = np.flatnonzero(played.end_s - played.start_s > 0)
-    tracks = _by_stage({graph.resources[graph.resource[op]] for op in shown.tolist()})
-    if len(tracks) > MOST_TRACKS:  # many stages: what they compute, without what they send
-        computing = np.array([graph.kinds[kind] in ("F", "B", "W", "OPTIMIZER") for kind in graph.kind])
-        shown = shown[computing[shown]]
-        tracks = _by_stage({graph.resources[graph.resource[op]] for op in shown.tolist()})
-    until = played.makespan_s
-    shown = shown[np.argsort(played.start_s[shown], kind="stable")]
-    if len(shown) > MOST_OPS:
-        shown = shown[:MOST_OPS]
-        until = float(played.end_s[shown].max())
+    shown, busy, until = shown_ops(played, MOST_OPS)
+    tracks = _by_stage(busy)
     kinds = [number for number in range(len(graph.kinds)) if (graph.kind[shown] == number).any()]
     place, row = {kind: at for at, kind in enumerate(kinds)}, {track: at for at, track in enumerate(tracks)}
     # A thousandth of a pixel of a wide screen is as fine as anybody looks.

@@ -301,15 +301,12 @@ def estimate_many(
 def _require_units(made: Plan) -> None:
     """Raise InfeasibleError when a GPU that the plan uses has no units for the job's dtype."""
     dtype = made.job.precision.compute
-    kinds = [group.node.gpu for group in made.cluster.groups for _ in range(group.count * group.node.gpus)]
-    stages = [stage for pipeline in made.pipelines for stage in pipeline.stages]
-    used = {kinds[rank] for stage in stages for rank in stage.ranks}
-    lacking = sorted(gpu.name for gpu in used if not gpu.peak_flop_per_s(dtype))
+    lacking = sorted({gpu.name for gpu in made.gpu_kinds if not gpu.peak_flop_per_s(dtype)})
     if lacking:
         has = [
             name
             for name, recipe in RECIPES.items()
-            if all(gpu.peak_flop_per_s(recipe.precision.compute) for gpu in used)
+            if all(gpu.peak_flop_per_s(recipe.precision.compute) for gpu in made.gpu_kinds)
         ]
         raise InfeasibleError(
             f"{', '.join(lacking)}: no {made.job.dtype} units (emulated, slower than fp32: not priced); "

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.training.schedules.step import OP_WORDS
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST_OPS = 3000  # of a timeline: more is slow to draw and too fine to see
 _MOST_TRACKS = 24
+_HOLDERS = ("tensors", "cached by the allocator", "driver and libraries")
 
 
 def plotly() -> Any:
@@ -26,19 +28,20 @@ def plotly() -> Any:
     return graph_objects
 
 
+def held_gib(stage: "StageForecast") -> dict[str, float]:
+    """Peak memory of a GPU of a stage in GiB, by what holds it."""
+    allocated, reserved = stage.peak_memory_allocated_bytes, stage.peak_memory_reserved_bytes
+    held = (allocated, reserved - allocated, stage.peak_memory_bytes - reserved)
+    return {what: size / GIB for what, size in zip(_HOLDERS, held, strict=True)}
+
+
 def memory_figure(stages: Sequence["StageForecast"], names: Sequence[str]) -> Any:
     """plotly Figure: peak memory of a GPU of every stage, GiB, by who holds it, under its capacity."""
     go = plotly()
-    tensors = [stage.peak_memory_allocated_bytes / GIB for stage in stages]
-    cached = [
-        (stage.peak_memory_reserved_bytes - stage.peak_memory_allocated_bytes) / GIB for stage in stages
-    ]
-    outside = [(stage.peak_memory_bytes - stage.peak_memory_reserved_bytes) / GIB for stage in stages]
+    held = [held_gib(stage) for stage in stages]
     figure = go.Figure(
         [
-            go.Bar(name="tensors", x=list(names), y=tensors),
-            go.Bar(name="cached by the allocator", x=list(names), y=cached),
-            go.Bar(name="driver and libraries", x=list(names), y=outside),
+            *(go.Bar(name=what, x=list(names), y=[each[what] for each in held]) for what in _HOLDERS),
             go.Scatter(
                 name="capacity",
                 x=list(names),
@@ -52,20 +55,26 @@ def memory_figure(stages: Sequence["StageForecast"], names: Sequence[str]) -> An
     return figure
 
 
-def timeline_figure(played: "Timeline") -> tuple[Any, float]:
-    """(plotly Figure, seconds shown): what every stage does when; of very many ops the first only."""
-    go = plotly()
+def shown_ops(played: "Timeline", most: int) -> tuple[NDArray[np.intp], set[str], float]:
+    """(ops to draw, in the order of their starts; their resources; seconds shown): the first of very many."""
     graph = played.graph
-    spent = played.end_s - played.start_s
-    shown = np.flatnonzero(spent > 0)
-    tracks = dict.fromkeys(graph.resources[graph.resource[op]] for op in shown.tolist())
+    shown = np.flatnonzero(played.end_s - played.start_s > 0)
+    tracks = {graph.resources[graph.resource[op]] for op in shown.tolist()}
     if len(tracks) > _MOST_TRACKS:  # many stages: what they compute, without what they send
         computing = np.array([graph.kinds[kind] in ("F", "B", "W", "OPTIMIZER") for kind in graph.kind])
         shown = shown[computing[shown]]
-    until = played.makespan_s
-    if len(shown) > MOST_OPS:
-        shown = shown[np.argsort(played.start_s[shown], kind="stable")][:MOST_OPS]
-        until = float(played.end_s[shown].max())
+        tracks = {graph.resources[graph.resource[op]] for op in shown.tolist()}
+    shown = shown[np.argsort(played.start_s[shown], kind="stable")]
+    if len(shown) <= most:
+        return shown, tracks, played.makespan_s
+    return shown[:most], tracks, float(played.end_s[shown[:most]].max())
+
+
+def timeline_figure(played: "Timeline") -> tuple[Any, float]:
+    """(plotly Figure, seconds shown): what every stage does when; of very many ops the first only."""
+    go = plotly()
+    graph, spent = played.graph, played.end_s - played.start_s
+    shown, _, until = shown_ops(played, MOST_OPS)
     figure = go.Figure()
     for number, kind in enumerate(graph.kinds):
         mine = shown[graph.kind[shown] == number]

@@ -101,10 +101,7 @@ def calibrate_plan(
 
 def _kinds(made: Plan) -> dict[str, Gpu]:
     """GPU kinds of the ranks that the plan uses, by name."""
-    kinds = [group.node.gpu for group in made.cluster.groups for _ in range(group.count * group.node.gpus)]
-    stages = [stage for pipeline in made.pipelines for stage in pipeline.stages]
-    used = {kinds[rank] for stage in stages for rank in stage.ranks}
-    return {gpu.name: gpu for gpu in sorted(used, key=lambda gpu: gpu.name)}
+    return {gpu.name: gpu for gpu in sorted(made.gpu_kinds, key=lambda gpu: gpu.name)}
 
 
 def _step_s(made: Plan, hwdb: Hwdb) -> float:
