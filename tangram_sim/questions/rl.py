@@ -158,7 +158,7 @@ class RlEstimateQuestion(_OnFleet):
         group=POOLS,
     )
     layout: Uniform = field(
-        default=Uniform(zero_stage=1, recompute="full"),
+        default=Uniform(recompute="full"),
         metadata=part(
             *("tp", "pp", "cp", "ep", "recompute"),
             tp=_degree("Tensor-parallel degree of training.", 64),
@@ -194,8 +194,9 @@ class RlEstimateQuestion(_OnFleet):
         problem = self.setting.problem(self.step, self.model, self.fleet, hwdb)
         generates = self.setting.problem(self.step, self.model, self.rollout or self.fleet, hwdb)
         colocated = self.rollout is None
+        layout = replace(self.layout, zero_stage=1)
         pool = TrainingPool(
-            problem.fleet, self.layout, self.setting.pack_tokens, stack=problem.stack, offload=colocated
+            problem.fleet, layout, self.setting.pack_tokens, stack=problem.stack, offload=colocated
         )
         replicas = []
         for group in generates.fleet.groups:
