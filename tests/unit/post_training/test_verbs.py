@@ -138,6 +138,7 @@ def test_kinds_without_a_price_are_named() -> None:
 def test_an_estimate_takes_the_pools_that_are_given() -> None:
     found = ts.rl.estimate("qwen2.5-7b", "H800x8:1", rollout="H20x8:1", tp=2, gen_tp=2, **STEP)
     assert [pool.gpus for pool in found.pools] == [8, 8] and found.decisions.mode == "one-step-off"
+    assert found.decisions.layout.zero_stage == 1
     alone = ts.rl.estimate("qwen2.5-7b", "H800x8:1", tp=2, gen_tp=2, **STEP)
     assert alone.decisions.placement == "colocated" and alone.phases_s["switch"] > 0
 
