@@ -56,7 +56,7 @@ def _degrees(priced: PricedConfiguration) -> dict[str, Any]:
 
 
 def _planned_sequences(priced: PricedConfiguration, question: ServiceQuestion) -> dict[str, int]:
-    """Requests at once that a group of a replica may run and keep the time per token asked for; {}: any.
+    """Requests at once that a replica may run and keep the time per token asked for; {} without such a limit.
 
     By Little's law: requests/s, times tokens of each, times seconds per token. More of them would make all of
     them too slow.
@@ -72,5 +72,5 @@ def _planned_sequences(priced: PricedConfiguration, question: ServiceQuestion) -
     at_once = [
         rps * asked_type.output_tokens * tpot_s for rps, asked_type in zip(priced.rps, own, strict=False)
     ]
-    most = ceil(max(at_once, default=0.0) / priced.attention_dp)
+    most = ceil(max(at_once, default=0.0))
     return {"planned_sequences": most} if most >= 1 else {}

@@ -170,6 +170,7 @@ def _group(replica: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: s
         kv_precision=replica.kv_precision or given.kv_precision,
     )
     kv_precision = _cache_precision(given, [hwdb.gpu(gpu) for gpu, _, _ in stages], f"{source}: {name}")
+    seats = replica.max_sequences or replica.planned_sequences
     # Engines refuse bf16 on GPUs without it; fp16 is what the plan priced there.
     types = {vector_type(hwdb.gpu(gpu), given.precision) for gpu, _, _ in stages}
     return ServedGroup(
@@ -179,9 +180,12 @@ def _group(replica: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: s
         stages=stages,
         precision="fp16" if "fp16" in types else given.precision,
         kv_precision=kv_precision,
-        seats=replica.max_sequences
-        or min(replica.planned_sequences or engine.max_sequences, engine.max_sequences),
-        budget_tokens=replica.max_batched_tokens or engine.max_batched_tokens,
+        # Limits of a fleet file are those of the whole replica, an engine's own those of each group.
+        seats=min(ceil(seats / replica.attention_dp), replica.max_sequences or engine.max_sequences)
+        if seats
+        else engine.max_sequences,
+        budget_tokens=ceil((replica.max_batched_tokens or 0) / replica.attention_dp)
+        or engine.max_batched_tokens,
         memory_fraction=replica.memory_fraction or engine.memory_fraction,
         context_tokens=_context_tokens(model, given),
         expert_parallel=replica.ep > 1,

@@ -89,7 +89,7 @@ def test_experts_are_spread_over_the_ranks_of_a_stage(to: str, flag: str) -> Non
 )
 def test_groups_of_attention_are_started_and_read_back(to: str, flags: str) -> None:
     """SGLang is told degree and seats of all groups together, vLLM those of one."""
-    replica = {"name": "moe", "gpu": "H100-SXM5-80GB", "tp": 2, "attention_dp": 4, "max_sequences": 32}
+    replica = {"name": "moe", "gpu": "H100-SXM5-80GB", "tp": 2, "attention_dp": 4, "max_sequences": 128}
     for ep in (1, 8):
         given = service({"model": "mixtral-8x7b", "replicas": [{**replica, "ep": ep}]}, to)
         assert given.groups[0].gpus == 8 and given.groups[0].expert_parallel == (ep > 1)
