@@ -1,10 +1,12 @@
 """Engine settings that `serve tune` finds, beside the best of many random ones, on seeded random services.
 
-    python -m benchmarks.serving_settings [SERVICES] [SETTINGS]
+    python -m benchmarks.serving_settings [SERVICES] [SETTINGS] [SEED]
 
-A service is a model on GPUs that hold it, lengths, and an objective. Settings are found on some requests and
-played on others of the same kind; random settings are drawn from the same ranges, and the best of them is the
-best on those other requests, which favours them. A service that no settings can serve is drawn again.
+A service is a model on GPUs that hold it, lengths, an objective and, for half of them, the acceptance of
+draft tokens; degrees (tensor, data-parallel attention, expert) are settings of models with experts. Settings
+are found on some requests and played on others of the same kind. Random settings are drawn from the same
+ranges, and the best of them is the best on those other requests, which favours them. A service that no
+settings can serve is drawn again.
 """
 
 import sys
@@ -16,14 +18,22 @@ from typing import Any
 import numpy as np
 
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.serving.fleet_file import read_fleet
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.synthetic import LengthMix, synthetic
 from tangram_sim.serving.workload import Workload
-from tangram_sim.studies.serving_tuning import Setting, greatest_rate, replica_keeps, tune_service
+from tangram_sim.studies.serving_tuning import (
+    Setting,
+    degrees_of,
+    greatest_rate,
+    replica_keeps,
+    tune_service,
+    with_settings,
+)
 
 MODELS = {"llama3-8b": (1, 2), "qwen3-14b": (1, 2), "qwen3-32b": (2, 4), "llama3-70b": (4, 8)}
+MODELS |= {"qwen3-30b-a3b": (2, 4), "mixtral-8x7b": (4, 8), "gpt-oss-120b": (4, 8)}
 GPUS = ("A100-SXM4-80GB", "H100-SXM5-80GB", "H200-SXM-141GB", "L40S", "B200-HGX")
 CHOICES: dict[str, list[Setting]] = {"kv_precision": ["auto", "fp8"], "memory_fraction": [0.85, 0.9, 0.95]}
 REQUESTS = 1000
@@ -49,17 +59,27 @@ def services(chance: np.random.Generator) -> Iterator[DrawnService]:
         tp = int(chance.choice(MODELS[model]))
         prompt, output = np.exp(chance.uniform(np.log((128, 32)), np.log((6000, 1000)))).round()
         slo = Slo(float(chance.choice([0.5, 1.0, 2.0, 5.0])), float(chance.choice([0.02, 0.03, 0.05, 0.1])))
-        replica = {"gpu": str(chance.choice(GPUS)), "tp": tp}
+        replica: dict[str, Any] = {"gpu": str(chance.choice(GPUS)), "tp": tp}
+        if chance.random() < 0.5:
+            replica["acceptance"] = float(chance.choice([0.5, 0.65, 0.8]))
         mix = (LengthMix(float(prompt), float(output), 1.0, float(chance.choice([0.0, 0.5, 1.0]))),)
         yield DrawnService({"model": model, "replicas": [replica]}, mix, slo)
 
 
-def random_settings(chance: np.random.Generator) -> dict[str, Any]:
+def choices_of(service: DrawnService) -> dict[str, list[Setting]]:
+    """What is chosen besides the two limits: formats, memory, drafts and degrees where they apply."""
+    (replica,) = service.data["replicas"]
+    degrees: list[Setting] = [*degrees_of(load_model(service.data["model"]), replica)]
+    drafts: list[Setting] = [0, 1, 2, 4] if "acceptance" in replica else []
+    return CHOICES | {key: values for key, values in (("degrees", degrees), ("drafts", drafts)) if values}
+
+
+def random_settings(choices: dict[str, list[Setting]], chance: np.random.Generator) -> dict[str, Any]:
     """Settings between the least and the most that the search tries."""
     return {
         "max_sequences": int(np.exp(chance.uniform(np.log(4), np.log(1025)))),
         "max_batched_tokens": int(np.exp(chance.uniform(np.log(256), np.log(16385)))),
-        **{name: values[int(chance.integers(len(values)))] for name, values in CHOICES.items()},
+        **{name: values[int(chance.integers(len(values)))] for name, values in choices.items()},
     }
 
 
@@ -67,9 +87,9 @@ def best_random(
     service: DrawnService, work: Workload, hwdb: Hwdb, count: int, chance: np.random.Generator
 ) -> float:
     """Requests/s of the best of so many random settings on these requests."""
-    best = 0.0
+    best, choices = 0.0, choices_of(service)
     for _ in range(count):
-        replica = {**service.data["replicas"][0], **random_settings(chance)}
+        replica = with_settings(service.data["replicas"][0], random_settings(choices, chance))
         try:
             fleet_replica = read_fleet({**service.data, "replicas": [replica]}, hwdb).replicas[0]
         except InfeasibleError:
@@ -78,13 +98,13 @@ def best_random(
     return best
 
 
-def main(wanted: int = 30, settings: int = 500) -> None:
+def main(wanted: int = 30, settings: int = 500, seed: int = 1) -> None:
     """Print a line for each service, and how often the share asked for is reached."""
     hwdb, shares = Hwdb.load(), list[float]()
-    for number, service in enumerate(services(np.random.default_rng(1))):
+    for number, service in enumerate(services(np.random.default_rng(seed))):
         begun = time.process_time()
         try:
-            tuned = tune_service(service.data, service.requests(0), service.slo, hwdb, CHOICES)
+            tuned = tune_service(service.data, service.requests(0), service.slo, hwdb, choices_of(service))
         except InfeasibleError:
             continue
         took = time.process_time() - begun
@@ -98,7 +118,8 @@ def main(wanted: int = 30, settings: int = 500) -> None:
             f"{service.data['model']} on {replica['tp']} x {replica['gpu']}, {mix.input_tokens:.0f} + "
             f"{mix.output_tokens:.0f} tokens (cv {mix.cv:g}), TTFT {service.slo.ttft_s:g} s, TPOT "
             f"{service.slo.tpot_s * 1e3:g} ms: tuned {mine:.4g}, best of {settings} {other:.4g} requests/s, "
-            f"{shares[-1]:.3f}; defaults {tuned.default_goodput_rps / tuned.goodput_rps:.3f} and bound "
+            f"{shares[-1]:.3f}, {tuned.replicas[0].settings}; defaults "
+            f"{tuned.default_goodput_rps / tuned.goodput_rps:.3f} and bound "
             f"{tuned.bound_rps / tuned.goodput_rps:.2f} of it, {took:.1f} CPU-s",
             flush=True,
         )

@@ -40,26 +40,51 @@ class ServeTuneQuestion(Question):
     memory_fractions: str = option(
         "", "Shares of memory that the engine may take, like 0.9,0.95.", **_CHOICES
     )
+    degrees: bool = option(
+        False,
+        "Of models with experts: tensor, data-parallel attention and expert degrees on the same GPUs.",
+        **_CHOICES,
+    )
+    drafts: str = option("", "Speculative tokens checked in one iteration, like 2,4.", **_CHOICES)
+    acceptance: float | None = option(
+        None, "Chance that a draft is accepted.", least=0, most=1, unset="as the file says", **_CHOICES
+    )
     hardware: Hardware = field(default=Hardware(), metadata=part())
 
     def answer(self) -> "ServeTuneDocument":
         """The fleet with tuned settings. Raises BadInputError, UnknownNameError, InfeasibleError."""
-        from tangram_sim.serving.fleet_file import fleet_data
-        from tangram_sim.studies.serving_tuning import tune_service
+        from tangram_sim.hwdb import load_model
+        from tangram_sim.serving.fleet_file import fleet_data, read_fleet
+        from tangram_sim.studies.serving_tuning import degrees_of, tune_service
 
         choices: dict[str, list[Setting]] = {
             "precision": [*_listed(self.precisions)],
             "kv_precision": [*_listed(self.kv_precisions)],
             "memory_fraction": [*map(_share, _listed(self.memory_fractions))],
+            "drafts": [*map(_drafts, _listed(self.drafts))],
         }
-        found = tune_service(
-            fleet_data(self.fleet), self.requests.made(), slo_of(self.slo), self.hardware.load(), choices
-        )
+        data = fleet_data(self.fleet)
+        hwdb = self.hardware.load()
+        read_fleet(data, hwdb, str(self.fleet))
+        if self.acceptance is not None:
+            data = {**data, "replicas": [{**one, "acceptance": self.acceptance} for one in data["replicas"]]}
+        if self.degrees:
+            several = [
+                degrees_of(load_model(one.get("model") or data["model"]), one) for one in data["replicas"]
+            ]
+            choices["degrees"] = [*dict.fromkeys(each for words in several for each in words)]
+        found = tune_service(data, self.requests.made(), slo_of(self.slo), hwdb, choices)
         return self.with_answer(found)
 
 
 def _listed(text: str) -> list[str]:
     return [*name_list(text)] if text else []
+
+
+def _drafts(text: str) -> int:
+    if not text.isdigit() or int(text) > 64:
+        raise BadInputError(f"`drafts={text}`: give numbers of tokens up to 64, like 2,4")
+    return int(text)
 
 
 def _share(text: str) -> float:

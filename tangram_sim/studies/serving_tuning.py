@@ -17,7 +17,8 @@ import numpy as np
 from pydantic import Field
 
 from tangram_sim.errors import BadInputError, InfeasibleError
-from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb import Hwdb, load_model
+from tangram_sim.models import Experts, Model
 from tangram_sim.serving.fleet import FleetReplica, play
 from tangram_sim.serving.fleet_file import ServiceFleet, read_fleet
 from tangram_sim.serving.outcome import ServiceOutcome, Slo
@@ -34,7 +35,8 @@ LIMITS: Mapping[str, Sequence[Setting]] = {
     SEATS: (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
     BUDGET: (256, 512, 1024, 2048, 4096, 8192, 16384),
 }
-ALLOWED = ("memory_fraction", "precision", "kv_precision")
+DEGREES, DRAFTS = "degrees", "drafts"
+ALLOWED = ("memory_fraction", "precision", "kv_precision", DEGREES, DRAFTS)
 GOOD = 0.99  # share of the requests that must keep the objective
 BETTER = 1.01  # times the best rate so far, before settings are looked at closer
 _CLOSE = 1.004  # ratio of the ends of a bisection where it stops
@@ -80,8 +82,9 @@ def tune_service(
 ) -> ServeTuneDocument:
     """The fleet in `data` (keys of a fleet file) with the settings that serve most within `slo`.
 
-    `choices`: what else may be tried, by key of ALLOWED. Never worse than the settings of the file on these
-    requests. Raises BadInputError, InfeasibleError.
+    `choices`: what else may be tried, by key of ALLOWED; degrees (tp, attention_dp, ep) of models with
+    experts are words like `tp1 dp4 ep4`, drafts are of replicas with an `acceptance`. Never worse than the
+    settings of the file on these requests. Raises BadInputError, InfeasibleError.
     """
     begun = time.process_time()
     if not isfinite(slo.ttft_s):
@@ -99,8 +102,9 @@ def tune_service(
         if entry.get("costs"):
             raise BadInputError(f"replica {place} has costs of its own: no setting of an engine changes them")
         work = _own_requests(given, place, workload)
-        found = _Tuning(data, entry, work, slo, hwdb, {**LIMITS, **(choices or {})}).run()
-        tuned.append({**entry, **found.settings})
+        allowed = {**LIMITS, **_allowed(choices or {}, data, entry, place)}
+        found = _Tuning(data, entry, work, slo, hwdb, allowed).run()
+        tuned.append(with_settings(entry, found.settings))
         told.append(found.document(entry, given, place))
         played += found.played
     # Routed as before, or as many requests to each replica as it serves alone; replicas may gain alone what
@@ -123,6 +127,47 @@ def tune_service(
         notes=list(workload.notes),
         planning_cpu_s=time.process_time() - begun,
     )
+
+
+def _allowed(
+    choices: Mapping[str, Sequence[Setting]], data: Mapping[str, Any], entry: Mapping[str, Any], place: int
+) -> dict[str, Sequence[Setting]]:
+    """The choices for one kind of replica. Raises BadInputError for drafts of unknown acceptance."""
+    found = dict(choices)
+    if found.get(DRAFTS) and "acceptance" not in entry:
+        raise BadInputError(f"replica {place} has no `acceptance`, the chance that a draft token is accepted")
+    if DEGREES in found:
+        model = load_model(entry.get("model") or data["model"])
+        found[DEGREES] = [each for each in found[DEGREES] if each in degrees_of(model, entry)]
+    return found
+
+
+def degrees_of(model: Model, entry: Mapping[str, Any]) -> list[str]:
+    """Every (tp, attention_dp, ep) of a model with experts on a replica's GPUs, in words; of one stage."""
+    stages = entry.get("stages") or [entry]
+    experts = [part.experts for block in model.blocks if isinstance(part := block.feed_forward, Experts)]
+    if not experts or len(stages) > 1 or entry.get("pp", 1) > 1:
+        return []
+    ranks = stages[0].get("tp", 1) * entry.get("attention_dp", 1)
+    heads = [block.attention.heads for block in model.blocks]
+    return [
+        f"tp{tp} dp{ranks // tp} ep{ep}"
+        for tp in (1, 2, 4, 8, 16)
+        if ranks % tp == 0 and not any(count % tp for count in heads)
+        for ep in sorted({1, ranks})
+        if not min(experts) % ep
+    ]
+
+
+def with_settings(entry: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """A replica's entry of a fleet file with these settings; degrees in words become keys."""
+    found = {**entry, **{key: value for key, value in settings.items() if key != DEGREES}}
+    if DEGREES in settings:
+        if stages := found.pop("stages", None):
+            found["gpu"] = stages[0]["gpu"]
+        degrees = (int(word[2:]) for word in str(settings[DEGREES]).split())
+        found["tp"], found["attention_dp"], found["ep"] = degrees
+    return found
 
 
 def _shared_out(
@@ -285,7 +330,7 @@ class _Tuning:
         alone = {key: value for key, value in self.entry.items() if key not in skipped}
         data = {key: value for key, value in self.data.items() if key not in ("replicas", "types")}
         try:
-            built = read_fleet({**data, "replicas": [{**alone, **dict(settings)}]}, self.hwdb)
+            built = read_fleet({**data, "replicas": [with_settings(alone, dict(settings))]}, self.hwdb)
         except InfeasibleError:
             if not settings:
                 raise

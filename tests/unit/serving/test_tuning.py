@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.export.service.groups import service_of
-from tangram_sim.hwdb import Hwdb
+from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.serving.fleet_file import read_fleet
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.synthetic import LengthMix, synthetic
@@ -20,9 +20,11 @@ from tangram_sim.studies.serving_tuning import (
     BUDGET,
     SEATS,
     at_rate,
+    degrees_of,
     greatest_rate,
     replica_keeps,
     tune_service,
+    with_settings,
 )
 from tests.commands import tangram
 
@@ -125,3 +127,47 @@ def test_a_burst_has_no_rate_to_tune_for() -> None:
 def test_an_objective_that_nothing_keeps_is_told() -> None:
     with pytest.raises(InfeasibleError, match="no settings keep the objective"):
         tune_service(ONE, requests(20), Slo(1e-4, 1e-4), HWDB)
+
+
+MOE: dict[str, Any] = {"model": "qwen3-30b-a3b", "replicas": [{"gpu": "H100-SXM5-80GB", "tp": 4}]}
+
+
+def test_degrees_of_a_model_with_experts_are_chosen_on_the_same_gpus() -> None:
+    """All degrees fill the replica's GPUs; the best is no worse than the file's, is played and exported."""
+    choices = degrees_of(load_model("qwen3-30b-a3b"), MOE["replicas"][0])
+    assert {"tp4 dp1 ep1", "tp1 dp4 ep1", "tp2 dp2 ep4"} <= set(choices)
+    found = tune_service(MOE, requests(), SLO, HWDB, {"degrees": choices})
+    (replica,) = found.fleet["replicas"]
+    assert replica["tp"] * replica["attention_dp"] == 4 and replica["ep"] in (1, 4)
+    assert found.goodput_rps > 1.05 * found.default_goodput_rps
+    by_hand = [with_settings(MOE["replicas"][0], {"degrees": words}) for words in choices]
+    for entry in by_hand:
+        built = read_fleet({**MOE, "replicas": [entry]}, HWDB)
+        assert built.gpus == {next(iter(built.gpus)): {"H100-SXM5-80GB": 4}}
+    (group,) = service_of(found.fleet, HWDB).groups
+    assert (group.attention_dp, group.gpus) == (replica["attention_dp"], 4)
+    assert degrees_of(load_model("llama3-8b"), {"gpu": "L40S", "tp": 2}) == []
+
+
+def test_drafts_are_chosen_where_their_acceptance_is_given() -> None:
+    """At a time per token that one token an iteration hardly keeps, accepted drafts serve more requests."""
+    tight, sure = Slo(1.0, 0.009), {**ONE["replicas"][0], "acceptance": 0.9}
+    plain_ = tune_service(ONE, requests(), tight, HWDB)
+    found = tune_service({**ONE, "replicas": [sure]}, requests(), tight, HWDB, {"drafts": [2, 4]})
+    assert found.replicas[0].changed["drafts"] in (2, 4)
+    assert found.goodput_rps > plain_.goodput_rps
+    with pytest.raises(BadInputError, match="no `acceptance`"):
+        tune_service(ONE, requests(), tight, HWDB, {"drafts": [2]})
+
+
+def test_degrees_and_drafts_are_options(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text("model: qwen3-30b-a3b\nreplicas:\n  - {gpu: H100, tp: 2}\n")
+    asked = ("serve", "tune", fleet, "--rate", 5, "--isl", 512, "--osl", 64, "--requests", 100)
+    told = tangram(
+        *asked, "--slo", "ttft=1,tpot=0.02", "--degrees", "--drafts", "2", "--acceptance", "0.8", "--json"
+    )
+    assert told.json["replicas"][0]["goodput_rps"] >= told.json["replicas"][0]["default_goodput_rps"]
+    assert told.json["fleet"]["replicas"][0]["acceptance"] == 0.8
+    refused = tangram(*asked, "--slo", "ttft=1", "--drafts", "many")
+    assert refused.code == 2 and "--drafts" in refused.err
