@@ -5,7 +5,8 @@
 FOLDER holds the collected tables. `shipped` scores the shipped calibration on them, `gpu`, `model` and
 `source` leave each kind of GPU, each model or each publisher out of all tables together and predict it from
 rows fitted to the others (minutes), and print the rows of calibration on how much wider intervals are there;
-of publishers those with 30 runs, on kinds and of models that the others have, too. Without words all four.
+of kinds and models those with 15 runs, of publishers those with 30, on kinds and of models that the others
+have, too. Without words all four.
 Figures of what was not asked for stay as they are. What folds came to is kept in the folder KEPT where one is
 given, and read from it by the next call: to go on with what was cut short, as long as nothing else changed.
 """
@@ -25,7 +26,6 @@ from tangram_validate.serving.left_out import (
     left_out,
     novel_errors,
     novel_rows,
-    publisher,
     widened,
 )
 from tangram_validate.serving.null import with_null
@@ -43,6 +43,7 @@ from tangram_validate.serving.runs import (
     START,
     STATIC,
     ServedRun,
+    publisher,
 )
 from tangram_validate.serving.tables import calibration_csv, seen, table_of
 
@@ -56,6 +57,7 @@ BEGIN, END = "<!-- table of benchmarks.serving_accuracy -->\n", "<!-- end of the
 TABLES = ("measurements.csv", "measurements_2026-11.csv", "vllm_kv_capacity.csv", "helix_runs.csv")
 PARTS = ("shipped", "gpu", "model", "source")
 KEPT = ("metric", "measured", "predicted", "low", "high", "null")  # of a prediction in a kept fold
+LEAST_RUNS_OF_FOLD = 15  # of a kind or model that is left out: every fold is a fit to all other runs
 WIDTHS = "each {} of the tables of measured runs left out in turn: benchmarks.serving_accuracy"
 Test = Callable[[PredictedRun], bool]
 
@@ -205,7 +207,7 @@ def folds_of(
     measured = _measured(clear)
     folds = _kept(kept, part, clear)
     steady = [run for run in clear if run.load != BURST]
-    few = _small(steady) if part == "source" else ()
+    few = _small(steady) if part == "source" else _rare(steady, key)
     for own, rest, rows in left_out(steady, hwdb, part, {*folds, *few}):
         fold = key(own[0])
         training = [predicted_run for predicted_run in measured if key(predicted_run.run) != fold]
@@ -232,6 +234,12 @@ def _small(runs: Sequence[ServedRun]) -> set[str]:
     """Publishers of fewer runs than tell anything."""
     telling = Counter(publisher(run) for run in runs if is_telling(run))
     return {publisher(run) for run in runs if telling[publisher(run)] < LEAST_OF_FOLD}
+
+
+def _rare(runs: Sequence[ServedRun], key: Callable[[ServedRun], str]) -> set[str]:
+    """Kinds or models of fewer runs than are worth a fit of their own."""
+    counts = Counter(map(key, runs))
+    return {name for name, count in counts.items() if count < LEAST_RUNS_OF_FOLD}
 
 
 def _known(own: Sequence[ServedRun], rest: Sequence[ServedRun]) -> list[ServedRun]:

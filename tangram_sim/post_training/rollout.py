@@ -65,7 +65,9 @@ def stretched(table: StepTable, scale: float, more_s: float) -> StepTable:
         rows_s=table.rows_s * scale + more_s,
         score_s=table.score_s * scale,
         mixed_context_s=table.mixed_context_s * scale,
+        mixed_window_s=table.mixed_window_s * scale,
         beside_s=table.beside_s * scale,
+        least_s=table.least_s * scale + more_s * (np.arange(7) == 0),
         request_s=0.0,
     )
 

@@ -32,6 +32,7 @@ from tangram_sim.serving.fast_state import (
     INPUT,
     JOINED,
     MIXED_CONTEXT,
+    MIXED_WINDOW,
     NOW,
     ORDER,
     OUTPUT,
@@ -50,6 +51,7 @@ from tangram_sim.serving.fast_state import (
     START,
     STEPS,
     WAIT_HEAD,
+    WINDOW,
     Floats,
     Ints,
     Now,
@@ -113,8 +115,14 @@ def mixed_s(now: Now, rows: int, scores: float, decodes: int, contexts: int) -> 
         place = np.searchsorted(knots, x, side="right") - 1
         slope = (values[place + 1] - values[place]) / (knots[place + 1] - knots[place])
         seconds = slope * (x - knots[place]) + values[place]
-    beside_s = now.decode[3, decodes]
-    return float(seconds + now.times[SCORE] * scores + now.times[MIXED_CONTEXT] * contexts + beside_s)
+    own = now.decode[:, decodes]
+    inside = min(float(contexts), now.times[WINDOW] * decodes)
+    seconds += now.times[SCORE] * scores + now.times[MIXED_CONTEXT] * contexts + own[3]
+    seconds += now.times[MIXED_WINDOW] * inside
+    item, row, score, decode, context, seen, inner = now.least
+    least = item + row * rows + score * scores + decode * decodes + context * contexts
+    least += seen * min(scores, now.times[WINDOW] * rows) + inner * inside
+    return float(max(seconds, least, own[0] + own[1] * contexts + own[2] * inside))
 
 
 @compiled

@@ -34,7 +34,7 @@ PARAMETERS: Mapping[str, tuple[float, str]] = {
     "serial_request_s": (5.3e-5, "the same for each request of the iteration"),
     "prefill": (1.0, "factor on what prompts add to an iteration"),
     "time_scale": (1.0, "factor on the seconds of an iteration, host included"),
-    "experts_floor": (1.0, "least seconds of products of experts, in those at the datasheet's peak"),
+    "experts_floor": (1.0, "least seconds of products of experts, in those computed of their arithmetic"),
     "server_s": (5e-3, "seconds a request spends outside iterations"),
     "client_s": (2e-2, "the same in a closed loop, its client included"),
     "first_token": (1.0, "factor on queue and prefill of a closed loop's first tokens"),

@@ -1,7 +1,7 @@
 """`StepCost` computed from a model's layers: forward passes of a replica on its GPUs, with fitted factors."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -51,6 +51,7 @@ class LayerStepCost(StepCost):
     deployment: Deployment
     hwdb: Hwdb
     fit: EngineFit
+    bounded: bool = field(default=True, kw_only=True)  # whether arithmetic outruns no measured kernel
 
     @cached_property
     def _stages(self) -> tuple[tuple[Ranks, Counter[object], bool, bool], ...]:
@@ -89,13 +90,12 @@ class LayerStepCost(StepCost):
         engine, speculation = self.deployment.engine, self.deployment.speculation
         share = float(self.deployment.attention_dp * self.deployment.pp)
         mine = np.where(decodes > 0, np.maximum(decodes / share, 1.0), 0.0)
-        padded = np.where(rows > 0, mine, graph_bucket(mine, engine.graph_batch))
+        padding = np.where(rows > 0, 0.0, graph_bucket(mine, engine.graph_batch) - mine)
         verified = speculation.drafts + 1.0 if speculation else 1.0
-        # What fills a graph up has no context of its own.
-        return IterationWork(rows / share, scores / share, padded, contexts / share, verified)
+        return IterationWork(rows / share, scores / share, mine, contexts / share, verified, padding)
 
     def _replica_s(self, work: IterationWork) -> tuple[Floats, Floats]:
-        """(seconds in which all microbatches in flight pass all stages, the least of them at peak rates).
+        """(seconds in which all microbatches in flight pass all stages, those of their arithmetic alone).
 
         With p stages there are p microbatches: the time is that of one pass through all stages, or p times
         the slowest stage where that is longer.
@@ -109,7 +109,9 @@ class LayerStepCost(StepCost):
             np.where(eager, np.maximum(seconds, times.kernels * launched), seconds)
             for seconds, times in zip(stages, passes, strict=True)
         ]
-        least = [times.least_s for times in passes]
+        # Decodes read their caches after the products, not beside them, no slower than was fitted.
+        cache = self.fit["cache"] * min(self.fit["time_scale"], 1.0)
+        least = [times.least_s + cache * times.cache for times in passes]
         if len(stages) == 1:
             return stages[0], least[0]
         hops = [self._hop_s(work, stage) for stage in range(len(stages) - 1)]
@@ -135,6 +137,23 @@ class LayerStepCost(StepCost):
 
     def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
         """Seconds of an iteration: decoding, what prompts add to it, and host work that is not hidden."""
+        busy, least, prepared = self._parts_s(rows, scores, decodes, contexts)
+        # Factors fitted to steady loads, which show a part of what prompts take, outrun no measured kernel.
+        busy = np.maximum(busy, least) if self.bounded else busy
+        overlaps = self.deployment.engine.async_scheduling
+        seconds = np.maximum(busy, prepared) if overlaps else busy + prepared
+        some = np.broadcast_to((np.asarray(rows) > 0) | (np.asarray(decodes) > 0), np.shape(seconds))
+        return np.where(some, seconds, 0.0)
+
+    def least_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
+        """Seconds below which no factor brings an iteration: its arithmetic as kernels were measured."""
+        _, least, prepared = self._parts_s(rows, scores, decodes, contexts)
+        return least if self.deployment.engine.async_scheduling else least + prepared
+
+    def _parts_s(
+        self, rows: Number, scores: Number, decodes: Number, contexts: Number
+    ) -> tuple[Floats, Floats, Floats]:
+        """(seconds of the GPU and the host's exposed work, the least of them, the host's other seconds)."""
         n, pairs, b, context = np.broadcast_arrays(
             *(np.asarray(item, dtype=np.float64) for item in (rows, scores, decodes, contexts))
         )
@@ -146,15 +165,13 @@ class LayerStepCost(StepCost):
             added = np.maximum(both - device, 0.0) * self.fit["prefill"]
             device = device + np.where(n > 0, added, 0.0)
         requests = b / self.deployment.attention_dp
-        overlaps = self.deployment.engine.async_scheduling
-        host = "hidden" if overlaps else "serial"
+        host = "hidden" if self.deployment.engine.async_scheduling else "serial"
         prepared = self.fit[f"{host}_host_s"] + self.fit[f"{host}_request_s"] * requests
         exposed = self.fit["host_s"] + self.fit["request_s"] * requests
-        # Factors fitted to steady loads, which show only a part of what prompts take, do not outrun the GPU.
-        busy = np.maximum((device + exposed) * self.fit["time_scale"], least)
-        seconds = np.maximum(busy, prepared) if overlaps else busy + prepared
+        busy = (device + exposed) * self.fit["time_scale"]
         # Groups are arrays of one layout; so are what comes of them for a single iteration.
-        return np.where((n > 0) | (b > 0), seconds, 0.0).reshape(np.shape(n))
+        shape = np.shape(n)
+        return busy.reshape(shape), np.reshape(least, shape), np.reshape(prepared, shape)
 
     @property
     def request_s(self) -> float:
@@ -164,9 +181,10 @@ class LayerStepCost(StepCost):
     def table(self, most_decodes: int, most_rows: int) -> StepTable:
         """The step table: slopes from two contexts for each batch, prompt sizes a factor of 1.4 apart."""
         b = np.arange(1, most_decodes + 1, dtype=np.float64)
-        window = min((block.attention.window for block in self._sliding), default=0)
+        window = self._window
         ends = (window + SHORT, window + LONG)
         far = [self.step_s(0.0, 0.0, b, b * end) for end in ends]
+        free = replace(self, bounded=False)  # prompts' bound is a line of its own
         slope = np.maximum(far[1] - far[0], 0.0) / (b * (ends[1] - ends[0]))
         start = self.step_s(0.0, 0.0, b, b)
         reach = far[0] - slope * b * ends[0]
@@ -177,16 +195,20 @@ class LayerStepCost(StepCost):
         # Where prompts share iterations with decodes, what they add is on top of a decode's own pass.
         beside = 1.0 if self.deployment.engine.prefill == "mixed" else 0.0
         alone = np.maximum(knots - beside, 0.0)
-        rows_s = self.step_s(alone, 0.0, beside, beside)
+        rows_s = free.step_s(alone, 0.0, beside, beside)
         # As an array of one: stages of a pipeline are stacked.
-        long = self.step_s(np.array([most - beside]), most * LONG, beside, beside)[0]
+        long = free.step_s(np.array([most - beside]), most * LONG, beside, beside)[0]
         score = float(long - rows_s[-1]) / (most * LONG)
         item = np.zeros(1)
-        mixed, beside_s = float(slope[-1]), np.zeros(most_decodes)
+        mixed, mixed_window, beside_s = 0.0, 0.0, np.zeros(most_decodes)
         if beside:
-            short, reached = (self.step_s(ROWS, 0.0, b, b * end) for end in ends)
+            near, short, reached = (free.step_s(ROWS, 0.0, b, b * end) for end in (1.0, *ends))
             mixed = float(np.maximum(reached - short, 0.0)[-1]) / (b[-1] * (ends[1] - ends[0]))
-            beside_s = self.step_s(ROWS, 0.0, b, b) - mixed * b - np.interp(ROWS + b, knots, rows_s)
+            if window:
+                reads = float((short - near)[-1]) - mixed * b[-1] * (ends[0] - 1.0)
+                mixed_window = max(reads, 0.0) / (b[-1] * (window - 1.0))
+            beside_s = near - (mixed + mixed_window) * b - np.interp(ROWS + b, knots, rows_s)
+            beside_s = np.maximum.accumulate(np.maximum(beside_s, 0.0))  # more decodes never take less
         return StepTable(
             decode_s=np.concatenate([item, base]),
             context_s=np.concatenate([item, slope]),
@@ -196,17 +218,40 @@ class LayerStepCost(StepCost):
             rows_s=rows_s,
             score_s=max(score, 0.0),
             mixed_context_s=mixed,
+            mixed_window_s=mixed_window,
             beside_s=np.concatenate([item, beside_s]),
+            least_s=self._least(most, most_decodes),
             request_s=self.request_s,
         )
 
+    def _least(self, rows: float, decodes: float) -> Floats:
+        """`StepTable.least_s`, from iterations of up to so many prompt rows and decodes."""
+        window = self._window
+        near, far = window + SHORT, window + LONG
+        # Half the rows, half the decodes, then pairs and contexts at two lengths beyond the window.
+        none = [rows, 0.0, decodes, decodes]
+        lines = [none, [rows / 2, *none[1:]], [rows, 0.0, decodes / 2, decodes]]
+        lines += [[rows, rows * end, decodes, decodes] for end in (near, far)]
+        lines += [[rows, 0.0, decodes, decodes * end] for end in (near, far)]
+        plain = LayerStepCost(self.deployment, self.hwdb, self.fit)
+        full, fewer, less, pairs, more, held, longer = plain.least_s(*np.array(lines).T)
+        row, decode = (full - fewer) / (rows / 2), (full - less) / (decodes / 2)
+        score, context = (more - pairs) / (rows * SHORT), (longer - held) / (decodes * SHORT)
+        seen = inner = 0.0
+        if window:
+            seen = (pairs - full - score * rows * near) / (rows * window)
+            inner = (held - full - context * decodes * (near - 1.0)) / (decodes * (window - 1.0))
+        item = full - row * rows - (decode + context + inner) * decodes
+        # Under a power cap arithmetic of prompts takes as much longer as a full iteration of them does.
+        prompts = (np.array([rows]), rows * LONG, 0.0, 0.0)
+        capped = float((self.step_s(*prompts) / plain.step_s(*prompts))[0])
+        return np.array([item, capped * row, capped * score, decode, context, capped * seen, inner])
+
     @property
-    def _sliding(self) -> list:  # type: ignore[type-arg]
-        return [
-            block
-            for block in dict.fromkeys(self.deployment.model.blocks)
-            if block.attention.window and not block.attention.linear
-        ]
+    def _window(self) -> int:
+        """Tokens that the layers with the shortest window attend to; 0: none has a window."""
+        every = (block.attention for block in self.deployment.model.blocks)
+        return min((one.window for one in every if one.window and not one.linear), default=0)
 
 
 def graph_bucket(batches: Floats, largest: int) -> Floats:

@@ -45,11 +45,11 @@ def stage_activities(cost: LayerStepCost, load: Load, steady: Steady) -> list[tu
     for stage, alone, with_prompt in zip(deployment.stages, decode, both, strict=True):
         gpu = board_of(stage, cost.hwdb)
         per_second: dict[str, Floats] = {}
-        for name in ("least_s", "attention_flop", "moved_bytes", "sent_bytes"):
+        for name in ("peak_s", "attention_flop", "moved_bytes", "sent_bytes"):
             decoded, prompted = getattr(alone, name), getattr(with_prompt, name)
             added = np.maximum(prompted - decoded, 0.0) if mixed else prompted
             per_second[name] = pp * (iterations * decoded + steady.request_rate * added)
-        products_s = per_second["least_s"] + per_second["attention_flop"] / gpu.vector_flop_per_s
+        products_s = per_second["peak_s"] + per_second["attention_flop"] / gpu.vector_flop_per_s
         activity = Activity(
             seconds=1.0,
             running_s=np.minimum(passing, 1.0),
@@ -126,7 +126,7 @@ class CappedStepCost(LayerStepCost):
 
     def slowed(self, clock: float) -> LayerStepCost:
         """The costs without a cap, with every GPU's arithmetic at a part of its highest clock."""
-        return LayerStepCost(at_clock(self.deployment, clock), self.hwdb, self.fit)
+        return LayerStepCost(at_clock(self.deployment, clock), self.hwdb, self.fit, bounded=self.bounded)
 
     def boards(self, loads: int) -> Sequence[Board]:
         """One board of each stage at its highest clock, or arrays for so many loads."""
@@ -176,7 +176,7 @@ class CappedStepCost(LayerStepCost):
             activity = Activity(
                 seconds,
                 seconds,
-                pp * (did.least_s * clock + did.attention_flop / board.vector_flop_per_s),
+                pp * (did.peak_s * clock + did.attention_flop / board.vector_flop_per_s),
                 pp * did.moved_bytes / board.memory_bytes_per_s,
                 pp * did.sent_bytes / board.link_bytes_per_s,
             )

@@ -64,7 +64,7 @@ class FastReplica(ReplicaPlayer):
             *(ADMISSION.index(rules.admission), EXHAUSTION.index(rules.exhaustion), rules.prefix_cache),
         )
         counts[[fast_state.UNSEEN, fast_state.INTERVAL]] = rules.recv_interval
-        slopes = (table.window_tokens, table.score_s, table.mixed_context_s)
+        slopes = (table.window_tokens, table.score_s, table.mixed_context_s, table.mixed_window_s)
         entries = np.zeros((prefixes, fast_state.ENTRIES), dtype=np.int64)
         entries[:, [fast_state.FOLLOWING, fast_state.BEFORE]] = -1
         self._now = fast_state.Now(
@@ -77,6 +77,7 @@ class FastReplica(ReplicaPlayer):
                 [table.decode_s, table.context_s, table.window_s, table.beside_s], dtype=np.float64
             ),
             rows=np.array([table.row_knots, table.rows_s], dtype=np.float64),
+            least=np.asarray(table.least_s, dtype=np.float64),
         )
 
     @property

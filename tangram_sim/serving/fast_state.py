@@ -26,11 +26,11 @@ HELD_HEAD, HELD_TAIL = range(29, 31)
 # What passed since the last look at new requests, and how much must pass until the next.
 UNSEEN, INTERVAL = range(31, 33)
 COUNTS = 33
-# Places in `Now.times`; WINDOW to MIXED_CONTEXT are of the step table.
-NOW, HALT, RATIO, BUSY, WINDOW, SCORE, MIXED_CONTEXT = range(7)
+# Places in `Now.times`; WINDOW to MIXED_WINDOW are of the step table.
+NOW, HALT, RATIO, BUSY, WINDOW, SCORE, MIXED_CONTEXT, MIXED_WINDOW = range(8)
 # Seconds from a request's end until its client's next one may be scheduled.
-PAUSE = 7
-TIMES = 8
+PAUSE = 8
+TIMES = 9
 # Columns of links in queues, of requests and of prefixes.
 FOLLOWING, BEFORE = range(2)
 # Further columns of `Now.entries`, by prefix; no blocks: not cached.
@@ -63,6 +63,7 @@ class Now(NamedTuple):
     entries: Ints  # [prefixes, ENTRIES]
     decode: Floats  # rows decode_s, context_s, window_s, beside_s of the step table, by batch
     rows: Floats  # row_knots and rows_s of the step table
+    least: Floats  # least_s of the step table
 
 
 @compiled

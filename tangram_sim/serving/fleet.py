@@ -217,11 +217,8 @@ class _FleetRun:
         able = [place for place in fitting if self.instances[place].takes(self.now_s)]
         if not able:
             coming = [self.instances[place].presence for place in fitting]
-            ready = [
-                presence.up_s + presence.boot_s
-                for presence in coming
-                if presence.up_s + presence.boot_s > self.now_s
-            ]
+            ends = (presence.up_s + presence.boot_s for presence in coming)
+            ready = [end_s for end_s in ends if end_s > self.now_s]
             if ready:
                 heappush(self.events, (min(ready), 1, request))
             else:

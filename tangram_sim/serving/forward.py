@@ -28,6 +28,9 @@ KERNELS_EXPERTS = 6
 # linear attention: convolution, gates, decay, state update, gated norm. Of an indexer: three products, norm,
 # rotation, quantisation of keys, their cache, scores, top-k, gather.
 KERNELS_LATENT, KERNELS_LINEAR, KERNELS_INDEX = 6, 6, 10
+# By how much products of many rows take longer where kernels unpack 8- or 4-bit weights on the way (Marlin):
+# bursts on A100 in fp8 and int4 beside the same models' in bf16, 1.17 to 1.27.
+UNPACKING = 1.25
 STATE_BYTES = 4.0  # recurrent states are kept in fp32 (Qwen3-Next reference implementation)
 
 
@@ -40,11 +43,12 @@ class IterationWork:
     decodes: Floats
     contexts: Floats
     verified: float = 1.0  # tokens of each decoding request in one pass: drafts and one more
+    padding: Number = 0.0  # decodes without a context of their own, which fill a CUDA graph up
 
     @property
     def tokens(self) -> Floats:
         """Tokens that pass through the layers: rows of every matrix product."""
-        return self.rows + self.decodes * self.verified
+        return self.rows + (self.decodes + self.padding) * self.verified
 
     @property
     def prompt_keys(self) -> Floats:
@@ -70,7 +74,8 @@ class ForwardTimes:
     exchange: Floats
     kernels: Floats
     reductions: Floats  # all-reduces and all-to-alls, each of which starts by a handshake
-    least_s: Floats  # of all products at the datasheet's peak: nothing is faster
+    peak_s: Floats  # of all products at the datasheet's peak
+    least_s: Floats  # of products and prompt attention as kernels were measured, if they moved no data
     experts_least_s: Floats  # of it, the experts' products
     attention_flop: Floats  # of decode and prompt attention, in the vector type
     moved_bytes: Floats  # through the memory of one rank
@@ -133,6 +138,12 @@ def vector_type(gpu: Gpu, wanted: str) -> str:
     return "fp16" if wanted == "bf16" and not gpu.peak_flop_per_s("bf16") else wanted
 
 
+@lru_cache(maxsize=512)
+def _unpacking(rates: Rates) -> Rates:
+    """The rates of products whose weights kernels unpack on the way."""
+    return replace(rates, gemm_flop_per_s=rates.gemm_flop_per_s / UNPACKING)
+
+
 def compute_type(gpu: Gpu, compute: str, vector: str) -> str:
     """The type products run in: quantised weights are unpacked where the GPU has no units for them."""
     return compute if gpu.peak_flop_per_s(compute) else vector_type(gpu, vector)
@@ -174,7 +185,7 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
     dense = _gemms_s(ranks, own, precision.attention_compute, precision.attention_bytes)
     everyone = ranks.attention_dp
     zero = np.zeros_like(work.tokens)
-    experts, exchange, permuted, dispatched = np.stack([zero, zero, zero]), zero, zero, zero
+    experts, exchange, permuted, dispatched = np.stack([zero] * 4), zero, zero, zero
     kernels = KERNELS_FORWARD + KERNELS_LATENT * (attention.kv_rank > 0)
     kernels += KERNELS_LINEAR * attention.linear + KERNELS_INDEX * (attention.index_heads > 0)
     if isinstance(part, Experts):
@@ -195,6 +206,7 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
     activated = ranks.sharding.width(work.tokens * inner) * width * (3.0 if part.gated else 2.0)
     streamed = 2.0 * NORM_PASSES * residual + activated + permuted
     memory = streaming_s(streamed, ranks.rates(precision.vector))
+    attended_s = prompt_attention_s(ranks, attention, work)
     cached = decode_attention_work(ranks, attention, work)
     prompted = prompt_attention_work(ranks, attention, work)
     halves = 1.0 if block.parallel else 2.0
@@ -206,13 +218,14 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
         gemm=dense[0],
         experts=experts[0],
         cache=decode_attention_s(ranks, attention, work),
-        attention=prompt_attention_s(ranks, attention, work),
+        attention=attended_s,
         memory=memory,
         reduce=halves * reduce_s(ranks, residual),
         exchange=exchange,
         kernels=kernels * np.ones_like(zero),
         reductions=reductions,
-        least_s=dense[1] + experts[1],
+        peak_s=dense[3] + experts[3],
+        least_s=dense[1] + experts[1] + attended_s,
         experts_least_s=experts[1],
         attention_flop=cached[0] + prompted[0],
         moved_bytes=dense[2] + experts[2] + streamed + cached[1] + prompted[1],
@@ -229,15 +242,15 @@ def end_times(ranks: Ranks, work: IterationWork, embedding: bool, head: bool) ->
     zero = np.zeros_like(work.tokens)
     model, precision = ranks.model, ranks.precision
     width = precision.activation_bytes
-    gemm, least_s, memory, kernels, moved = zero, zero, zero, zero, zero
+    gemm, least_s, memory, kernels, moved, peak_s = zero, zero, zero, zero, zero, zero
     if embedding:
         moved = 2.0 * work.tokens * model.hidden * width
         memory = streaming_s(moved, ranks.rates(precision.vector))
         kernels = kernels + 3.0
     if head:
-        yields = work.decodes * work.verified + np.minimum(work.rows, 1.0)
+        yields = (work.decodes + work.padding) * work.verified + np.minimum(work.rows, 1.0)
         logits = [Gemm(yields, ranks.sharding.width(model.vocab), model.embedding_width)]
-        gemm, least_s, weights = _gemms_s(ranks, logits, precision.vector, precision.end_bytes)
+        gemm, least_s, weights, peak_s = _gemms_s(ranks, logits, precision.vector, precision.end_bytes)
         # Logits of all ranks are gathered and sampled from in fp32: written, read thrice.
         sampled = 4.0 * 4.0 * yields * model.vocab
         memory = memory + streaming_s(sampled, ranks.rates(precision.vector))
@@ -245,7 +258,7 @@ def end_times(ranks: Ranks, work: IterationWork, embedding: bool, head: bool) ->
         kernels = kernels + 8.0
     times = (gemm, zero, zero, zero, memory, zero, zero)
     rest = {"experts_least_s": zero, "attention_flop": zero, "moved_bytes": moved, "sent_bytes": zero}
-    return ForwardTimes(*times, kernels, zero, least_s, **rest)
+    return ForwardTimes(*times, kernels, zero, peak_s, least_s, **rest)
 
 
 def decode_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) -> Floats:
@@ -359,10 +372,13 @@ def _experts(ranks: Ranks, part: Experts, tokens: Floats) -> tuple[Floats, Float
 
 
 def _gemms_s(ranks: Ranks, shapes: list[Gemm], compute: str, weight_bytes: float) -> Floats:
-    """Seconds of products, the least they could take at the datasheet's peak, bytes they move. [3, N]."""
+    """Seconds of products, those of their arithmetic alone, bytes they move, seconds at the peak. [4, N]."""
     rates = ranks.rates(compute)
     width = ranks.precision.activation_bytes
-    peak = ranks.gpu.peak_flop_per_s(compute_type(ranks.gpu, compute, ranks.precision.vector))
+    own = compute_type(ranks.gpu, compute, ranks.precision.vector)
+    if weight_bytes < width and own == vector_type(ranks.gpu, ranks.precision.vector):
+        rates = _unpacking(rates)
+    peak = ranks.gpu.peak_flop_per_s(own)
     total: Floats = np.asarray(0.0)
     flop: Floats = np.asarray(0.0)
     moved: Floats = np.asarray(0.0)
@@ -370,4 +386,5 @@ def _gemms_s(ranks: Ranks, shapes: list[Gemm], compute: str, weight_bytes: float
         total = total + gemm_s(rows, n, k, rates, operand_bytes=weight_bytes, output_bytes=width, count=count)
         flop = flop + 2.0 * rows * n * k * count
         moved = moved + ((rows * k + k * n) * weight_bytes + rows * n * width) * count
-    return np.stack([total, flop / peak, moved + np.zeros_like(total)])
+    zero = np.zeros_like(total)
+    return np.stack([total, flop / rates.gemm_flop_per_s, moved + zero, flop / peak])

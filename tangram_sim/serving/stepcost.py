@@ -5,7 +5,7 @@ that a simulator can jump over many iterations at once.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,8 +72,11 @@ class StepTable:
         decode_s[b] + context_s[b] * C + window_s[b] * b * min(c, window_tokens)
     An iteration with n prompt rows, P query-key pairs and b decodes:
         interpolation of rows_s over row_knots at n + b, + score_s * P + mixed_context_s * C + beside_s[b]
+        + mixed_window_s * b * min(c, window_tokens)
     where beside_s is what b decodes take there beside their rows: an engine's prompts hide behind decodes in
-    part, so that a pass of both takes longer than one of so many rows.
+    part, so that a pass of both takes longer than one of so many rows. It takes no less than its decodes
+    alone, and no less than the arithmetic alone as kernels were measured, w being window_tokens:
+        least_s @ (1, n, P, b, C, min(P, n w), b min(c, w))
     `window_tokens` is 0 (and window_s 0) unless some layers slide a window.
     """
 
@@ -87,6 +90,8 @@ class StepTable:
     mixed_context_s: float
     beside_s: Floats  # index b
     request_s: float = 0.0
+    mixed_window_s: float = 0.0
+    least_s: Floats = field(default_factory=lambda: np.zeros(7))
 
     def decode_step_s(self, decodes: int, contexts: float) -> float:
         """Seconds of one iteration of pure decode."""
@@ -98,6 +103,9 @@ class StepTable:
     def mixed_step_s(self, rows: float, scores: float, decodes: int, contexts: float) -> float:
         """Seconds of one iteration with prompts in it."""
         tokens = float(np.interp(rows + decodes, self.row_knots, self.rows_s))
-        return (
-            tokens + self.score_s * scores + self.mixed_context_s * contexts + float(self.beside_s[decodes])
-        )
+        inside = min(contexts, decodes * float(self.window_tokens))
+        more = self.score_s * scores + self.mixed_context_s * contexts + self.mixed_window_s * inside
+        seen = min(scores, rows * float(self.window_tokens))
+        least = float(self.least_s @ np.array([1.0, rows, scores, decodes, contexts, seen, inside]))
+        seconds = tokens + more + float(self.beside_s[decodes])
+        return max(seconds, least, self.decode_step_s(decodes, contexts))

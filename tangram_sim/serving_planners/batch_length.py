@@ -19,7 +19,7 @@ from tangram_sim.serving.batch_times import BATCH_SECONDS
 from tangram_sim.serving_planners.answer import PROVEN, Rental, Unanswered
 from tangram_sim.serving_planners.problem import RentalProblem
 
-_ROUNDS = 4  # lengths that are tried in whole numbers of replicas
+_ROUNDS = 8  # lengths that are tried in whole numbers of replicas
 _HALVINGS = 60
 _SETTLING, _SETTLING_S = 12, 1.0  # times that shares are planned for the length they had, seconds for each
 _NEAR = 1.003  # between the bound by fractions of replicas and the first length tried

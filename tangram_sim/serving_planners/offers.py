@@ -226,11 +226,8 @@ def configuration_of(stages: Stages, rps: tuple[float, ...]) -> PricedConfigurat
 
 def configurations(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[PricedConfiguration]:
     """Every replica worth pricing, of up to three stages on any kinds; those that finish anything."""
-    return [
-        configuration
-        for configuration in pricer.priced_together(pipelines(pricer, offers))
-        if any(configuration.rps)
-    ]
+    priced = pricer.priced_together(pipelines(pricer, offers))
+    return [configuration for configuration in priced if any(configuration.rps)]
 
 
 def pipelines(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Stages]:

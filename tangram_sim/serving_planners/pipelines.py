@@ -88,9 +88,10 @@ class PipelineBatch(LayerStepCost):
             for group in position:
                 loads = len(work.tokens) // size
                 at = (group.pipelines[:, None] * loads + np.arange(loads)).ravel()
-                mine = IterationWork(
-                    work.rows[at], work.scores[at], work.decodes[at], work.contexts[at], work.verified
-                )
+                columns = (work.rows, work.scores, work.decodes, work.contexts)
+                rows, scores, decodes, contexts = (column[at] for column in columns)
+                padding = np.asarray(work.padding)[at]
+                mine = IterationWork(rows, scores, decodes, contexts, work.verified, padding)
                 times = end_times(group.ranks, mine, group.first, group.last)
                 for block, held in group.blocks:
                     if held.any():
@@ -117,7 +118,7 @@ class CappedPipelineBatch(CappedStepCost, PipelineBatch):
     def slowed(self, clock: float) -> PipelineBatch:
         """All pipelines with arithmetic at a part of the highest clock, and no cap."""
         pipelines = tuple(at_clock(pipeline, clock) for pipeline in self.pipelines)
-        return PipelineBatch(pipelines[0], self.hwdb, self.fit, pipelines)
+        return PipelineBatch(pipelines[0], self.hwdb, self.fit, pipelines, bounded=self.bounded)
 
     def boards(self, loads: int) -> Sequence[Board]:
         """For each position in the pipeline one GPU of every pipeline, as arrays of pipelines x loads."""

@@ -378,11 +378,14 @@ def busy_rate(replica: FleetReplica, workload: Workload, slo: Slo) -> float:
     context = isl + osl / 2.0
     room = min(rules.seats, rules.blocks * rules.block_tokens / context)
     b: Floats = np.arange(1.0, max(room, 1.0) + 1.0)
+    inside = b * min(context, float(table.window_tokens))
     step = table.decode_s[1 : len(b) + 1] + table.context_s[1 : len(b) + 1] * b * context
+    step = step + table.window_s[1 : len(b) + 1] * inside
     prompt = np.interp(isl, table.row_knots, table.rows_s) - table.rows_s[0]
     tpot = step + b / osl * max(prompt, 0.0)
     if rules.mixed:
         rows = b / osl * isl
         packed = np.interp(rows + b, table.row_knots, table.rows_s) + table.score_s * rows * isl / 2.0
-        tpot = np.minimum(tpot, packed + table.mixed_context_s * b * context + table.beside_s[1 : len(b) + 1])
+        packed = packed + table.mixed_context_s * b * context + table.mixed_window_s * inside
+        tpot = np.minimum(tpot, np.maximum(packed + table.beside_s[1 : len(b) + 1], step))
     return float((b / (osl * tpot))[tpot <= slo.tpot_s].max(initial=0.0))

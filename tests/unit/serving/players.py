@@ -48,7 +48,10 @@ def table_of(chance: random.Random, seats: int, window: int) -> StepTable:
         rows_s=np.array([0.012, 0.013, 0.02, 0.1, 0.5]) * chance.uniform(0.5, 2),
         score_s=1e-9 * chance.uniform(0, 30),
         mixed_context_s=1e-6 * chance.uniform(0, 3),
+        mixed_window_s=2e-6 if window else 0.0,
         beside_s=some * 1e-5 * chance.uniform(0, 3) * batch,
+        # Of every second table a bound that some iterations meet and others do not.
+        least_s=chance.choice([0.0, 1.0]) * np.array([1e-3, 5e-5, 1e-9, 5e-5, 1e-6, 1e-9, 1e-6]),
     )
 
 

@@ -1,5 +1,7 @@
 """Nouns of serving: precisions, graph buckets, speculation, the linearised step."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -45,4 +47,9 @@ def test_a_table_bends_where_contexts_leave_the_window() -> None:
     )
     assert table.decode_step_s(2, 8) == pytest.approx(2 + 0.8 + 8)
     assert table.decode_step_s(2, 20) == pytest.approx(2 + 2.0 + 8)
-    assert table.mixed_step_s(5, 2, 1, 10) == pytest.approx(1.5 + 1.0 + 1.0 + 0.25)
+    assert table.mixed_step_s(5, 20, 1, 10) == pytest.approx(1.5 + 10.0 + 1.0 + 0.25)
+    windowed = replace(table, mixed_window_s=0.5)
+    assert windowed.mixed_step_s(5, 20, 1, 10) == pytest.approx(1.5 + 10.0 + 1.0 + 0.25 + 0.5 * 4)
+    assert table.mixed_step_s(5, 2, 1, 10) == table.decode_step_s(1, 10) == pytest.approx(1 + 1.0 + 4)
+    bounded = replace(table, window_s=np.zeros(3), least_s=np.array([1.0, 0.1, 0.25, 0.5, 0.2, 0.125, 0.5]))
+    assert bounded.mixed_step_s(5, 2, 1, 10) == pytest.approx(1.0 + 0.5 + 0.5 + 0.5 + 2.0 + 0.25 + 2.0)

@@ -129,6 +129,17 @@ def test_deepseek_in_sixteen_bits_is_its_own_fp8_checkpoint() -> None:
     assert found.precision.expert_bytes == 1.0
 
 
+@pytest.mark.parametrize(
+    ("file", "part"),
+    [("source_file=2026-04-06.csv", 0.9), ("db-dump/2026-04-27", 0.9), ("Qwen_Qwen3-32B.csv", 1.0)],
+)
+def test_lengths_of_inferencex_are_those_its_clients_draw(file: str, part: float) -> None:
+    """They draw 0.8 to 1 of the stated lengths; other sweeps of the same collection have them as stated."""
+    (found,) = rows({"source": f"aiconfigurator silicon_sample.csv @095f58a (Apache-2.0); {file}"})
+    assert isinstance(found, ServedRun)
+    assert (found.isl, found.osl) == pytest.approx((part * 1024, part * 256))
+
+
 def test_degrees_that_were_multiplied_twice_are_read_as_ranks() -> None:
     """InferenceX's tp 8, ep 8 became 64 GPUs in the tables made of it; 8 x 8 = 64 is one node of 8."""
     many = {"gpu": "B200-SXM", "model": "deepseek-ai/DeepSeek-R1", "precision": "fp8"}
@@ -208,10 +219,17 @@ def test_every_row_is_predicted_or_refused(closed: dict[str, Any]) -> None:
 
 @shared
 def test_throughputs_open_loops_and_kv_memory() -> None:
+    """Throughputs were 8.5 % off while prompts outran measured kernels: the next publisher's 19, now 16 %."""
     late = answer("measurements_2026-11.csv")
-    for metric, load, most in (("output_tok_s", "offline", 0.085), ("e2e", "open", 0.05)):
+    for metric, load, most in (
+        ("output_tok_s", "offline", 0.1),
+        ("output_tok_s", "static", 0.095),
+        ("e2e", "open", 0.05),
+        ("ttft", "open", 0.11),
+    ):
         told, null = (late[part][metric]["by_load"][load] for part in ("metrics", "null"))
         assert told["median_ape"] <= most < null["median_ape"]
+    assert late["metrics"]["output_tok_s"]["by_load"]["burst"]["median_ape"] <= 0.3
     start = answer("vllm_kv_capacity.csv")["metrics"]["kv_tokens"]
     assert start["median_ape"] <= 0.01 and start["p90_ape"] <= 0.03
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from tangram_sim.errors import TangramError
 from tangram_sim.hwdb import Hwdb
-from tangram_validate.serving.left_out import NOVELTIES, novel
 from tangram_validate.serving.reading import read_runs
 from tangram_validate.serving.runs import ServedRun
 from tangram_validate.serving.tables import calibrate, calibration_csv
@@ -19,7 +18,6 @@ def main(paths: list[str]) -> int:
         hwdb = Hwdb.load()
         runs = [run for path in paths for run in read_runs(Path(path), hwdb) if isinstance(run, ServedRun)]
         rows = calibrate(runs, hwdb)
-        rows += [row for leave_out in NOVELTIES for row in novel(runs, hwdb, leave_out)]
     except TangramError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

@@ -10,16 +10,9 @@ from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb import Hwdb
 from tangram_validate.serving.fitting import FittedRow
 from tangram_validate.serving.observations import is_telling
-from tangram_validate.serving.predict import PredictedRun, predict, residual_name
-from tangram_validate.serving.runs import APART, BURST, ServedRun
-from tangram_validate.serving.tables import LEAST_RUNS, calibrate, table_of
-
-
-def publisher(run: ServedRun) -> str:
-    """Who published a run: of `owner/repository path` the owner, of a collection what it collected."""
-    first = run.source.partition(" ")[0]
-    return first.partition("/")[0] if "/" in first else run.source
-
+from tangram_validate.serving.predict import PredictedRun, residual_name
+from tangram_validate.serving.runs import APART, ServedRun, publisher
+from tangram_validate.serving.tables import LEAST_RUNS, calibrate, nine_tenths
 
 FOLDS: dict[str, Callable[[ServedRun], str]] = {
     "gpu": lambda run: run.gpu,
@@ -77,16 +70,7 @@ class NovelErrors:
             for (_, fold), errors in self.widths.get(metric, {}).items()
             if fold != without and len(errors) >= LEAST_OF_FOLD
         ]
-        return max(1.0, _quantile(cells)) if cells else None
-
-
-def _quantile(folds: Sequence[Sequence[float]]) -> float:
-    """The value that nine tenths of the weight are below, each fold weighing the same."""
-    values = np.concatenate([np.asarray(errors) for errors in folds])
-    weights = np.concatenate([np.full(len(errors), 1.0 / len(errors)) for errors in folds])
-    order = np.argsort(values)
-    reached = np.cumsum(weights[order]) / len(folds)
-    return float(values[order][min(int(np.searchsorted(reached, 0.9)), len(values) - 1)])
+        return max(1.0, nine_tenths(cells)) if cells else None
 
 
 def novel_errors(found: Mapping[str, Sequence[PredictedRun]]) -> NovelErrors:
@@ -121,21 +105,11 @@ def widened(predicted_run: PredictedRun, errors: NovelErrors, fold: str) -> Pred
     return replace(predicted_run, low=low, high=high)
 
 
-def novel(runs: Sequence[ServedRun], hwdb: Hwdb, leave_out: str) -> list[FittedRow]:
-    """Rows of how much wider intervals are on kinds of GPU (`gpu`), or of models (`model`), never run.
-
-    Each is left out in turn. One factor for each metric.
-    """
-    clear = [run for run in runs if not run.doubt and run.load not in (BURST, APART)]
-    found = {
-        FOLDS[leave_out](own[0]): predict(own, hwdb, table_of(rows, hwdb))[0]
-        for own, _, rows in left_out(clear, hwdb, leave_out)
-    }
-    return novel_rows(found, leave_out)
-
-
 def novel_rows(found: Mapping[str, Sequence[PredictedRun]], leave_out: str) -> list[FittedRow]:
-    """The same of folds' predictions, each fold predicted from the others."""
+    """Rows of how much wider intervals are on what was left out (FOLDS), one for each metric.
+
+    Of folds' predictions, each fold predicted from the others.
+    """
     errors = novel_errors(found)
     rows = []
     for metric in NOVEL:

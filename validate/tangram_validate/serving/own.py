@@ -14,7 +14,7 @@ import numpy as np
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import RESIDUALS, SEEN, WIDER, CalibrationTable, sister_kinds
 from tangram_validate.serving.fitting import FittedRow
-from tangram_validate.serving.predict import PredictedRun, Progress, predict, residual_name
+from tangram_validate.serving.predict import INTERVAL, PredictedRun, Progress, predict, residual_name
 from tangram_validate.serving.runs import APART, BURST, CLOSED, OPEN, RefusedRun, ServedRun
 from tangram_validate.serving.scoring import score
 
@@ -76,23 +76,15 @@ def _with(hwdb: Hwdb, rows: Sequence[FittedRow]) -> CalibrationTable:
     return CalibrationTable([*shipped, *((1, as_row(row, "own runs")) for row in rows)], sister_kinds(hwdb))
 
 
-def _own(found: Sequence[PredictedRun], engine: str, metric: str) -> list[PredictedRun]:
-    return [
-        predicted_run
-        for predicted_run in found
-        if predicted_run.run.engine == engine and predicted_run.metric == metric
-    ]
-
-
 def _spread_of(predicted_run: PredictedRun) -> float:
-    return float(np.log(predicted_run.high / predicted_run.predicted)) / 1.645
+    return float(np.log(predicted_run.high / predicted_run.predicted)) / INTERVAL
 
 
 def _shift(
     found: Sequence[PredictedRun], engine: str, metric: str, parameter: str, known: float
 ) -> list[FittedRow]:
     """`known` times exp(weighted mean log error); the weight nears 0 where runs are few or scatter."""
-    own = _own(found, engine, metric)
+    own = [one for one in found if one.run.engine == engine and one.metric == metric]
     if not own:
         return []
     errors = np.log([predicted_run.measured / predicted_run.predicted for predicted_run in own])
@@ -139,19 +131,8 @@ def _spread(found: Sequence[PredictedRun], engine: str, name: str) -> list[Fitte
 
 
 def _scores(found: Sequence[PredictedRun]) -> dict[str, Any]:
-    metrics = sorted({predicted_run.metric for predicted_run in found})
-    return {
-        metric: score([predicted_run for predicted_run in found if predicted_run.metric == metric])
-        | {
-            "interval": float(
-                np.exp(
-                    1.645
-                    * _spread_of(
-                        next(predicted_run for predicted_run in found if predicted_run.metric == metric)
-                    )
-                )
-            )
-            - 1.0
-        }
-        for metric in metrics
-    }
+    answers = {}
+    for metric in sorted({predicted_run.metric for predicted_run in found}):
+        own = [predicted_run for predicted_run in found if predicted_run.metric == metric]
+        answers[metric] = score(own) | {"interval": float(np.exp(INTERVAL * _spread_of(own[0]))) - 1.0}
+    return answers

@@ -127,10 +127,7 @@ def rows(found: dict[str, PowerRuns], source: str) -> list[Row]:
     fitted = {name: fit(power_runs) for name, power_runs in found.items()}
     for name, power_runs in found.items():
         logs = np.log(power_runs.predicted(fitted[name]) / power_runs.share)
-        _, jacobian = (
-            power_runs.predicted(fitted[name]),
-            power_runs.work / power_runs.predicted(fitted[name])[:, None],
-        )
+        jacobian = power_runs.work / power_runs.predicted(fitted[name])[:, None]
         normal = jacobian.T @ jacobian / max(float(np.var(logs)), 1e-6) + np.diag(SPREADS**-2)
         sigma = np.sqrt(np.diag(np.linalg.inv(normal)))
         for place, parameter in enumerate(FITTED):
@@ -151,14 +148,8 @@ def rows(found: dict[str, PowerRuns], source: str) -> list[Row]:
             if whose != name
         ]
     )
-    add(
-        "*",
-        "residual",
-        float(np.quantile(logs, 0.9)) / INTERVAL,
-        0.0,
-        len(logs),
-        "each architecture from the other",
-    )
+    width = float(np.quantile(logs, 0.9)) / INTERVAL
+    add("*", "residual", width, 0.0, len(logs), "each architecture from the other")
     return [Row("efficiency", "/".join(cell.values()), cell) for cell in cells]
 
 
@@ -178,9 +169,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _fit_and_print(table: Path, source: str) -> None:
     hwdb = Hwdb.load()
-    found = observed(
-        [read_run for read_run in read_runs(table, hwdb) if isinstance(read_run, ServedRun)], hwdb
-    )
+    found = observed([run for run in read_runs(table, hwdb) if isinstance(run, ServedRun)], hwdb)
     if len(found) < 2:
         raise BadInputError(
             f"{table}: {len(found)} architectures with watts and output_tok_s; two or more are wanted, since "

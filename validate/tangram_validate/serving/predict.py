@@ -103,13 +103,7 @@ def predict(
                 refused += [RefusedRun(run.line, str(error), run.table) for run in same.runs]
                 continue
             found += _rows(same, values, _stretched(same, values, hwdb))
-    found.sort(
-        key=lambda predicted_run: (
-            predicted_run.run.table,
-            predicted_run.run.line,
-            METRICS.index(predicted_run.metric),
-        )
-    )
+    found.sort(key=lambda one: (one.run.table, one.run.line, METRICS.index(one.metric)))
     return found, sorted(refused, key=lambda refused_run: (refused_run.table, refused_run.line))
 
 
@@ -161,10 +155,8 @@ def _stretched(
     ends = []
     for sign in (-1.0, 1.0):
         longer = np.array(factors) ** sign
-        same = replace(
-            replica,
-            runs=tuple(replace(run, rate=run.rate * f) for run, f in zip(runs, longer, strict=True)),
-        )
+        rated = tuple(replace(run, rate=run.rate * f) for run, f in zip(runs, longer, strict=True))
+        same = replace(replica, runs=rated)
         ends.append({metric: value * longer for metric, value in _values(same, OPEN, hwdb).items()})
     return ends[0], ends[1]
 

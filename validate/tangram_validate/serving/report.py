@@ -9,7 +9,7 @@ from typing import Any
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.units import percent
-from tangram_validate.serving.left_out import FOLDS, NOVELTIES, left_out, novel_errors, widened
+from tangram_validate.serving.left_out import FOLDS, left_out, novel_errors, widened
 from tangram_validate.serving.null import with_null
 from tangram_validate.serving.predict import PredictedRun, Progress, predict
 from tangram_validate.serving.request_logs import weight
@@ -44,16 +44,12 @@ def predictions(
         training, _ = predict(rest, hwdb, table, progress)
         folds[FOLDS[leave_out](own[0])] = with_null(training, found, hwdb)
         all_refused += refused
-    if leave_out in NOVELTIES:
-        errors = novel_errors(folds)
-        folds = {
-            fold: [widened(predicted_run, errors, fold) for predicted_run in found]
-            for fold, found in folds.items()
-        }
-    all_found = [predicted_run for found in folds.values() for predicted_run in found]
-    return sorted(
-        all_found, key=lambda predicted_run: (predicted_run.run.table, predicted_run.run.line)
-    ), all_refused
+    errors = novel_errors(folds)
+    all_found = [
+        widened(predicted_run, errors, fold) for fold, found in folds.items() for predicted_run in found
+    ]
+    all_found.sort(key=lambda predicted_run: (predicted_run.run.table, predicted_run.run.line))
+    return all_found, all_refused
 
 
 def document(

@@ -109,3 +109,9 @@ class RefusedRun:
     line: int
     reason: str
     table: str = ""
+
+
+def publisher(run: ServedRun) -> str:
+    """Who published a run: of `owner/repository path` the owner, of a collection what it collected."""
+    first = run.source.partition(" ")[0]
+    return first.partition("/")[0] if "/" in first else run.source

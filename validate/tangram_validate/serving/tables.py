@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import date
 
@@ -14,9 +14,10 @@ from tangram_sim.serving.calibration import RESIDUALS, SEEN, CalibrationTable, s
 from tangram_validate.serving.fitting import FittedRow, fit
 from tangram_validate.serving.observations import observe
 from tangram_validate.serving.predict import INTERVAL, PredictedRun, predict, residual_name
-from tangram_validate.serving.runs import APART, CLOSED, OPEN, ServedRun
+from tangram_validate.serving.runs import APART, CLOSED, OPEN, ServedRun, publisher
 
 COLUMNS = ("engine", "subject", "parameter", "value", "sigma", "n", "date", "source")
+LEAST_OF_CELL = 5  # bursts of one kind of GPU, engine and publisher: fewer tell nothing of it
 LEAST_RUNS = 20  # for a figure of an engine's own
 LEAST_OF_MODEL = 5  # runs, for a model to be known: its factor as served is drawn towards one by as many
 # Iterations, requests: parameters that other rows of an engine do not carry.
@@ -206,8 +207,21 @@ def _first_tokens(
     ]
 
 
+def nine_tenths(folds: Sequence[Sequence[float]]) -> float:
+    """The value that nine tenths of the weight are below, each fold weighing the same."""
+    values = np.concatenate([np.asarray(errors) for errors in folds])
+    weights = np.concatenate([np.full(len(errors), 1.0 / len(errors)) for errors in folds])
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) / len(folds)
+    return float(values[order][min(int(np.searchsorted(reached, 0.9)), len(values) - 1)])
+
+
 def residuals(runs: Sequence[ServedRun], hwdb: Hwdb, rows: Sequence[FittedRow]) -> list[FittedRow]:
-    """Standard deviations at which nine of ten measured values lie in their 90 % interval, by engine."""
+    """Standard deviations at which nine of ten measured values lie in their 90 % interval, by engine.
+
+    Nothing is fitted to bursts. Theirs are for all engines alike, and each kind of GPU of each engine and
+    publisher weighs the same, however many runs it has: the next one is as far from what is known as these.
+    """
     predicted, _ = predict(runs, hwdb, table_of(rows))
     names = [residual_name(predicted_run.run.load, predicted_run.metric) for predicted_run in predicted]
     found = []
@@ -220,11 +234,22 @@ def residuals(runs: Sequence[ServedRun], hwdb: Hwdb, rows: Sequence[FittedRow]) 
                 and engine in ("*", predicted_run.run.engine)
                 and not predicted_run.metric.endswith("_p99")
             ]
-            if len(own) >= LEAST_RUNS:
-                found.append(FittedRow(engine, "*", name, _spread(own), 0.0, len(own)))
+            bursts = name.startswith("residual_burst_")
+            if len(own) >= LEAST_RUNS and not (bursts and engine != "*"):
+                spread = _spread_of_cells(own) if bursts else _spread(own)
+                found.append(FittedRow(engine, "*", name, spread, 0.0, len(own)))
     return found
 
 
 def _spread(rows: Sequence[PredictedRun]) -> float:
     errors = np.abs(np.log([row.predicted / row.measured for row in rows]))
     return float(np.quantile(errors, 0.9)) / INTERVAL
+
+
+def _spread_of_cells(rows: Sequence[PredictedRun]) -> float:
+    cells = defaultdict[tuple[str, str, str], list[float]](list)
+    for row in rows:
+        cell = (row.run.engine, row.run.gpu, publisher(row.run))
+        cells[cell].append(float(abs(np.log(row.predicted / row.measured))))
+    telling = [errors for errors in cells.values() if len(errors) >= LEAST_OF_CELL]
+    return nine_tenths(telling or list(cells.values())) / INTERVAL
