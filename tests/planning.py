@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from operator import gt, sub
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -17,7 +19,9 @@ from tangram_sim.placement.islands import find_islands
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.api import POLICIES, Counts, Found, SearchOptions
 from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.search_memory import SearchMemory
 from tangram_sim.planners.tangram.bound import WorkBound
+from tangram_sim.planners.tangram.composition import exact
 from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, seats_of
 from tangram_sim.planners.tangram.composition.labels import LinkBounds, Look, PipelineTable, roads
@@ -298,11 +302,13 @@ def exhaustive_s(workshop: Workshop, every: bool = False) -> float:
 def planned(workshop: Workshop) -> Found:
     """The planner's answer; slices that the referee has priced are not priced again."""
     instance = workshop.instance
-    return tangram(
-        instance.model,
-        instance.cluster,
-        instance.job,
-        workshop.hwdb,
-        SearchOptions(constraints=instance.constraints, replicate=False),  # the referee sees single pipelines
-        parallelizer=workshop.grid,
-    )
+    wishes = SearchOptions(
+        constraints=instance.constraints, replicate=False
+    )  # the referee sees single pipelines
+    with SearchMemory(parallelizers={wishes.parallelizer: workshop.grid}).in_use():
+        return tangram(instance.model, instance.cluster, instance.job, workshop.hwdb, wishes)
+
+
+def second_looks(few_labels: int = 1 << 10, some_labels: int = 1 << 14, proven: float = 1e-3) -> Any:
+    """Within it, second looks at what a proof left are made up to so many labels and down to such a gap."""
+    return patch.multiple(exact, _FEW_LABELS=few_labels, _SOME_LABELS=some_labels, _PROVEN=proven)

@@ -38,9 +38,10 @@ def searched_once() -> Iterator[None]:
         *more: object,
         **named: Any,
     ) -> Found:
-        deadline = next((item for item in more if isinstance(item, Deadline)), Deadline())
+        deadline = named.get("deadline") or Deadline()
         own = hwdb.folders != SHIPPED or hwdb.edition[0] is not tables
-        if named.keys() - {"known", "below_s", "halves"} or own or deadline.left_s() < float("inf"):
+        more_asked = named.keys() - {"deadline", "known", "below_s", "halves"}
+        if more_asked or own or deadline.left_s() < float("inf"):
             return search(model, cluster, job, hwdb, wishes, *more, **named)
         key = (
             model,

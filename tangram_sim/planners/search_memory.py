@@ -30,15 +30,15 @@ class SearchMemory:
     """
 
     _prices: PriceMemory = field(default_factory=PriceMemory)
-    _parallelizers: dict[str, Parallelizer] = field(default_factory=dict)
+    parallelizers: dict[str, Parallelizer] = field(default_factory=dict)
 
     def parallelizer(self, name: str) -> Parallelizer:
         """The parallelizer of this name that remembers what it was asked. Raises UnknownNameError."""
-        if name not in self._parallelizers:
-            self._parallelizers[name] = made = parallelizer_named(name)()
+        if name not in self.parallelizers:
+            self.parallelizers[name] = made = parallelizer_named(name)()
             if isinstance(made, Grid):
                 made.menus = _MENUS
-        return self._parallelizers[name]
+        return self.parallelizers[name]
 
     @contextmanager
     def in_use(self) -> Iterator[None]:

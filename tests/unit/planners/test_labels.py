@@ -18,6 +18,7 @@ from tests.planning import (
     problem_of,
     random_instance,
     recursion_s,
+    second_looks,
     ways_of,
 )
 
@@ -120,11 +121,13 @@ def test_however_little_work_is_allowed_bounds_hold_and_steps_are_played_ones(
     ways = ways_of(workshop, table, workshop.hops(2), list(workshop.islands))
     usual = budget("normal")
     hasty = replace(usual, first_work=1)
-    for tight in (usual, hasty, replace(hasty, proof_work=(1,) * len(usual.proof_work), few_labels=1)):
-        proof = find(
-            table, workshop.counts, ways, instance.model, instance.job, float("inf"), float("inf"),
-            budget=tight,
-        )  # fmt: skip
+    beams = replace(hasty, proof_work=(1,) * len(usual.proof_work))
+    for tight, few in ((usual, 1 << 10), (hasty, 1 << 10), (beams, 1)):
+        with second_looks(few_labels=few):
+            proof = find(
+                table, workshop.counts, ways, instance.model, instance.job, float("inf"), float("inf"),
+                budget=tight,
+            )  # fmt: skip
         assert proof.bound_s <= best_s * (1 + 1e-9)
         steps = [pipeline.objective_s for pipeline in proof.pipelines]
         assert steps == sorted(steps) and min(steps) >= best_s * (1 - 1e-9)
