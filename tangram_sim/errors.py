@@ -23,6 +23,10 @@ class InfeasibleError(TangramError):
     """The request is well-formed and has no answer; the message says why, with numbers."""
 
 
+class OutOfTimeError(InfeasibleError):
+    """The time limit was over before an answer was found: there may be one."""
+
+
 def shown(value: object) -> str:
     """A value as it was given, shortened in the middle where it is long."""
     text = repr(value)

@@ -1,8 +1,8 @@
 """Searches remembered between tests: one question to the planner is searched for once.
 
 What is not the search (islands, replay, the plan file, all that is printed) runs every time. That equal
-questions get equal answers is tested elsewhere (`tests/unit/cli/test_cli_output.py`), and that a parallelizer
-which others share changes none (`tests/unit/purchasing/test_purchasing.py`).
+questions get equal answers is tested elsewhere (`tests/unit/cli/test_cli_output.py`), and that a memory in
+use changes none (`tests/unit/planners/test_search_memory.py`).
 """
 
 from collections.abc import Iterator

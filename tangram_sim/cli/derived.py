@@ -135,7 +135,7 @@ def asking(command: Command, **kinds: type[Any]) -> Command:
 
 
 def with_options(command: Command, kind: type[Any]) -> Command:
-    """The verb, which a wrapper makes of another, with options for the fields of a dataclass added."""
+    """The verb with an option added for each field of a dataclass; of verbs that wrap another one."""
     own = list(inspect.signature(command).parameters.values())
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
     parameters += map(_parameter, leaves(kind))

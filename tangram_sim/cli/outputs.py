@@ -23,7 +23,7 @@ class Shown:
     as_json: bool = option(False, "Print one JSON object instead of a table.", spelled="--json", group=OUTPUT)
 
     def show(self, found: Any, tables: Callable[[Any], None]) -> None:
-        """Print an answer with `tables` or as JSON: a document, what holds one as `document`, plain data."""
+        """Print an answer with `tables`, or as JSON: of a result its document."""
         if self.as_json:
             document: Any = document_of(found)
             print_json(document.model_dump(mode="json") if hasattr(document, "model_dump") else document)

@@ -69,6 +69,7 @@ def generate(asked: TraceToMake, outputs: FileOutput) -> None:
     from tangram_sim.reliability.spot.generate import SpotRates, spot_rates, trace_text
     from tangram_sim.reliability.spot.generate import generate as made
 
+    outputs.require_writable()
     counts = counts_by_kind("--nodes", list(asked.nodes))
     if asked.failures is not None:
         model = load_failures(asked.failures)

@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -38,7 +38,7 @@ class External(Parallelizer):
 
     def __init__(self) -> None:
         self._conversation: Conversation | None = None
-        self._known: OrderedDict[str, tuple[tuple[Proposal, ...], str]] = OrderedDict()
+        self._known: OrderedDict[Hashable, tuple[tuple[Proposal, ...], str]] = OrderedDict()
 
     def parallelize(self, request: Request) -> Answer:
         """What the program proposes, priced. Raises TangramError when it dies, hangs or talks nonsense."""
@@ -94,7 +94,8 @@ class External(Parallelizer):
 
     def _asked(self, question: dict[str, Any], request: Request) -> tuple[tuple[Proposal, ...], str]:
         """The program's proposals, and its reason where it has none; equal questions are asked once."""
-        key = json.dumps(question, sort_keys=True)
+        asks = (self.command, os.environ.get(COMMAND, ""))
+        key = json.dumps(question, sort_keys=True), request.hwdb.edition, request.island, asks
         if key not in self._known:
             if self._conversation is None:
                 command, limit = self._program()

@@ -27,10 +27,12 @@ class SearchMemory:
         with memory.in_use():
             before = plan("llama3-8b", "A100-80GBx8:3+H100x8:2")
             after = plan("llama3-8b", "A100-80GBx8:2+H100x8:2")
+
+    One thread at a time: nothing in it is locked. `parallelizers`: by registered name, those asked so far.
     """
 
-    _prices: PriceMemory = field(default_factory=PriceMemory)
     parallelizers: dict[str, Parallelizer] = field(default_factory=dict)
+    _prices: PriceMemory = field(default_factory=PriceMemory)
 
     def parallelizer(self, name: str) -> Parallelizer:
         """The parallelizer of this name that remembers what it was asked. Raises UnknownNameError."""

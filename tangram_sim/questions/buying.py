@@ -273,7 +273,7 @@ class Buying(OnTrainingCluster):
         from tangram_sim.hwdb.prices import Figure
 
         limits, economics = self.power.terms(hwdb), prices.economics
-        if limits is not None and self.served.given:
+        if self.power != PowerOptions() and self.served.given:
             raise BadInputError(
                 "limits on power are of training alone: leave them out with `serve=`; `serve plan` and "
                 "`serve what-if` take them"

@@ -21,11 +21,10 @@ def _kilowatts(text: str) -> float:
     return read_watts(digits if digits[-1:] in "wW" else f"{digits} kW") / 1000
 
 
-def pue_option(help: str, default: float | None = 1.0) -> Any:  # noqa: A002
+def pue_option(help: str, default: float | None = 1.0, **words: Any) -> Any:  # noqa: A002
     """What a site draws over what its machines draw."""
-    return option(
-        default, help, label="Power usage effectiveness", unit="a factor", least=1, most=10, **_ENERGY
-    )
+    given = {"label": "Power usage effectiveness", "unit": "a factor", "least": 1, "most": 10, **_ENERGY}
+    return option(default, help, **given, **words)
 
 
 def carbon_option(help: str) -> Any:  # noqa: A002
@@ -53,7 +52,9 @@ class PowerOptions:
         reads=_kilowatts,
         **_ENERGY,
     )
-    pue: float | None = pue_option("Power usage effectiveness of the site; without it 1.", None)
+    pue: float | None = pue_option(
+        "Power usage effectiveness of the site.", None, unset="that of a price file, else 1"
+    )
     carbon: float = carbon_option("Carbon intensity of the power, grams of CO2 equivalent a kWh.")
     usd_per_kwh: float | None = option(
         None,
@@ -62,6 +63,7 @@ class PowerOptions:
         unit="USD/kWh",
         least=0,
         most=100,
+        unset="that of a price file, else 0",
         **_ENERGY,
     )
 

@@ -82,7 +82,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _drafts(text: str) -> int:
-    if not text.isdigit() or int(text) > 64:
+    if not (text.isascii() and text.isdigit()) or int(text) > 64:
         raise BadInputError(f"`drafts={text}`: give numbers of tokens up to 64, like 2,4")
     return int(text)
 

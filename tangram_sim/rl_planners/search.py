@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tangram_sim.errors import InfeasibleError, TangramError
+from tangram_sim.errors import InfeasibleError, OutOfTimeError, TangramError
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.post_training.plan import SPLIT
 from tangram_sim.post_training.step import StepOutcome
@@ -73,8 +73,8 @@ class RlSearch:
     def run(self) -> RlSearchResult:
         """The best plan found.
 
-        Raises InfeasibleError, with the reason, where no placement fits or the time limit was over before one
-        was found.
+        Raises InfeasibleError, with the reason, where no placement fits; OutOfTimeError where the time limit
+        was over before one was found.
         """
         problem = self.problem
         kinds = tuple(advantages(problem))
@@ -159,7 +159,7 @@ class RlSearch:
     def _refusal(self, stopped: bool) -> InfeasibleError:
         """Why no placement fits, in the words of a plan that was played, or of the roles."""
         if stopped:
-            return InfeasibleError(
+            return OutOfTimeError(
                 "the time limit was over before a placement that fits was found: give a longer `time_limit=`"
             )
         reasons = [str(item) for item in self.judge.played.values() if isinstance(item, TangramError)]

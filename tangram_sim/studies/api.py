@@ -20,6 +20,7 @@ from tangram_sim.hwdb import Hwdb, ReadSet, load_cluster, load_model
 from tangram_sim.models import Model, lora_parameters
 from tangram_sim.placement.domains import idle_in_domains, idle_in_groups
 from tangram_sim.planners.api import Progress, SearchOptions
+from tangram_sim.planners.budget import budget
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.kinds import bound_by_kinds
@@ -134,6 +135,7 @@ def plan(
     rows = hwdb = hwdb or Hwdb.load()
     job, wishes = job or Job(), wishes or SearchOptions()
     model, cluster = _named(model, cluster, hwdb)
+    budget(wishes.effort)
     require_stack(job, hwdb)
     require_margin(wishes.memory_margin)
     require_simple_within(wishes.simple_within)

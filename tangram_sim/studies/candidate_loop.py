@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Generic, TypeVar
 
-from tangram_sim.errors import InfeasibleError
+from tangram_sim.errors import InfeasibleError, OutOfTimeError
 from tangram_sim.planners.deadline import Deadline
 
 NO_TIME = "not planned: the time limit was over"
@@ -88,7 +88,8 @@ def judged_in_turn(
             found = judge.best_of(subject, judge.planned(subject, share), held)
         except InfeasibleError as error:
             if not held:
-                yield Judged(name, subject, status=INFEASIBLE, reason=str(error))
+                status = STOPPED if isinstance(error, OutOfTimeError) else INFEASIBLE
+                yield Judged(name, subject, status=status, reason=str(error))
                 continue
             found = judge.best_of(subject, held[0], held[1:])
         plans.append((subject, found))

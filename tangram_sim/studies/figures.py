@@ -56,7 +56,7 @@ def memory_figure(stages: Sequence["StageForecast"], names: Sequence[str]) -> An
 
 
 def shown_ops(played: "Timeline", most: int) -> tuple[NDArray[np.intp], set[str], float]:
-    """(ops to draw, in the order of their starts; their resources; seconds shown): the first of very many."""
+    """(ops to draw, in the order of their starts; their resources; seconds shown): the earliest `most`."""
     graph = played.graph
     shown = np.flatnonzero(played.end_s - played.start_s > 0)
     tracks = {graph.resources[graph.resource[op]] for op in shown.tolist()}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from tangram_sim.clusters import Cluster, NodeGroup
-from tangram_sim.errors import InfeasibleError
+from tangram_sim.errors import InfeasibleError, OutOfTimeError
 from tangram_sim.hwdb import load_cluster
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.post_training.plan import RlPlan
@@ -89,12 +89,14 @@ def what_if(
     """The best step without and with each of some additions, cheapest trained tokens first.
 
     Additions with which no placement fits are named, with the reason. Raises InfeasibleError where none fits
-    with any of them, nor without.
+    with any of them, nor without; OutOfTimeError where time was over before the fleet itself had a plan.
     """
     fleets = [("", problem), *((nodes, with_nodes(problem, nodes)) for nodes in added)]
     base: RlPlanDocument | None = None
     offers, refused, not_planned = list[RlOfferDocument](), dict[str, str](), list[str]()
     for item in judged_in_turn(fleets, PostTrainedFleet(), deadline):
+        if item.status == STOPPED and item.subject is problem:
+            raise OutOfTimeError(item.reason)
         if item.status == STOPPED:
             not_planned.append(item.name)
         elif item.found is None:

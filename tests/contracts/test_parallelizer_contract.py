@@ -11,7 +11,7 @@ from tangram_sim import registry
 from tangram_sim.hwdb import load_model
 from tangram_sim.layers.atoms import Slice
 from tangram_sim.layouts import Layout
-from tangram_sim.parallelizers.api import Answer, Parallelizer, Rejection, Request
+from tangram_sim.parallelizers.api import Answer, Constraints, Parallelizer, Rejection, Request
 from tangram_sim.parallelizers.contract import check_parallelizer
 from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.training.plan import PartialPlan
@@ -97,6 +97,25 @@ def plugin(tmp_path, monkeypatch) -> Iterator[str]:
 def test_grid_keeps_the_contract(asked):
     """Every clause, on a range of islands, models, schedules and wishes."""
     check_parallelizer(Grid(), [asked])
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in registry.names(registry.PARALLELIZERS) if name != "external"]
+)
+def test_one_instance_answers_other_jobs_hardware_and_wishes_as_a_new_one_does(name):
+    """What an instance keeps hangs on the whole request: one memory of searches serves them all."""
+    asked, kept = REQUESTS["few atoms"], registry.parallelizer(name)()
+    others = [
+        asked,
+        replace(asked, hwdb=asked.hwdb.filled_to(0.5)),
+        replace(asked, hwdb=asked.hwdb.with_rings_only()),
+        replace(asked, job=replace(asked.job, seq=asked.job.seq * 2)),
+        replace(asked, constraints=Constraints(fixed=(("tp", 2),))),
+    ]
+    for request in [*others, asked]:
+        assert (
+            kept.parallelize(request).partials == registry.parallelizer(name)().parallelize(request).partials
+        )
 
 
 def test_a_third_partys_plugin_is_found_and_keeps_the_contract(plugin):

@@ -148,11 +148,11 @@ def tangram(
 
     Of plans that are `known` for this very question the best is the first limit of the search, and the answer
     where nothing is found to be faster. A `SearchMemory` in use spares it what an earlier search asked. A
-    search that the deadline (of
-    `wishes.time_limit_s`, if none) ends returns the best plan it has; with no time at all that is a uniform
-    one. A glance takes islands whole, as wishes may say, or as `halves` at the finest where clusters are
-    planned node by node. Where only plans `below_s` seconds a step are of use to it, and none is known or
-    found, NothingBelowError says so. Raises InfeasibleError with what is missing when nothing fits.
+    search that the deadline (of `wishes.time_limit_s`, if none) ends returns the best plan it has; with no
+    time at all that is a uniform one. A glance takes islands whole, as wishes may say, or as `halves` at the
+    finest where clusters are planned node by node. Where only plans `below_s` seconds a step are of use to
+    it, and none is known or found, NothingBelowError says so. Raises InfeasibleError with what is missing
+    when nothing fits.
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)

@@ -1,4 +1,4 @@
-"""How hard large clusters are looked at, by effort; what a look beside the search may ask."""
+"""How hard large clusters are looked at, by effort."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,22 +6,8 @@ from math import prod
 
 from tangram_sim.planners.budget import CompositionBudget
 
-
-@dataclass(frozen=True, slots=True)
-class SecondLook:
-    """A look for other plans once a search has one: what it asks and plays."""
-
-    share: int  # one question for every so many of the search
-    least: int  # and at least so many
-    sizes: int  # of microbatches
-    played: int
-
-    def questions(self, asked: int) -> int:
-        """How many questions may be asked after a search of `asked` ones."""
-        return max(self.least, asked // self.share)
-
-
-# Of one shape: fewer complete patterns are played than pipelines of a search, and two are kept.
+# Of one shape: a first look at everything ends for most shapes on one kind of GPU; fewer complete patterns
+# are played than pipelines of a search, and two are kept.
 PATTERNS = CompositionBudget(composed=64, played_passes=1 << 20, kept=2)
 
 
@@ -47,8 +33,7 @@ class FleetBudget:
     # stage may lose as much: where the last was too much work a mixture of 47 layers was 1.9 % slower
     # without the one in between, which took no more in all.
     tolerances: tuple[float, ...] = (0.01, 0.005, 0.002)
-    # Comparisons: a first look at everything ends for most shapes on one kind of GPU; of one below what beams
-    # found, a fifth of a second, after which that is taken.
+    # Comparisons of a look below what beams found: a fifth of a second, after which what they found is taken.
     work: int = 25_000_000
     beams: tuple[int, ...] = (2,)  # labels kept of a state: wider ones found under 0.5 % better pipelines
     composition: CompositionBudget = PATTERNS

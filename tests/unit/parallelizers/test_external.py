@@ -96,6 +96,14 @@ def test_its_layouts_cost_what_everybodys_cost(stand_in):
         assert partial == Grid().price(asked, partial.layout)
 
 
+def test_a_program_that_asks_for_prices_is_asked_again_about_other_hardware_data(stand_in):
+    asked, kept = REQUESTS["few atoms"], stand_in("asks")()
+    for hwdb in (asked.hwdb, asked.hwdb.filled_to(0.5)):
+        request = replace(asked, hwdb=hwdb)
+        assert kept.parallelize(request).partials == stand_in("asks")().parallelize(request).partials
+    assert len(kept._known) == 2
+
+
 def test_infeasible_layouts_are_named_with_their_reason(stand_in):
     asked = REQUESTS["tight"]
     answer = stand_in("infeasible")().parallelize(asked)

@@ -165,6 +165,12 @@ def test_more_effort_looks_at_no_less_of_anything(spend: dict[str, Any], least_l
     assert less >= least_less
 
 
+def test_a_look_at_some_islands_finds_its_limits_of_large_clusters_at_any_effort() -> None:
+    """`SearchBudget.apart` is of effort quick whatever was asked: these must not differ by effort."""
+    for name in ("states", "nodes", "most_told_apart"):
+        assert len({getattr(spend, name) for spend in FLEETS.values()}) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [4, 6])
 def test_quick_asks_no_more_and_plans_within_a_tenth(seed: int) -> None:

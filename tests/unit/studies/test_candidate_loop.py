@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tangram_sim.errors import InfeasibleError
+from tangram_sim.errors import InfeasibleError, OutOfTimeError
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.studies.candidate_loop import (
     BOUNDED_AWAY,
@@ -46,6 +46,18 @@ class Lottery(CandidateJudge[Fleet, float]):
 
 def _named(fleets: list[Fleet]) -> list[tuple[str, Fleet]]:
     return [(f"{a}+{b}", (a, b)) for a, b in fleets]
+
+
+class Slow(Lottery):
+    """A search whose time is over before it finds anything."""
+
+    def planned(self, subject: Fleet, deadline: Deadline) -> float:
+        raise OutOfTimeError("the time limit was over")
+
+
+def test_a_candidate_whose_time_was_over_is_stopped_not_infeasible() -> None:
+    judged = list(judged_in_turn(_named([(1, 0), (2, 0)]), Slow([1]), Deadline()))
+    assert [item.status for item in judged] == [STOPPED] * 2 and judged[0].reason == "the time limit was over"
 
 
 @given(FLEETS, LUCK)
