@@ -300,7 +300,7 @@ def test_half_of_the_layers_recompute_where_memory_asks_for_it() -> None:
 @pytest.mark.parametrize("kind", [Grid, Aceso, GalvatronBMW, GalvatronUniform])
 def test_tangram_on_one_island_is_its_parallelizer(kind: type[Parallelizer], monkeypatch) -> None:
     """With whole islands it plays what the parallelizer finds; splitting islands is never worse."""
-    monkeypatch.setattr("tangram_sim.planners.tangram.engine.parallelizer_named", lambda _: kind)
+    monkeypatch.setattr("tangram_sim.planners.search_memory.parallelizer_named", lambda _: kind)
     model = replace(load_model("gpt3-1.3b"), blocks=load_model("gpt3-1.3b").blocks[:6])
     cluster, job = one_island(nodes=2, gpus=4), Job(16, 2048, "bf16")
     fixed = Constraints(fixed=(("pp", 1),))

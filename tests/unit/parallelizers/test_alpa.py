@@ -342,7 +342,7 @@ def test_inner_stages_are_cut_for_what_each_must_hold():
 
 def test_tangram_on_one_island_is_alpa(monkeypatch):
     """With whole islands it plays what Alpa finds for some microbatch; splitting islands is never worse."""
-    monkeypatch.setattr("tangram_sim.planners.tangram.engine.parallelizer_named", lambda _: Alpa)
+    monkeypatch.setattr("tangram_sim.planners.search_memory.parallelizer_named", lambda _: Alpa)
     model, cluster, job = load_model("gpt3-1.3b"), one_island(nodes=2, gpus=4), Job(16, 2048, "bf16")
     fixed = Constraints(fixed=(("pp", 1),))
     wishes = SearchOptions(parallelizer="alpa", sub_islands=False, constraints=fixed)

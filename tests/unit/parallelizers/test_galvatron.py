@@ -306,7 +306,7 @@ def one_island(gpu="A100-SXM4-40GB", link="NVLink3", nodes=1, gpus=8):
 def test_tangram_on_one_island_is_its_parallelizer_and_plays_hybrid_plans_whole(name, monkeypatch):
     """With whole islands it chooses what the parallelizer chooses; splitting islands is never worse."""
     kind = {"galvatron": Galvatron, "osdp": OSDP}[name]
-    monkeypatch.setattr("tangram_sim.planners.tangram.engine.parallelizer_named", lambda _: kind)
+    monkeypatch.setattr("tangram_sim.planners.search_memory.parallelizer_named", lambda _: kind)
     model, cluster, job = load_model("llama2-7b"), one_island(nodes=2), Job(256, 2048, "bf16")
     fixed = Constraints(fixed=(("pp", 1),))
     whole = tangram(

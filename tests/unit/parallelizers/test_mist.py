@@ -172,7 +172,7 @@ def test_closing_work_hides_in_late_stages():
 
 def test_tangram_on_one_island_is_mist(monkeypatch):
     """With whole islands it plays what Mist finds for some microbatch; splitting islands is never worse."""
-    monkeypatch.setattr("tangram_sim.planners.tangram.engine.parallelizer_named", lambda _: Mist)
+    monkeypatch.setattr("tangram_sim.planners.search_memory.parallelizer_named", lambda _: Mist)
     model, cluster, job = load_model("gpt3-1.3b"), one_island(nodes=2, gpus=4), Job(64, 2048, "bf16")
     fixed = Constraints(fixed=(("pp", 1),))
     wishes = SearchOptions(parallelizer="mist", sub_islands=False, constraints=fixed)
