@@ -38,13 +38,16 @@ class Rents:
     """USD for an hour of training of one rented node: on demand, and of one that is reserved for a term.
 
     All days of a reservation are paid for, the last one as a whole and no fewer than `least_days`; where that
-    is 0 nodes are reserved by the hour. Where there is no price on demand longer runs reserve again.
+    is 0 no more than the days of the run. Where there is no price on demand a run longer than `most_days`
+    reserves again, each time for `least_days` or more. `share` of the time in which a node trains: a
+    reservation is paid for while it does not, so `reserved` is its price divided by that.
     """
 
     on_demand: float = math.inf
     reserved: float = math.inf
     least_days: float = 0.0
     most_days: float = math.inf
+    share: float = 1.0
 
     @classmethod
     def of(
@@ -57,15 +60,21 @@ class Rents:
     ) -> "Rents":
         """The rents of a node that prices on demand and reserved (for a `TERM`) state.
 
-        `share` of the time in which it trains. A reserved price without a term counts only where there is
-        none on demand.
+        A reserved price without a term counts only where there is none on demand. Of a term whose least is
+        not stated that is one day. Raises BadInputError where the longest term is shorter than the shortest.
         """
-        usd, shortest = reserved.value / share if reserved else math.inf, least.value if least else 0.0
-        if rent is None:
-            return cls(reserved=usd, least_days=shortest)
-        if least is None and most is None:
+        if rent is not None and least is None and most is None:
             return cls(rent.value)
-        return cls(rent.value, usd, shortest, most.value if most else math.inf)
+        least = least or (Figure(1.0, "assumed") if most else None)
+        if most and least and not 0 < most.value >= least.value:
+            raise BadInputError(f"reserved_most_days {most} is less than reserved_least_days {least}")
+        return cls(
+            rent.value if rent else math.inf,
+            reserved.value / share if reserved else math.inf,
+            least.value if least else 0.0,
+            most.value if most else math.inf,
+            share,
+        )
 
     def usd_per_hour(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
         """The lower of both prices for runs of so many days; of runs without an end for infinite ones."""
@@ -74,6 +83,20 @@ class Rents:
     def is_reserved(self, days: float) -> bool:
         """Whether a run of so many days costs less reserved than on demand."""
         return bool(self._reserved_for(days) < self.on_demand)
+
+    def beside_the_price(self, days: float) -> str:
+        """What a reservation for a run costs beside its price for the run's hours; nothing where it does not.
+
+        The days paid for, and the share of the time that trains; to be put behind the price.
+        """
+        said, usd = "", float(self._reserved_for(days))
+        if days < math.inf and usd > self.reserved * (1 + 1e-9):
+            paid = f"{usd / self.reserved * days:,g}"
+            said = f", paid for {paid} day{'' if paid == '1' else 's'}"
+        if self.share < 1:
+            said = f"{said or ', paid for'}{said and ','} also while nothing trains"
+            said += f" (utilisation {self.share:g})"
+        return said
 
     @property
     def least_usd_per_hour(self) -> float:
@@ -87,8 +110,12 @@ class Rents:
 
     def _reserved_for(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
         run = np.clip(days, 1e-9, 1e12)
-        paid = np.maximum(np.ceil(run * (1 - 1e-12)), self.least_days) if self.least_days else run
-        return np.where(paid <= self.most_days, self.reserved * (paid / run), np.inf)
+        terms = np.maximum(np.ceil(run / self.most_days * (1 - 1e-12)), 1)
+        paid = run
+        if self.least_days:
+            paid = np.maximum(np.ceil(run * (1 - 1e-12)), terms * self.least_days)
+        renewed = math.isinf(self.on_demand)
+        return np.where(renewed | (paid <= self.most_days), self.reserved * (paid / run), np.inf)
 
 
 NOT_RENTED = Rents(0.0)

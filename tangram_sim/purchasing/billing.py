@@ -21,10 +21,11 @@ HOLD = ("auto", "owned", "rented")
 class Terms:
     """How machines are paid for, and what power training on them may draw.
 
-    `acquire`: buy (capital, then power), rent, reserved or spot (by the hour, on demand, committed or
-    withdrawable); auto buys what has a capital price and rents what has a rent alone, reserved where that is
-    the only price or, by its term, the lower one for the run.
-    `fleet`: owned (its capital is spent: power alone counts) or rented; auto rents what has a rent.
+    `acquire`: buy (capital, then power), rent (on demand, by the hour), reserved (all days of a term) or
+    spot (by the hour, withdrawable); auto buys what has a capital price and rents what has a rent alone,
+    reserved where that is the only price or, by its term, the lower one for the run.
+    `fleet`: owned (its capital is spent: power alone counts) or rented, on demand; auto rents what has a
+    rent.
     `power`: limits on power under which candidates are planned, and PUE and carbon; None: not asked about.
     """
 
@@ -144,16 +145,12 @@ def node_w(member: Member, prices: Prices, drawn_w: Mapping[str, float] | None =
 
 def rents_of(member: Member, prices: Prices, terms: Terms) -> Rents:
     """What one node is rented for, by the days of a run; 0 where it is owned or bought."""
-    way, either = way_of(member, prices, terms), member.bought and terms.acquire == "auto"
-    if way not in RENTED:
+    way, facts = _held(member, prices, terms), prices.of(member)
+    if way not in ("cheaper", *RENTED):
         return NOT_RENTED
-    reserved = prices.of(member).reserved_usd_per_hour if either or way == "reserved" else None
-    rent = rent_of(member, prices, "rent" if either else way) if either or way != "reserved" else None
-    return _rents(member, prices, rent, reserved)
-
-
-def _rents(member: Member, prices: Prices, rent: Figure | None, reserved: Figure | None) -> Rents:
-    least, most = (getattr(prices.of(member), name) for name in TERM)
+    reserved = facts.reserved_usd_per_hour if way in ("cheaper", "reserved") else None
+    rent = None if way == "reserved" else rent_of(member, prices, "rent" if way == "cheaper" else way)
+    least, most = (getattr(facts, name) for name in TERM)
     return Rents.of(rent, reserved, least, most, prices.economics.utilisation.value)
 
 
@@ -162,6 +159,14 @@ def way_of(member: Member, prices: Prices, terms: Terms, days: float = math.inf)
 
     What is rented may be reserved for a run of so many `days`, and on demand for another.
     """
+    way = _held(member, prices, terms)
+    if way != "cheaper":
+        return way
+    return "reserved" if rents_of(member, prices, terms).is_reserved(days) else "rent"
+
+
+def _held(member: Member, prices: Prices, terms: Terms) -> str:
+    """As `way_of`, `cheaper` where the days of the run decide between on demand and reserved."""
     rent = rent_of(member, prices)
     if not member.bought:
         if terms.fleet == "auto":
@@ -170,10 +175,8 @@ def way_of(member: Member, prices: Prices, terms: Terms, days: float = math.inf)
     if terms.acquire == "auto":
         if prices.of(member).capital_usd:
             return "buy"
-        reserved = prices.of(member).reserved_usd_per_hour
-        if rent is None and reserved is None:
-            return "unpriced"
-        return "reserved" if _rents(member, prices, rent, reserved).is_reserved(days) else "rent"
+        priced = rent or prices.of(member).reserved_usd_per_hour
+        return "cheaper" if priced else "unpriced"
     return terms.acquire
 
 
@@ -191,8 +194,7 @@ def _member(
             return [], 0.0, [f"{where}.{way}_usd_per_hour"]
         rents, basis = rents_of(member, prices, terms), f"{way} {rent}"
         usd = float(rents.usd_per_hour(days))
-        if way == "reserved" and usd > rents.reserved * (1 + 1e-9):
-            basis += f", paid for {usd / rents.reserved * days:.4g} days"
+        basis += rents.beside_the_price(days) if way == "reserved" else ""
         return [Charge(member.label, way, usd * member.nodes, member.bought, basis)], 0.0, []
     lines, lacking = _power(member, watts, prices)
     lines += _hosting(member, prices)
@@ -244,7 +246,7 @@ def _hosting(member: Member, prices: Prices) -> list[Charge]:
 
 
 def break_even_of(member: Member, prices: Prices) -> float | None:
-    """Hours of training after which buying a node has cost less than renting it; inf: never.
+    """Hours of training after which buying a node has cost less than renting it on demand; inf: never.
 
     None where its capital price, its rent or the price of power is not stated.
     """

@@ -48,7 +48,7 @@ class EstimateQuestion(OnTrainingCluster):
         wanted = self.run.wanted
         database, model = self.hardware.load(), load_model(self.model)
         cluster = load_cluster(self.cluster, database)
-        terms = self.run.power.terms(database)
+        terms = self.run.power.terms(database, run=wanted)
         if terms is not None and self.slow:
             raise BadInputError("`slow=` and options of power: give one of the two")
 

@@ -278,7 +278,7 @@ class PlanQuestion(OnTrainingCluster):
 
             return plan_within_gap(partial(searched, where), options, self.gap, deadline)
 
-        terms = self.run.power.terms(database, self.objective)
+        terms = self.run.power.terms(database, self.objective, self.run.wanted)
         if terms is not None:
             from tangram_sim.studies.power_choice import plan_under_power, redrawn
             from tangram_sim.studies.training_power import clocks_under

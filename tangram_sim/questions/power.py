@@ -1,7 +1,7 @@
 """What is asked about the power of training: caps of GPUs, limit of the site, PUE, carbon, electricity."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tangram_sim.fields import option
@@ -11,6 +11,7 @@ from tangram_sim.written import name_list
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
     from tangram_sim.studies.training_power import PowerTerms
+    from tangram_sim.studies.training_run import WantedRun
 
 _ENERGY: dict[str, Any] = {"group": "Energy"}
 
@@ -67,8 +68,13 @@ class PowerOptions:
         **_ENERGY,
     )
 
-    def terms(self, hwdb: "Hwdb", objective: str = "time") -> "PowerTerms | None":
-        """What is asked; None where nothing is. Raises BadInputError or UnknownNameError."""
+    def terms(
+        self, hwdb: "Hwdb", objective: str = "time", run: "WantedRun | None" = None
+    ) -> "PowerTerms | None":
+        """What is asked, of a `run` or of one without an end; None where nothing is.
+
+        Raises BadInputError or UnknownNameError.
+        """
         from tangram_sim.studies.training_power import PowerTerms, caps_of, weights_of
 
         terms = PowerTerms(
@@ -79,4 +85,4 @@ class PowerOptions:
             usd_per_kwh=self.usd_per_kwh or 0.0,
             weights=weights_of(objective),
         )
-        return None if terms == PowerTerms() else terms
+        return None if terms == PowerTerms() else replace(terms, tokens=run.tokens if run else math.inf)

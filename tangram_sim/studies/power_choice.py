@@ -29,7 +29,7 @@ from tangram_sim.studies.training_power import (
     cluster_watts,
     kinds_of,
 )
-from tangram_sim.studies.training_run import rent_of
+from tangram_sim.studies.training_run import rents_of, run_days
 from tangram_sim.training.plan import Plan
 from tangram_sim.units import HOUR_S
 
@@ -66,14 +66,15 @@ class _Choice:
     terms: PowerTerms
     hwdb: Hwdb
     highest: dict[str, float]
-    usd_per_hour: float | None
+    rent_for: Callable[[float], tuple[float | None, list[str]]]  # by the days of the run
 
     def point(self, result: Result, clocks: Clocks) -> _Point:
         """What a plan draws and costs that was played at these clocks."""
         watts = cluster_watts(result.document, self.cluster, self.hwdb, clocks)
         site_kw, rate, usd = watts.total_w * self.terms.pue / 1000, result.document.tokens_per_s, None
-        if self.usd_per_hour is not None:
-            usd = (self.usd_per_hour + site_kw * self.terms.usd_per_kwh) / HOUR_S / rate * 1e6
+        rent, _ = self.rent_for(run_days(result.document, self.cluster, self.terms.tokens))
+        if rent is not None:
+            usd = (rent + site_kw * self.terms.usd_per_kwh) / HOUR_S / rate * 1e6
         shown = PowerPoint(
             clocks=dict(clocks),
             step_s=result.step_s,
@@ -178,10 +179,11 @@ def plan_under_power(
     where clocks do not go low enough, BadInputError where a power or a price that is needed is not known.
     """
     highest = clocks_under(cluster, terms.caps_w, hwdb)
-    usd_per_hour, why = rent_of(cluster, hwdb)
-    if usd_per_hour is None and any(name == "cost" for name, _ in terms.weights):
+    rent_for = rents_of(cluster, hwdb)
+    rent, why = rent_for(math.inf)
+    if rent is None and any(name == "cost" for name, _ in terms.weights):
         raise BadInputError(f"`objective=cost`: {'; '.join(why)}; give `usd_per_hour` of the nodes")
-    choice = _Choice(cluster, terms, hwdb, highest, usd_per_hour)
+    choice = _Choice(cluster, terms, hwdb, highest, rent_for)
     unhindered = dict.fromkeys(highest, 1.0)
     free = choice.point(planned(cluster), unhindered)
     start = free if highest == unhindered else choice.point(planned(clocked(cluster, highest)), highest)
@@ -234,7 +236,7 @@ def redrawn(result: Result, cluster: Cluster, terms: PowerTerms, hwdb: Hwdb) -> 
     if power is None:
         return result
     clocks = {kind.gpu: kind.clock for kind in power.kinds}
-    choice = _Choice(cluster, terms, hwdb, clocks, rent_of(cluster, hwdb)[0])
+    choice = _Choice(cluster, terms, hwdb, clocks, rents_of(cluster, hwdb))
     point = choice.point(result, clocks)
     found = _document(choice, point, power.reference, power.tried, power.curve)
     written = result.document

@@ -36,6 +36,7 @@ class PowerTerms:
     carbon: float = 0.0  # grams of CO2 equivalent a kWh
     usd_per_kwh: float = 0.0  # beside the rent
     weights: tuple[tuple[str, float], ...] = TIME  # of time, energy and cost
+    tokens: float = math.inf  # to train: by the days of the run nodes are rented at one price or another
 
     def on(self, cluster: Cluster) -> "PowerTerms":
         """The terms without caps of kinds of GPU that a cluster has not."""

@@ -5,6 +5,7 @@ says. Failures are counted as in a purchase, by a published rate where nobody st
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,15 +37,13 @@ def training_run(
     All nodes of the cluster are paid for and draw power, idle ones too. Of `power` PUE, carbon and the price
     of electricity count; the clocks are those that the document says.
     """
-    hours, failing = usual_mtbf_hours()
-    used = len(set(_nodes_used(document, cluster)))
-    good = _goodput(document, used, hours)
+    good, failing = _goodput(document, cluster)
     step = document.step_s
     low = (document.step_s_low or step) / step
     high = (document.step_s_high or step) / step
-    days = tokens / (document.tokens_per_s * good) / DAY_S
-    basis = [f"failures of nodes: {failing}"]
-    usd_per_hour, priced = rent_of(cluster, hwdb, days)
+    days = run_days(document, cluster, tokens)
+    basis, rent_for = [f"failures of nodes: {failing}"], rents_of(cluster, hwdb)
+    usd_per_hour, priced = rent_for(days)
     basis += priced
     clocks = {kind.gpu: kind.clock for kind in document.power.kinds} if document.power else {}
     watts, spread = None, 1.0
@@ -65,7 +64,7 @@ def training_run(
     run_hours = days * DAY_S / HOUR_S
 
     def usd_for(factor: float) -> float | None:
-        rent = rent_of(cluster, hwdb, days * factor)[0]
+        rent = rent_for(days * factor)[0]
         return None if rent is None else (rent + electricity) * run_hours * factor
 
     usd, usd_low, usd_high = usd_for(1.0), usd_for(low), usd_for(high)
@@ -112,20 +111,29 @@ def _nodes_used(document: PlanDocument, cluster: Cluster) -> list[int]:
     return [int(node) for node in np.searchsorted(first, np.asarray(ranks), side="right") - 1]
 
 
-def _goodput(document: PlanDocument, nodes: int, mtbf_hours: float) -> float:
-    """The useful share of the time under failures of the nodes used, at Daly's interval."""
+def _goodput(document: PlanDocument, cluster: Cluster) -> tuple[float, str]:
+    """(useful share of the time under failures of nodes, at Daly's interval; source of their rate)."""
+    mtbf_hours, failing = usual_mtbf_hours()
+    nodes = len(set(_nodes_used(document, cluster)))
     mtbf_s, block_s = mtbf_hours * HOUR_S / max(nodes, 1), checkpoint_s(document, nodes)
     interval = daly_interval_s(mtbf_s, block_s)
     period = interval + block_s if interval > 0 else 0.0
-    return useful_share(mtbf_s, period, block_s, 0.0, restart_s(document, nodes))
+    return useful_share(mtbf_s, period, block_s, 0.0, restart_s(document, nodes)), failing
 
 
-def rent_of(cluster: Cluster, hwdb: Hwdb, days: float = math.inf) -> tuple[float | None, list[str]]:
-    """(USD an hour of all nodes, what was taken); None where the rent of a node is not known.
+def run_days(document: PlanDocument, cluster: Cluster, tokens: float) -> float:
+    """Days that a plan trains `tokens` in, failures counted; for tokens without an end infinite ones."""
+    if math.isinf(tokens):
+        return math.inf
+    return tokens / (document.tokens_per_s * _goodput(document, cluster)[0]) / DAY_S
 
-    In a run of so many `days`; nodes with a price of their own in the cluster file are not reserved.
+
+def rents_of(cluster: Cluster, hwdb: Hwdb) -> Callable[[float], tuple[float | None, list[str]]]:
+    """By the days of a run (USD an hour of all nodes, what was taken); None where a rent is not known.
+
+    Nodes with a price of their own in the cluster file are not reserved.
     """
-    known, rents, total, said = node_prices(hwdb), gpu_rents(hwdb), 0.0, []
+    known, rents, groups = node_prices(hwdb), gpu_rents(hwdb), []
     for group in cluster.groups:
         node = group.node
         figures = known.get(node.name, {})
@@ -135,13 +143,21 @@ def rent_of(cluster: Cluster, hwdb: Hwdb, days: float = math.inf) -> tuple[float
         if rent is None and reserved is None:
             rent = kind_rent(rents, node)
         least, most = (figures.get(name) for name in TERM)
-        taken = Rents.of(rent, reserved, least, most)
-        way, figure = ("reserved", reserved) if taken.is_reserved(days) else ("rent", rent)
-        if figure is None:
-            return None, [f"no dollars: no dated rent of {node.gpu.name} is known"]
-        total += float(taken.usd_per_hour(days)) * group.count
-        said.append(f"{way} of {node.name or node.gpu.name}: ${figure} an hour")
-    return total, list(dict.fromkeys(said))
+        groups.append((group, rent, reserved, Rents.of(rent, reserved, least, most)))
+
+    def rent_for(days: float) -> tuple[float | None, list[str]]:
+        total, said = 0.0, []
+        for group, rent, reserved, taken in groups:
+            way, figure, more = "rent", rent, ""
+            if taken.is_reserved(days):
+                way, figure, more = "reserved", reserved, taken.beside_the_price(days)
+            if figure is None:
+                return None, [f"no dollars: no dated rent of {group.node.gpu.name} is known"]
+            total += float(taken.usd_per_hour(days)) * group.count
+            said.append(f"{way} of {group.node.name or group.node.gpu.name}: ${figure} an hour{more}")
+        return total, list(dict.fromkeys(said))
+
+    return rent_for
 
 
 @dataclass(frozen=True, slots=True)

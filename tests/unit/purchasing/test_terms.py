@@ -21,7 +21,10 @@ from tangram_sim.purchasing.pricefile import NodeFacts, Prices, load_prices
 from tangram_sim.purchasing.purchase import purchase
 from tangram_sim.purchasing.recommend import recommend_mix
 from tangram_sim.purchasing.sensitivity import with_figure
-from tangram_sim.studies.training_run import rent_of, training_run
+from tangram_sim.questions.estimate import EstimateQuestion
+from tangram_sim.questions.power import PowerOptions
+from tangram_sim.questions.shared_fields import Run
+from tangram_sim.studies.training_run import rents_of, training_run
 from tests.unit.purchasing.shop import HWDB
 from tests.unit.purchasing.test_front import QUICK, WORK, planned_alone
 
@@ -30,9 +33,15 @@ SHIPPED = node_prices(HWDB)[NODE]
 CATALOGUE = [(named_purchase(name, 1, HWDB), 2) for name in ("A10x4", "T4x4")]
 prices = st.floats(0.1, 100).map(lambda usd: Figure(usd, "made up"))
 terms = st.floats(0.0, 400).map(lambda days: Figure(days, "made up"))
+term = st.tuples(terms, terms).map(lambda pair: sorted(pair, key=lambda each: each.value)).filter(
+    lambda pair: pair[1].value >= 1
+)  # fmt: skip
 rents = st.builds(
-    Rents.of, prices | st.none(), prices, terms | st.none(), terms | st.none(), st.floats(0.1, 1)
-)
+    lambda rent, reserved, term, kept, share: Rents.of(
+        rent, reserved, *(each if keep else None for each, keep in zip(term, kept, strict=True)), share
+    ),
+    prices | st.none(), prices, term, st.tuples(st.booleans(), st.booleans()), st.floats(0.1, 1),
+)  # fmt: skip
 lengths = st.floats(1e-3, 1000)
 
 
@@ -56,7 +65,10 @@ class TestRents:
     def test_a_longer_commitment_is_never_chosen_where_it_costs_more_for_that_run(self, each, days):
         if each.is_reserved(days):
             paid = max(each.least_days, math.ceil(days * (1 - 1e-12)) if each.least_days else days)
-            assert paid <= each.most_days and paid * each.reserved < days * each.on_demand
+            if each.on_demand == math.inf:
+                paid = max(paid, math.ceil(days / each.most_days * (1 - 1e-12)) * each.least_days)
+            else:
+                assert paid <= each.most_days and paid * each.reserved < days * each.on_demand
             assert each.usd_per_hour(days) * days == pytest.approx(paid * each.reserved)
         else:
             assert each.usd_per_hour(days) == each.on_demand
@@ -71,6 +83,27 @@ class TestRents:
         assert [each.is_reserved(days) for days in (2.0, 2.9, 30.0, 30.5)] == [False, True, True, False]
         assert each.usd_per_hour(3.5) == pytest.approx(8.0)
         assert each.usd_per_hour(7.5) == pytest.approx(4.0 * 8 / 7.5)
+
+    @pytest.mark.parametrize(
+        "least, most, paid",
+        [
+            (365.0, 365.0, {364.2: 365, 365.0: 365, 366.0: 730, 731.0: 1095}),
+            (3.0, 10.0, {10.0: 10, 10.5: 11, 20.5: 21}),
+            (None, 10.0, {0.2: 1, 10.5: 11}),
+            (0.0, 10.0, {0.2: 0.2, 10.5: 10.5}),
+        ],
+    )
+    def test_who_has_no_price_on_demand_reserves_again_for_a_term_at_the_least(self, least, most, paid):
+        least, most = (None if value is None else Figure(value, "made up") for value in (least, most))
+        each = Rents.of(None, Figure(4.0, "made up"), least, most)
+        for days, total in paid.items():
+            assert each.usd_per_hour(days) * days == pytest.approx(4.0 * total)
+            assert (f"paid for {total:,} day" in each.beside_the_price(days)) == (total != days)
+
+    def test_a_longest_term_below_the_shortest_is_refused(self):
+        for least, most in ((365.0, 182.0), (0.0, 0.0)):
+            with pytest.raises(BadInputError, match="reserved_most_days"):
+                Rents.of(*(Figure(value, "made up") for value in (10.0, 4.0, least, most)))
 
 
 class TestBills:
@@ -90,7 +123,9 @@ class TestBills:
 
     def test_a_reservation_is_paid_for_while_nothing_trains(self):
         prices = with_figure(Prices({"T4x4": stated(reserved=4.0)}), "economics.utilisation", 0.5)
-        assert bill([alone("T4x4")], [1], prices, days=9.0).usd_per_hour == pytest.approx(8.0)
+        (charge,) = bill([alone("T4x4")], [1], prices, days=9.0).charges
+        assert charge.usd_per_hour == pytest.approx(8.0)
+        assert charge.basis == "reserved 4 (made up), paid for also while nothing trains (utilisation 0.5)"
 
     def test_a_price_without_a_term_counts_only_where_there_is_no_other(self):
         for rent, way in ((10.0, "rent"), (None, "reserved")):
@@ -130,9 +165,24 @@ def test_a_run_on_a_cluster_is_paid_for_by_its_days():
         run = training_run(plan, cluster, HWDB, tokens * days)
         assert run.days == pytest.approx(days)
         assert run.usd == pytest.approx(paid * 24 * SHIPPED[f"{key}_usd_per_hour"].value)
-        assert any(line.startswith(f"{key} of {NODE}") for line in run.basis)
+        (line,) = (line for line in run.basis if line.startswith(f"{key} of {NODE}"))
+        assert ("paid for 1 day" in line) == (days == 0.9) and ("paid for 17 days" in line) == (days == 16.5)
         assert run.usd_low <= run.usd <= run.usd_high
-    assert rent_of(cluster, HWDB)[0] == SHIPPED["rent_usd_per_hour"].value
+    assert rents_of(cluster, HWDB)(math.inf)[0] == SHIPPED["rent_usd_per_hour"].value
+
+
+@pytest.mark.parametrize("days", [0.2, 0.9, 365.0])
+def test_clocks_are_chosen_at_the_price_that_the_run_is_billed_at(days):
+    power = PowerOptions(power_cap=("500W",), usd_per_kwh=0.1, pue=1.2)
+    asked = EstimateQuestion("gpt3-1.3b", f"{NODE}:1", ts.Job(global_batch=64), layout=ts.Uniform(dp=8))
+
+    def answered(tokens):
+        return replace(asked, run=Run(tokens=tokens, power=power)).answer().document
+
+    found = answered(1e9 / answered(1e9).run.days * days)
+    assert found.run.days == pytest.approx(days)
+    per_million = found.power.chosen.usd_per_million_tokens  # without failures
+    assert per_million == pytest.approx(found.run.usd_per_million_tokens * found.run.goodput)
 
 
 @pytest.fixture(scope="module")
