@@ -35,6 +35,7 @@ class Offer:
     rack_units: float  # 0: not stated, and not asked about
     arrives: date | None  # None: at once, or not asked about
     rents: Rents = NOT_RENTED  # by the days of a run
+    power_usd_per_hour: float = 0.0  # what of `usd_per_hour` is electricity at the watts that it states
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,7 @@ def priced_offers(
                 rack_units=facts.rack_units.value if facts.rack_units else 0.0,
                 arrives=arrives,
                 rents=rents,
+                power_usd_per_hour=sum(each.usd_per_hour for each in charged.charges if each.kind == "power"),
             )
         )
     for lacking in dict.fromkeys(each for _, each in unpriced):

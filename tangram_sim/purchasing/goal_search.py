@@ -52,12 +52,20 @@ class GoalSearch(MixSearch):
         super().__init__(*args, **kwargs)
         self.goal, self.base = goal, base_usd_per_hour
         self.outlay: NDArray[np.float64] = self.counts @ np.array([offer.outlay_usd for offer in self.offers])
+        # Under limits on power plans draw less than nodes state: bounds count no electricity then.
+        limited = self.billing.terms.power is not None
+        undrawn = [offer.power_usd_per_hour if limited else 0.0 for offer in self.offers]
+        self.undrawn: NDArray[np.float64] = self.counts @ np.array(undrawn)
         self._place = {mix: place for place, mix in enumerate(self.mixes)}
         self.kinds = [tuple(bool(count) for count in mix) for mix in self.mixes]
 
     def _usd(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
         """USD of the run of every mix at these throughputs, amortised capital and power included."""
         return (self.usd_per_hour(self.days(rate)) + self.base) * self._hours(rate)
+
+    def least_usd(self) -> NDArray[np.float64]:
+        """USD that no run of every mix costs less than."""
+        return self._usd(self.bound) - self.undrawn * self._hours(self.bound)
 
     def _spent(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
         """USD spent by every mix until the goal at these throughputs: purchases and rents."""
@@ -89,7 +97,8 @@ class GoalSearch(MixSearch):
         reached = self._reaching(self.rate) & (self.rate > 0) & self.allowed
         if reached.any():
             best = float(self._score(self.rate)[reached].min())
-            able &= self._score(self.bound) <= best * _NEAR
+            least = self._hours(self.bound) if self.goal.wants_speed else self.least_usd()
+            able &= least <= best * _NEAR
         expected = self.bound * self._shares(done)
         leader = -1
         if reached.any():
@@ -168,7 +177,7 @@ class GoalSearch(MixSearch):
     def terminals(self) -> Terminals:
         """How far the search came, and what the best unplanned mix could cost at the least."""
         unplanned = (self.rate < 0) & self._reaching(self.bound)
-        least = float(self._usd(self.bound)[unplanned].min()) if unplanned.any() else math.inf
+        least = float(self.least_usd()[unplanned].min()) if unplanned.any() else math.inf
         waiting = len(self._open())
         return Terminals(len(self.answers), len(self.mixes) - len(self.answers) - waiting, waiting, least)
 

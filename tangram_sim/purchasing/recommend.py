@@ -279,7 +279,7 @@ def _price_flip(row: WhatIfRow, than: WhatIfRow, billing: Billing, *, rises: boo
     """At which rent of its one kind `row` costs as much as `than`; () where it is not of one rented kind.
 
     `than` may rent nodes of that kind, too; where it pays for as many hours no rent makes them equal, nor
-    where its nodes would be paid for in another way at that rent.
+    where nodes of either would be paid for in another way at that rent.
     """
     members = [member for member in row.fleet.members if member.bought]
     prices, terms = billing.prices, billing.terms
@@ -298,7 +298,9 @@ def _price_flip(row: WhatIfRow, than: WhatIfRow, billing: Billing, *, rises: boo
         return []
     flip = rent.value + (than.usd_to_train - row.usd_to_train) / more_hours
     changed = with_figure(prices, f"nodes.{name}.{way}_usd_per_hour", flip)
-    if flip <= 0 or way_of(members[0], changed, terms, row.days_to_train) != way:
+    nodes = [(member, each.days_to_train) for each in (row, than) for member in each.fleet.members]
+    now, then = ([way_of(node, at, terms, length) for node, length in nodes] for at in (prices, changed))
+    if flip <= 0 or now != then:
         return []
     what = "rent" if way == "rent" else f"{way} price"
     over = "above" if rises else "below"

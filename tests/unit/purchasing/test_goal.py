@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import replace
-from itertools import permutations
+from datetime import date
+from itertools import permutations, product
 
 import pytest
 
@@ -10,13 +11,17 @@ from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
 from tangram_sim.hwdb.prices import Figure, node_prices
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing.billing import Terms
-from tangram_sim.purchasing.catalogue import Limits, beside
+from tangram_sim.purchasing.catalogue import Limits, beside, bought, mixes, priced_offers
 from tangram_sim.purchasing.clouds import CLOUDS, cloud_catalogue, clouds_named, provider_of
 from tangram_sim.purchasing.fleets import Fleet, named_purchase, standing_fleet
 from tangram_sim.purchasing.goal import Goal, slow_end_days, spent_usd
+from tangram_sim.purchasing.goal_search import GoalSearch
 from tangram_sim.purchasing.pricefile import Economics, NodeFacts, Preemption, load_prices
 from tangram_sim.purchasing.recommend import Recommendation, _price_flip, recommend, recommend_mix
-from tangram_sim.purchasing.rows import planned_goodput, ranks_of
+from tangram_sim.purchasing.rows import Billing, planned_goodput, ranks_of
+from tangram_sim.purchasing.sensitivity import with_figure
+from tangram_sim.studies.sweep import Sweep
+from tangram_sim.studies.training_power import PowerTerms
 from tangram_sim.studies.usual_failures import RESTART_S, checkpoint_s, restart_s
 from tangram_sim.units import days_of, usd_of
 from tests.unit.purchasing.shop import HWDB
@@ -126,6 +131,56 @@ class TestTheBestMix:
                 assert costs[0] == pytest.approx(costs[1], rel=2e-3)
                 flips += 1
         assert flips
+
+    @pytest.mark.parametrize("seed", [0, 1])
+    def test_at_a_flip_both_mixes_cost_the_same_whatever_is_reserved(self, seed):
+        """By their days they may pay in different ways, and in others at another price."""
+        _, catalogue, prices = generated(seed)
+        study = found(Fleet.none(), catalogue, prices, Goal(TOKENS, days=1e6), limits=Limits(nodes=2))
+        slowest, flips = min(row.throughput.tokens_per_s for row in study.rows), 0
+        for share, term, days in product((0.5, 0.7, 0.9), ((3, 10), (7, 30), (5, 6)), (2, 5, 8, 12)):
+            least, most = (Figure(value, "made up") for value in term)
+            nodes = {
+                name: replace(
+                    facts,
+                    reserved_usd_per_hour=Figure(facts.rent_usd_per_hour.value * share, "made up"),
+                    reserved_least_days=least,
+                    reserved_most_days=most,
+                )
+                for name, facts in prices.nodes.items()
+            }
+            termed, tokens = replace(prices, nodes=nodes), slowest * days * 86400
+            billing = replace(study.billing, prices=termed, tokens=tokens)
+            rows = [billing.row(row.name, row.fleet, row.document) for row in study.rows]
+            for row, than in permutations(rows, 2):
+                for line in _price_flip(row, than, billing, rises=True):
+                    figure = "rent" if line.startswith("at a rent") else "reserved"
+                    name = f"nodes.{row.fleet.members[0].name}.{figure}_usd_per_hour"
+                    flip = float(line.split("$")[1].split()[0].replace(",", ""))
+                    at = replace(billing, prices=with_figure(termed, name, flip))
+                    costs = [at.row("", each.fleet, each.document).usd_to_train for each in (row, than)]
+                    assert costs[0] == pytest.approx(costs[1], rel=2e-3), line
+                    flips += 1
+        assert flips
+
+    def test_no_bound_exceeds_a_bill_where_plans_draw_less_than_nodes_state(self):
+        economics = Economics(*(Figure(value, "made up") for value in (4.0, 1.2, 3.0)))
+        prices = replace(RENTS, economics=economics, nodes={
+            purchase.name: NodeFacts(capital_usd=Figure(20000.0, "made up")) for purchase, _ in PAIR
+        })  # fmt: skip
+        terms, goal = Terms(power=PowerTerms(caps_w=(("", 150.0),))), Goal(TOKENS, days=1e6)
+        offers, _ = priced_offers(PAIR, prices, terms, Limits(nodes=2), date(2026, 11, 1))
+        billing = Billing(TOKENS, prices, terms, failures=False)
+        search = GoalSearch(
+            [WORK], Fleet.none(), offers, mixes(offers, Limits(nodes=2)), HWDB, Sweep(jobs=1),
+            billing=billing, wishes=QUICK, goal=goal,
+        )  # fmt: skip
+        search.run()
+        for at, (answer,) in search.answers.items():
+            if answer.document is not None:
+                row = billing.row("", bought(Fleet.none(), offers, search.mixes[at]), answer.document)
+                assert search.least_usd()[at] <= row.usd_to_train * (1 + 1e-9)
+        assert search.terminals().planned > 2
 
     def test_no_mix_is_listed_with_nodes_that_stand_idle(self, whole):
         for row in whole.rows:
