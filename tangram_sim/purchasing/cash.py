@@ -43,7 +43,8 @@ def cash_of(row: WhatIfRow, tokens: float, prices: Prices) -> Cash:
     """The cash of a planned candidate that trains `tokens`.
 
     Machines are paid in the first month; rent, electricity and hosting (with the upkeep of what is bought)
-    by the day. Rent and electricity cover the hours of training, as in the bill and the budget.
+    by the day. Rent and electricity cover the hours of training, as in the bill and the budget; the rent of
+    reserved nodes all days of their reservation.
     """
     economics = prices.economics
     hours = tokens / row.throughput.tokens_per_s / HOUR_S

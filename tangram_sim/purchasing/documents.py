@@ -88,7 +88,7 @@ class SensitivityDocument(Document):
 
 
 class BreakEvenDocument(Document):
-    """Buying against renting, for a node that has both prices."""
+    """Buying against renting on demand, for a node that has both prices."""
 
     node: str
     hours: FiniteOrNull = Field(description="of training until buying has cost less; null: never")
@@ -124,7 +124,7 @@ class PointDocument(Document):
     """One mix of nodes that no other beats in both cost and throughput."""
 
     mix: dict[str, int]
-    cost: float
+    cost: float = Field(description="of several models in one run that trains them all by their weights")
     tokens_per_s: float
     bound_tokens_per_s: float = Field(description="no plan is faster")
     gap: FiniteOrNull = Field(description="bound over found, less one")

@@ -14,7 +14,7 @@ class Simulated:
 
     mix: tuple[int, ...]
     name: str
-    cost: float
+    cost: float  # of several models in one run that trains them all, as long as that takes
     tokens_per_s: float  # as simulated, times goodput where that is known
     bound_tokens_per_s: float  # by work: no plan is faster, failures or not
     documents: tuple[PlanDocument, ...]  # one per model

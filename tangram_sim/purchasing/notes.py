@@ -29,7 +29,7 @@ def this_day() -> date:
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """Hours of training after which buying a node has cost less than renting it; inf: never."""
+    """Hours of training after which buying a node has cost less than renting it on demand; inf: never."""
 
     node: str
     hours: float
@@ -39,7 +39,7 @@ class BreakEven:
         when = f"after {self.hours:,.0f} hours of training ({self.years:.1f} years)"
         if math.isinf(self.hours):
             when = "never"
-        return f"buying a {self.node} has cost less than renting it {when}"
+        return f"buying a {self.node} has cost less than renting it on demand {when}"
 
 
 def break_evens(rows: Sequence["WhatIfRow"], prices: Prices) -> list[BreakEven]:

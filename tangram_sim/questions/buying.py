@@ -84,7 +84,7 @@ class Money:
     )
     fleet: str = option(
         "auto",
-        "The fleet you have is owned (power alone counts), rented, or auto.",
+        "The fleet you have is owned (power alone counts), rented (on demand), or auto.",
         label="The fleet you have is",
         choices=("auto", "owned", "rented"),
         **_MONEY,
