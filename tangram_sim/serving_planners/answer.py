@@ -9,10 +9,11 @@ Shares = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class HostNode:
-    """`count` equal nodes of GPU kind `gpu`, and the replicas that each holds a part of."""
+    """`count` equal nodes of `gpus` GPUs of kind `gpu`, and the replicas that each holds a part of."""
 
     gpu: int
     count: int
+    gpus: int
     replicas: tuple[tuple[int, int], ...]  # configuration, replicas
 
 

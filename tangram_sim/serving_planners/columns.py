@@ -93,17 +93,29 @@ def solve_by_columns(problem: RentalProblem, time_limit_s: float, solver: Solver
     return replace(best, bound=min(best.value, seconds))
 
 
-def promising(problem: RentalProblem, most: int) -> tuple[frozenset[int], float]:
-    """(the configurations worth most in the relaxation, what no plan of all configurations is better than).
+def promising(problem: RentalProblem, most: int) -> frozenset[int]:
+    """About `most` configurations: the best of each type that every scenario leaves, and those worth most.
 
-    All of them, and inf, where the relaxation says nothing.
+    The latter in the relaxation that loses nothing; all of them where it says nothing.
     """
-    plain = all(configuration.role == WHOLE for configuration in problem.configurations)
+    given = problem.configurations
+    everything = frozenset(range(len(given)))
+    plain = len(given) > most and all(configuration.role == WHOLE for configuration in given)
     priced = price_out(problem) if plain else None
-    if priced is None or priced.bound <= 0:
-        return frozenset(range(len(problem.configurations))), inf
-    order = np.argsort(priced.worse, kind="stable")[:most]
-    return frozenset(order.tolist()), _pace(priced.bound, problem.objective == MAKESPAN)
+    if priced is None:
+        return everything
+    kept = set[int]()
+    for lost in {frozenset[int](), *(scenario.lost for scenario in problem.scenarios)}:
+        for w, kind in enumerate(problem.types):
+            able = [c for c in everything - lost if kind.amount > 0 and given[c].rps[w] > 0]
+            if able:
+                kept.add(max(able, key=lambda c: given[c].rps[w] / max(given[c].usd_per_hour, 1e-9)))
+                kept.add(max(able, key=lambda c: given[c].rps[w] / given[c].gpu_count))
+    for c in np.argsort(priced.worse, kind="stable").tolist():
+        if len(kept) >= most:
+            break
+        kept.add(c)
+    return frozenset(kept)
 
 
 def _pace(value: float, batch: bool) -> float:

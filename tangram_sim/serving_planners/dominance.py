@@ -11,6 +11,8 @@ import numpy as np
 
 from tangram_sim.serving_planners.problem import RentalProblem
 
+_ALIKE = 1e-9  # a share of a price that is no difference
+
 
 def undominated(problem: RentalProblem) -> frozenset[int]:
     """The configurations worth considering, by number."""
@@ -29,6 +31,9 @@ def undominated(problem: RentalProblem) -> frozenset[int]:
     prices = np.array([gpu.usd_per_hour for gpu in problem.gpus])
     plain = np.isclose(gpus @ prices, usd)
     repriced = any(scenario.price_factors for scenario in problem.scenarios)
+    # Of nodes that are paid for as a whole, idle GPUs cost what busy ones do: what counts is the rest.
+    nodes = np.array([gpu.usd_per_hour * problem.by_nodes(n) for n, gpu in enumerate(problem.gpus)])
+    rest = usd - gpus @ nodes
     roles = np.array([configuration.role for configuration in given])
     dead = np.zeros(len(given), dtype=bool)
     for c, configuration in enumerate(given):
@@ -40,6 +45,7 @@ def undominated(problem: RentalProblem) -> frozenset[int]:
         if problem.loses_nodes and (gpus[c] > [gpu.per_node for gpu in problem.gpus]).any():
             copies = np.minimum(copies, 1.0)  # several may not fit the nodes of one
         able = (copies >= 1) & ~dead & (roles == configuration.role) & ~(lost & ~lost[c]).any(axis=1)
+        able &= np.where(able, copies, 0.0) * rest <= rest[c] + _ALIKE * usd[c]
         if repriced:
             able &= plain | (np.arange(len(given)) == c)
         able[c] = False

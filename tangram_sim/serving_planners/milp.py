@@ -11,7 +11,7 @@ sum_c o[c] y[c], replicas busy at most `utilisation` of the time. Every scenario
 with what is left, for the part of the requests it must cover; one that loses any node, for each node.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from types import MappingProxyType
@@ -23,7 +23,13 @@ from tangram_sim.serving_planners.answer import PROVEN, Counts, HostNode, Rental
 from tangram_sim.serving_planners.batch_length import solve_batch
 from tangram_sim.serving_planners.columns import generates, price_out, promising, solve_by_columns
 from tangram_sim.serving_planners.dominance import undominated
-from tangram_sim.serving_planners.node_loss import MOST_CONFIGURATIONS, PlacedNodes
+from tangram_sim.serving_planners.node_loss import (
+    MOST_CONFIGURATIONS,
+    PlacedNodes,
+    each_alone,
+    nodes_suffice,
+    rented_usd,
+)
 from tangram_sim.serving_planners.problem import (
     COST,
     DECODE,
@@ -33,8 +39,9 @@ from tangram_sim.serving_planners.problem import (
     LossScenario,
     RentalProblem,
 )
-from tangram_sim.serving_planners.program import LinearProgram
+from tangram_sim.serving_planners.program import LinearProgram, Optimum
 
+_PLACED_SHARE, _BOUND_SHARE = 0.6, 0.3  # of the time: for placed replicas, for what bounds all of them
 _STANDSTILL = 1e-9  # a pace, in units of that of fractions of replicas, that is none
 _PLAN = LossScenario("the plan itself")
 
@@ -71,10 +78,6 @@ def solve(
     if first and not common_shares and not kept.depends_on_length:
         worth = undominated(kept)
         first, kept = [first[place] for place in sorted(worth)], kept.keeping(worth)
-    outside = inf
-    if kept.loses_nodes and len(first) > MOST_CONFIGURATIONS and not kept.depends_on_length:
-        some, outside = promising(replace(kept, scenarios=()), MOST_CONFIGURATIONS)
-        first, kept = [first[place] for place in sorted(some)], kept.keeping(some)
     if not first:
         return Unanswered(proven=True)
     if kept.depends_on_length:
@@ -86,6 +89,10 @@ def solve(
             _relaxed_s,
             time_limit_s,
         )
+    elif kept.loses_nodes:
+        some, every = promising(kept, MOST_CONFIGURATIONS), kept
+        first, kept = [first[place] for place in sorted(some)], kept.keeping(some)
+        answer = _solve_placed(kept, every, common_shares, relative_gap, time_limit_s)
     elif generates(kept) and not common_shares:
         answer = solve_by_columns(kept, time_limit_s, lambda some, s: _solve(some, False, relative_gap, s))
     else:
@@ -100,8 +107,56 @@ def solve(
         replace(node, replicas=tuple((first[place], held) for place, held in node.replicas))
         for node in answer.nodes
     )
-    bound = min(answer.bound, outside)
-    return Rental(tuple(counts), tuple(shares), answer.value, bound, nodes)
+    return Rental(tuple(counts), tuple(shares), answer.value, answer.bound, nodes)
+
+
+def _solve_placed(
+    problem: RentalProblem,
+    every: RentalProblem,
+    common_shares: bool,
+    relative_gap: float,
+    time_limit_s: float,
+) -> Rental | Unanswered:
+    """The best plan found with replicas placed on nodes, and a bound for `every` configuration and placement.
+
+    The program has the configurations of `problem`, and equal nodes in classes where they are many. Unless it
+    has all there is, the bound is the better of two: of plans that lose no node, and of fractions of
+    replicas.
+    """
+    whole = each_alone(problem) and len(problem.configurations) == len(every.configurations)
+    answer = _solve(problem, common_shares, relative_gap, time_limit_s * (1.0 if whole else _PLACED_SHARE))
+    batch, usd = problem.objective == MAKESPAN, problem.budget_usd_per_hour
+    if isinstance(answer, Rental) and not batch:
+        usd = min(usd, answer.value)
+        cheaper, all_cheaper = (replace(one, budget_usd_per_hour=usd) for one in (problem, every))
+        if each_alone(cheaper) and not each_alone(problem):  # better plans are on few nodes
+            better = _solve_placed(
+                cheaper, all_cheaper, common_shares, relative_gap, (1.0 - _PLACED_SHARE) * time_limit_s
+            )
+            if isinstance(better, Rental):
+                return better
+    enough = nodes_suffice(every, usd)
+    if whole and enough:
+        return answer
+    bound_s = _BOUND_SHARE * time_limit_s
+    free = solve(
+        every.without_lost_nodes,
+        common_shares=common_shares,
+        relative_gap=relative_gap,
+        time_limit_s=bound_s,
+    )
+    bound, impossible = (0.0, free.proven) if isinstance(free, Unanswered) else (free.bound, False)
+    if enough:
+        scale_s = answer.value if batch and isinstance(answer, Rental) else 1.0
+        found = _Program(every, common_shares, scale_s, whole_replicas=False).optimum(relative_gap, bound_s)
+        impossible = impossible or found.infeasible
+        if found.values is not None and found.bound > 0:
+            bound = max(bound, scale_s / found.bound if batch else found.bound)
+        elif found.values is not None and batch:
+            impossible = True
+    if isinstance(answer, Unanswered):
+        return Unanswered(proven=impossible)
+    return replace(answer, bound=min(answer.value, bound))
 
 
 def _solve(
@@ -154,7 +209,7 @@ class _Program:
 
     Requests are counted in units of what is done in `scale_s` seconds, so that the pace u is near 1, where
     the absolute tolerances of HiGHS are meaningful. `fixed` are numbers of replicas that are given, not
-    chosen.
+    chosen, on the nodes `placed`.
     """
 
     def __init__(
@@ -165,6 +220,7 @@ class _Program:
         *,
         whole_replicas: bool = True,
         fixed: Counts | None = None,
+        placed: Sequence[HostNode] = (),
     ) -> None:
         self.problem, self.common, self.scale_s, self.lp = problem, common_shares, scale_s, LinearProgram()
         batch = problem.objective == MAKESPAN
@@ -180,17 +236,19 @@ class _Program:
         if fixed is not None:
             for variable, count in zip(self.counts, fixed, strict=True):
                 self.lp.row([(variable, 1.0)], low=count)
+        self.nodes: PlacedNodes | None = None
+        if problem.loses_nodes and fixed is None:
+            self.nodes = PlacedNodes(problem, self.lp, self.counts, whole=whole_replicas)
         self._limits()
         self.mixes, self.shares = self._scenario(_PLAN, fixed)
-        self.nodes: PlacedNodes | None = None
-        if problem.loses_nodes:
-            self.nodes = PlacedNodes(problem, self.lp, self.counts, whole=whole_replicas)
         for scenario in problem.scenarios:
-            if self.nodes is None or not scenario.any_node:
+            if not scenario.any_node:
                 self._scenario(scenario, fixed)
                 continue
-            for node in self.nodes.classes:
-                self._scenario(scenario, fixed, node.held)
+            for node in self.nodes.classes if self.nodes is not None else ():
+                self._scenario(scenario, fixed, held=node.held)
+            for host in placed:
+                self._scenario(scenario, fixed, gone=dict(host.replicas))
 
     def _most(self, c: int) -> float:
         """Replicas of configuration c that caps and budget allow at most."""
@@ -224,14 +282,20 @@ class _Program:
                     for k, gpu, by in zip(configuration.gpus, given.gpus, factor, strict=True)
                 )
                 terms.append((variable, configuration.usd_per_hour * dearer / bare))
-            self.lp.row(terms, high=given.budget_usd_per_hour)
+            idle = self.nodes.idle_usd(factor) if self.nodes is not None else []
+            self.lp.row([*terms, *idle], high=given.budget_usd_per_hour)
 
     def _scenario(
-        self, scenario: LossScenario, fixed: Counts | None, held: Mapping[int, int] = MappingProxyType({})
+        self,
+        scenario: LossScenario,
+        fixed: Counts | None,
+        *,
+        held: Mapping[int, int] = MappingProxyType({}),
+        gone: Mapping[int, int] = MappingProxyType({}),
     ) -> tuple[list[_Mix], list[int]]:
         """Add the rows of one scenario: its share of the requests is served, and no replica is overloaded.
 
-        `held`: variables, by configuration, that say how many replicas a lost node takes along.
+        How many replicas a lost node takes along, by configuration: `held` are variables, `gone` numbers.
         """
         given, asked = self.problem, scenario.coverage * scenario.rate_factor
         live = [w for w, request_type in enumerate(given.types) if request_type.amount > 0]
@@ -269,7 +333,7 @@ class _Program:
             ]
             if terms:
                 lost = [(held[c], 1.0)] if c in held else []
-                self.lp.row([*terms, *lost, (variable, -1.0)], high=0.0)
+                self.lp.row([*terms, *lost, (variable, -1.0)], high=-float(gone.get(c, 0)))
         return mixes, shares
 
     def _of_roles(
@@ -282,36 +346,40 @@ class _Program:
             if mix.types == group and self.problem.configurations[mix.configuration].role in roles
         ]
 
+    def optimum(self, relative_gap: float, time_limit_s: float) -> Optimum:
+        """The greatest pace, or the least dollars an hour."""
+        if self.problem.objective == MAKESPAN:
+            return self.lp.maximise([(self.pace, 1.0)], relative_gap, time_limit_s)
+        usd = [configuration.usd_per_hour for configuration in self.problem.configurations]
+        idle = self.nodes.idle_usd((1.0,) * len(self.problem.gpus)) if self.nodes is not None else []
+        terms = [*zip(self.counts, usd, strict=True), *idle]
+        return self.lp.minimise(terms, relative_gap, time_limit_s)
+
     def best(self, relative_gap: float, time_limit_s: float) -> Rental | Unanswered:
         """Solve for whole replicas; for a makespan solve again for the shares with these replicas given."""
         given = self.problem
-        if given.objective == COST:
-            usd = [configuration.usd_per_hour for configuration in given.configurations]
-            found = self.lp.minimise(list(zip(self.counts, usd, strict=True)), relative_gap, time_limit_s)
-        else:
-            found = self.lp.maximise([(self.pace, 1.0)], relative_gap, time_limit_s)
+        found = self.optimum(relative_gap, time_limit_s)
         if found.values is None:
             return Unanswered(proven=found.infeasible)
         counts = tuple(round(float(found.values[v])) for v in self.counts)
+        nodes = self.nodes.placed(found.values) if self.nodes is not None else ()
         if given.objective == COST:
-            value = float(np.dot(usd, counts))
+            value = rented_usd(given, counts, nodes)
             shares = self._evenly(counts, found.values)
-            return Rental(counts, shares, value, min(value, found.bound), self._placed(found.values))
-        again = _Program(given, self.common, self.scale_s, fixed=counts)
+            return Rental(counts, shares, value, min(value, found.bound), nodes)
+        again = _Program(given, self.common, self.scale_s, fixed=counts, placed=nodes)
         exact = again.lp.maximise([(again.pace, 1.0)])
         if exact.values is None or exact.values[again.pace] <= _STANDSTILL:
             return Unanswered(proven=found.bound <= _STANDSTILL)
         value = self.scale_s / float(exact.values[again.pace])
-        shares, nodes = again.shares_of(exact.values), again._placed(exact.values)
-        return Rental(counts, shares, value, min(value, self.scale_s / found.bound), nodes)
-
-    def _placed(self, values: NDArray[np.float64]) -> tuple[HostNode, ...]:
-        return () if self.nodes is None else self.nodes.placed(values)
+        bound = min(value, self.scale_s / found.bound)
+        return Rental(counts, again.shares_of(exact.values), value, bound, nodes)
 
     def _evenly(self, counts: Counts, values: NDArray[np.float64]) -> Shares:
         """Shares under which the busiest replica is loaded least; with slices, those the search found."""
         if not self.problem.slices:
-            even = _Program(replace(self.problem, objective=MAKESPAN), self.common, 1.0, fixed=counts)
+            batch = replace(self.problem, objective=MAKESPAN, scenarios=())
+            even = _Program(batch, self.common, 1.0, fixed=counts)
             found = even.lp.maximise([(even.pace, 1.0)])
             if found.values is not None:
                 return even.shares_of(found.values)

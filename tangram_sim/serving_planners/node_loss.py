@@ -1,13 +1,15 @@
 """Plans that bear the loss of any one node: which replicas each node holds, and rows for its loss.
 
 A replica's GPUs of one kind sit on one node; where no node holds them, on nodes of their own. Nodes of a kind
-are variables: each by itself where there are few, else in classes of equal nodes that hold the same. With
-z[j,c] the replicas of configuration c that a node of class j holds a part of, and m[j] nodes in the class,
+are variables: each by itself where there are few, else in classes of equal nodes that hold the same, which
+leaves plans out. With z[j,c] the replicas of configuration c that a node of class j holds a part of, and m[j]
+nodes in the class,
 
-    sum_c size[c] z[j,c] <= GPUs of a node,  sum_j m[j] z[j,c] >= spans[c] y[c]  for every kind of c,
+    sum_c size[c] z[j,c] <= GPUs of a node,  sum_j m[j] z[j,c] = spans[c] y[c]  for every kind of c,
 
-and for each class the rows of shares once more, with y[c] - z[j,c] replicas. GPUs without a limit are rented
-by full nodes: no more nodes of the kind than its GPUs in use fill.
+and for each class the rows of shares once more, with y[c] - z[j,c] replicas. Of fractions of replicas one
+class is enough: the mean of all nodes bears what each of them bears. GPUs without a limit are paid for by
+whole nodes, idle ones at the price of their kind.
 """
 
 from collections.abc import Sequence
@@ -18,23 +20,26 @@ from math import ceil, floor, inf
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.serving_planners.answer import HostNode
+from tangram_sim.serving_planners.answer import Counts, HostNode
 from tangram_sim.serving_planners.problem import MAKESPAN, RentalProblem
 from tangram_sim.serving_planners.program import LinearProgram
 
 MOST_CONFIGURATIONS = 40  # of a program with placed nodes
-_ALONE = 6  # nodes of a kind up to which each is a class by itself
-_MOST_NODES = 4096  # of a kind
+_ALONE = 16  # nodes of a kind up to which each is a class by itself
 
 
 @dataclass(frozen=True, slots=True)
 class _NodeClass:
-    """`count` nodes of kind `gpu` with `gpus` GPUs each, that hold the same; variables by configuration."""
+    """`count` nodes of kind `gpu` with `gpus` GPUs each, that hold the same; variables by configuration.
+
+    `used`: a variable that is 1 where they hold anything; None where nobody asks.
+    """
 
     gpu: int
     count: int
     gpus: int
     held: dict[int, int]
+    used: int | None
 
 
 def footprint(problem: RentalProblem, c: int, gpu: int) -> tuple[int, int]:
@@ -51,100 +56,132 @@ class PlacedNodes:
     def __init__(
         self, problem: RentalProblem, lp: LinearProgram, counts: Sequence[int], *, whole: bool
     ) -> None:
+        self.problem, self.counts = problem, counts
         self.classes: list[_NodeClass] = []
-        for n, gpu in enumerate(problem.gpus):
-            spans = {
-                c: footprint(problem, c, n)
-                for c, configuration in enumerate(problem.configurations)
-                if configuration.gpus[n]
-            }
-            if not spans:
-                continue
+        for n in range(len(problem.gpus)):
+            spans = {c: footprint(problem, c, n) for c in _holding(problem, n)}
             mine = []
-            for count, size in _sizes(problem, n):
+            for count, size in _classes(problem, n, whole=whole) if spans else ():
                 held = {
                     c: lp.variable(floor(size / taken), integer=whole)
                     for c, (_, taken) in spans.items()
                     if taken <= size
                 }
-                lp.row([(v, float(spans[c][1])) for c, v in held.items()], high=size)
-                mine.append(_NodeClass(n, count, size, held))
+                filled = [(v, float(spans[c][1])) for c, v in held.items()]
+                used = lp.variable(1.0, integer=whole) if problem.by_nodes(n) else None
+                if used is None:
+                    lp.row(filled, high=size)
+                else:
+                    lp.row([*filled, (used, -float(size))], high=0.0)
+                mine.append(_NodeClass(n, count, size, held, used))
             for c, (spread, _) in spans.items():
                 placed = [(each.held[c], float(each.count)) for each in mine if c in each.held]
-                lp.row([*placed, (counts[c], -float(spread))], low=0.0)
+                lp.row([*placed, (counts[c], -float(spread))], low=0.0, high=0.0)
             for one, other in pairwise(mine):
                 if (one.count, one.gpus) == (other.count, other.gpus):  # equal: the fuller one first
                     fuller = [(v, float(spans[c][1])) for c, v in one.held.items()]
                     lp.row([*fuller, *((v, -float(spans[c][1])) for c, v in other.held.items())], low=0.0)
-            if gpu.filled:
-                rented = [(counts[c], -float(problem.configurations[c].gpus[n])) for c in spans]
-                _filled(lp, mine, {c: spans[c][1] for c in spans}, rented, per_node=gpu.per_node, whole=whole)
             self.classes += mine
+
+    def idle_usd(self, factors: Sequence[float]) -> list[tuple[int, float]]:
+        """Terms of what idle GPUs cost an hour, at prices times `factors` by kind."""
+        terms: list[tuple[int, float]] = []
+        prices = [factor * gpu.usd_per_hour for factor, gpu in zip(factors, self.problem.gpus, strict=True)]
+        for one in self.classes:
+            if one.used is not None:
+                terms.append((one.used, prices[one.gpu] * one.count * one.gpus))
+        for n, price in enumerate(prices):
+            if self.problem.by_nodes(n):
+                terms += [
+                    (self.counts[c], -price * self.problem.configurations[c].gpus[n])
+                    for c in _holding(self.problem, n)
+                ]
+        return terms
 
     def placed(self, values: NDArray[np.float64]) -> tuple[HostNode, ...]:
         """The nodes that hold anything in a solution."""
-        found: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
+        found: dict[tuple[int, int, tuple[tuple[int, int], ...]], int] = {}
         for one in self.classes:
             held = [(c, round(float(values[v]))) for c, v in one.held.items()]
-            replicas = tuple((c, count) for c, count in held if count)
-            found[one.gpu, replicas] = found.get((one.gpu, replicas), 0) + one.count
-        return tuple(HostNode(gpu, count, replicas) for (gpu, replicas), count in found.items() if replicas)
+            alike = (one.gpu, one.gpus, tuple((c, count) for c, count in held if count))
+            found[alike] = found.get(alike, 0) + one.count
+        return tuple(
+            HostNode(gpu, count, gpus, replicas) for (gpu, gpus, replicas), count in found.items() if replicas
+        )
 
 
-def _filled(
-    lp: LinearProgram,
-    classes: Sequence[_NodeClass],
-    sizes: dict[int, int],
-    rented: list[tuple[int, float]],
-    *,
-    per_node: int,
-    whole: bool,
-) -> None:
-    """Nodes in use are no more than the GPUs in use fill: per_node x nodes < GPUs + per_node."""
-    terms = rented
-    for one in classes:
-        used = lp.variable(1.0, integer=whole)
-        taken = [(v, float(sizes[c])) for c, v in one.held.items()]
-        lp.row([*taken, (used, -float(one.gpus))], high=0.0)
-        terms = [*terms, (used, float(one.count * per_node))]
-    lp.row(terms, high=per_node - 1.0)
+def rented_usd(problem: RentalProblem, counts: Counts, nodes: Sequence[HostNode]) -> float:
+    """USD an hour of replicas on nodes, and of the idle GPUs of nodes that are paid for as a whole."""
+    usd = sum(one.usd_per_hour * count for one, count in zip(problem.configurations, counts, strict=True))
+    for n, gpu in enumerate(problem.gpus):
+        if problem.by_nodes(n):
+            rented = sum(node.count * node.gpus for node in nodes if node.gpu == n)
+            busy = sum(one.gpus[n] * count for one, count in zip(problem.configurations, counts, strict=True))
+            usd += (rented - busy) * gpu.usd_per_hour
+    return float(usd)
 
 
-def _sizes(problem: RentalProblem, n: int) -> list[tuple[int, int]]:
+def each_alone(problem: RentalProblem) -> bool:
+    """Whether every node is a class by itself, so that no way to place replicas on them is left out."""
+    return all(
+        count == 1
+        for n in range(len(problem.gpus))
+        if _holding(problem, n)
+        for count, _ in _classes(problem, n, whole=True)
+    )
+
+
+def nodes_suffice(problem: RentalProblem, usd_per_hour: float) -> bool:
+    """Whether no plan of at most so many dollars has more nodes than are placed."""
+    return all(
+        _nodes_wanted(problem, n) >= _affordable(problem, n, usd_per_hour)
+        for n in range(len(problem.gpus))
+        if problem.by_nodes(n) and _holding(problem, n)
+    )
+
+
+def _holding(problem: RentalProblem, n: int) -> list[int]:
+    """The configurations with GPUs of kind n."""
+    return [c for c, configuration in enumerate(problem.configurations) if configuration.gpus[n]]
+
+
+def _classes(problem: RentalProblem, n: int, *, whole: bool) -> list[tuple[int, int]]:
     """(nodes, GPUs of each) of the classes of kind n; a node that is not full is one of its own."""
     gpu = problem.gpus[n]
     if gpu.available < inf:
-        nodes, rest = divmod(int(gpu.available), gpu.per_node)
+        left, rest = divmod(int(gpu.available), gpu.per_node)
     else:
-        nodes, rest = _nodes_wanted(problem, n), 0
-    counts, left = [], min(nodes, _MOST_NODES)
+        left, rest = _nodes_wanted(problem, n), 0
+    counts = []
     while left:
-        counts.append(1 if left <= _ALONE else left // 2)
+        counts.append(1 if whole and left <= _ALONE else left // 2 if whole else left)
         left -= counts[-1]
     return [*((count, gpu.per_node) for count in counts), *([(1, rest)] if rest else [])]
 
 
+def _affordable(problem: RentalProblem, n: int, usd_per_hour: float) -> float:
+    """The most nodes of a kind that so many dollars buy: no GPU of them costs less than the cheapest."""
+    each = [
+        problem.configurations[c].usd_per_hour / problem.configurations[c].gpus[n]
+        for c in _holding(problem, n)
+    ]
+    least = problem.gpus[n].per_node * min(problem.gpus[n].usd_per_hour, *each)
+    return floor(usd_per_hour / least * (1 + 1e-9)) if usd_per_hour < inf and least > 0 else inf
+
+
 def _nodes_wanted(problem: RentalProblem, n: int) -> int:
     """Nodes of a kind without limit: what the budget buys, or twice what carries everything, and two more."""
-    gpu, budget = problem.gpus[n], problem.budget_usd_per_hour
-    affordable = inf
-    if budget < inf:
-        per_usd = max(
-            configuration.gpus[n] / configuration.usd_per_hour for configuration in problem.configurations
-        )
-        affordable = ceil(budget * per_usd / gpu.per_node)
-        if problem.objective == MAKESPAN:
-            return int(affordable)
+    gpu, affordable = problem.gpus[n], _affordable(problem, n, problem.budget_usd_per_hour)
     gpus = 0.0
     for w, request_type in enumerate(problem.types):
         each = [
-            configuration.gpus[n] / configuration.rps[w]
-            for configuration in problem.configurations
-            if configuration.gpus[n] and configuration.rps[w] > 0
+            problem.configurations[c].gpus[n] / problem.configurations[c].rps[w]
+            for c in _holding(problem, n)
+            if problem.configurations[c].rps[w] > 0
         ]
         gpus += request_type.amount / problem.utilisation * min(each, default=0.0)
     most = max((s.coverage * s.rate_factor for s in problem.scenarios), default=1.0)
     nodes = ceil(2.0 * max(1.0, most) * gpus / gpu.per_node) + 2 * max(
-        ceil(configuration.gpus[n] / gpu.per_node) for configuration in problem.configurations
+        ceil(problem.configurations[c].gpus[n] / gpu.per_node) for c in _holding(problem, n)
     )
-    return int(min(nodes, affordable))
+    return int(affordable if problem.objective == MAKESPAN and affordable < inf else min(nodes, affordable))

@@ -18,16 +18,12 @@ NODE = "node"  # what a scenario loses that bears the loss of any one node
 
 @dataclass(frozen=True, slots=True)
 class OfferedGpu:
-    """A kind of GPU on offer, on nodes of `per_node`; `available` is inf where nothing limits it.
-
-    `filled`: a node is rented only where the GPUs in use fill those before it.
-    """
+    """A kind of GPU on offer, on nodes of `per_node`; `available` is inf where nothing limits it."""
 
     name: str
     usd_per_hour: float
     available: float = inf
     per_node: int = 8
-    filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +117,17 @@ class RentalProblem:
     def loses_nodes(self) -> bool:
         """Whether the plan must bear the loss of any one node."""
         return any(scenario.any_node for scenario in self.scenarios)
+
+    def by_nodes(self, n: int) -> bool:
+        """Whether GPUs of kind n are paid for by whole nodes: any may be lost, and nothing limits them."""
+        return self.loses_nodes and self.gpus[n].available == inf
+
+    @property
+    def without_lost_nodes(self) -> "RentalProblem":
+        """The problem in which no node is lost, all else alike: none of its plans is worse."""
+        return replace(
+            self, scenarios=tuple(replace(scenario, any_node=False) for scenario in self.scenarios)
+        )
 
     @property
     def depends_on_length(self) -> bool:

@@ -128,7 +128,6 @@ def _rental(given: RentalIn, source: str) -> RentalProblem:
             offered_gpu.price_per_hour,
             inf if offered_gpu.available is None else offered_gpu.available,
             offered_gpu.gpus_per_node,
-            offered_gpu.available is None,
         )
         for name, offered_gpu in given.gpus.items()
     )

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from math import inf
 
-from tangram_sim.serving_planners.answer import PROVEN, Rental
+from tangram_sim.serving_planners.answer import PROVEN, Rental, Unanswered
 from tangram_sim.serving_planners.milp import solve
-from tangram_sim.serving_planners.problem import COST, DECODE, MAKESPAN, PREFILL, WHOLE, RentalProblem
-from tangram_sim.serving_planners.program import LinearProgram
+from tangram_sim.serving_planners.problem import COST, MAKESPAN, WHOLE, RentalProblem
 
 _LIMIT_S = 1.0
+_NEAR = 0.01  # a gap at which a figure is said to be the most, or the least
 
 
 def why_infeasible(problem: RentalProblem) -> str:
@@ -39,29 +39,28 @@ def why_infeasible(problem: RentalProblem) -> str:
     words = []
     if problem.loses_nodes:
         words += _without_a_node(problem)
-    if problem.budget_usd_per_hour < inf:
-        least = _least_usd(problem)
-        if least < inf:
-            words.append(
-                f"the budget of {problem.budget_usd_per_hour:g} USD/h is too small: the least that would do "
-                f"is {least:.6g} USD/h"
-            )
-    if not words or problem.loses_nodes:
+    least, caps = _least_usd(problem), _caps(problem)
+    if isinstance(least, Rental) and problem.budget_usd_per_hour < least.value:
+        would_do = "the least that would do is " * (least.gap <= _NEAR)
+        would_do += f"{least.value:.6g} USD/h" + " would do" * (least.gap > _NEAR)
+        words.append(f"the budget of {problem.budget_usd_per_hour:g} USD/h is too small: {would_do}")
+    if isinstance(least, Unanswered):
         freed = _least_usd(problem.keeping(frozenset(range(len(problem.configurations))), capped=False))
-        if freed < inf:
-            words.append(
-                f"what is available ({_caps(problem)}) is too little at any price; without these caps "
-                f"{freed:.6g} USD/h would do"
-            )
+        if isinstance(freed, Rental):
+            little = f"what is available ({caps}) is too little at any price; without these caps "
+            unknown = f"without the limits on what is available ({caps}) "
+            words.append(f"{little if least.proven else unknown}{freed.value:.6g} USD/h would do")
+    if not words and not (isinstance(least, Unanswered) and least.proven):
+        return "whether there is one is not known"
     return "; ".join(words) or "no mix of the configurations serves these requests"
 
 
 def _without_a_node(problem: RentalProblem) -> list[str]:
-    """What all nodes carry, and what any one lost node leaves of it; [] where all are too few."""
-    without = tuple(replace(scenario, any_node=False) for scenario in problem.scenarios)
-    whole = _most_rps(replace(problem, scenarios=without))
-    left = _most_rps(problem)
-    if problem.objective != COST or whole < problem.total * (1 - PROVEN):
+    """What all nodes carry, and what any one lost node leaves of it; [] where all are too few, or unknown."""
+    if problem.objective != COST:
+        return []
+    whole, left = _most_rps(problem.without_lost_nodes), _most_rps(problem)
+    if whole is None or left is None or not problem.total * (1 - PROVEN) <= whole < inf:
         return []
     return [
         f"all nodes together carry {whole:.4g} requests/s, what any one lost node leaves {left:.4g} of the "
@@ -69,45 +68,45 @@ def _without_a_node(problem: RentalProblem) -> list[str]:
     ]
 
 
-def _most_rps(problem: RentalProblem) -> float:
-    """The most requests a second of the problem's mix; inf where nothing limits them, 0 for none."""
+def _most_rps(problem: RentalProblem) -> float | None:
+    """The most requests a second of the problem's mix, to 1 %: inf where nothing limits them, 0 for none.
+
+    None where it was not found in time.
+    """
     if problem.budget_usd_per_hour == inf and any(gpu.available == inf for gpu in problem.gpus):
         return inf
     found = solve(replace(problem, objective=MAKESPAN), relative_gap=1e-3, time_limit_s=_LIMIT_S)
-    return problem.total / found.value if isinstance(found, Rental) else 0.0
+    if isinstance(found, Rental):
+        return problem.total / found.value if found.gap <= _NEAR else None
+    return 0.0 if found.proven else None
 
 
 def _caps(problem: RentalProblem) -> str:
     return ", ".join(f"{gpu.available:g} {gpu.name}" for gpu in problem.gpus if gpu.available < inf)
 
 
-def _least_usd(problem: RentalProblem) -> float:
-    """The least dollars an hour that give any plan at all."""
-    if problem.objective == COST:
-        found = solve(replace(problem, budget_usd_per_hour=inf), relative_gap=1e-3, time_limit_s=_LIMIT_S)
-        return found.value if isinstance(found, Rental) else inf
-    # A batch is finished some day by any set of replicas that together serve every type, in every scenario.
-    program = LinearProgram()
-    counts = [program.variable(1.0, integer=True) for _ in problem.configurations]
-    for lost in [
-        frozenset[int](),
-        *(scenario.lost for scenario in problem.scenarios if scenario.coverage > 0),
-    ]:
-        for w, request_type in enumerate(problem.types):
-            for half in (PREFILL, DECODE):
-                able = [
-                    (v, 1.0)
-                    for c, v in enumerate(counts)
-                    if problem.configurations[c].rps[w] > 0
-                    and problem.configurations[c].role in (WHOLE, half)
-                    and c not in lost
-                ]
-                if request_type.amount > 0:
-                    program.row(able, low=1.0)
-    for n, gpu in enumerate(problem.gpus):
-        program.row(
-            [(v, float(problem.configurations[c].gpus[n])) for c, v in enumerate(counts)], high=gpu.available
+def _least_usd(problem: RentalProblem) -> Rental | Unanswered:
+    """The cheapest plan without a budget.
+
+    A batch is finished some day by any replicas that together serve every type, in every scenario: one that
+    serves a type at all serves all of it.
+    """
+    asked = replace(problem, budget_usd_per_hour=inf)
+    if problem.objective == MAKESPAN:
+        amount = 1.0 / max(1, sum(kind.amount > 0 for kind in problem.types))
+        asked = replace(
+            asked,
+            objective=COST,
+            configurations=tuple(
+                replace(one, rps=tuple(float(rps > 0) for rps in one.rps)) for one in problem.configurations
+            ),
+            types=tuple(replace(kind, amount=amount * (kind.amount > 0)) for kind in problem.types),
+            slices=0,
+            utilisation=1.0,
+            scenarios=tuple(
+                replace(scenario, coverage=float(scenario.coverage > 0), rate_factor=1.0)
+                for scenario in problem.scenarios
+            ),
+            link_bytes_per_s=inf,
         )
-    usd = [(v, problem.configurations[c].usd_per_hour) for c, v in enumerate(counts)]
-    cheapest = program.minimise(usd, 1e-6, _LIMIT_S)
-    return cheapest.bound if cheapest.values is not None else inf
+    return solve(asked, relative_gap=1e-3, time_limit_s=_LIMIT_S)

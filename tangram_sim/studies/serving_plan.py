@@ -11,6 +11,7 @@ from tangram_sim.file_parts import FiniteOrNull
 from tangram_sim.serving_planners.answer import Rental
 from tangram_sim.serving_planners.flow import PlacedFlow, place, single_kind_flows
 from tangram_sim.serving_planners.flow_problem import FlowProblem
+from tangram_sim.serving_planners.node_loss import rented_usd
 from tangram_sim.serving_planners.problem import COST, MAKESPAN, NODE, WHOLE, RentalProblem
 from tangram_sim.serving_planners.rental import RentalAnswer, rent
 from tangram_sim.serving_planners.rivals import value_of
@@ -100,7 +101,9 @@ class RentedDocument(Document):
 
     reason: str = Field("", description="why there is no plan")
     cost_per_hour: float | None = Field(
-        None, description="USD an hour of the replicas; null also where the price of a kind is not known"
+        None,
+        description="USD an hour of the replicas, and of idle GPUs where whole nodes are rented; null also "
+        "where the price of a kind is not known",
     )
     gpus_used: dict[str, int] = Field({})
     planning_cpu_s: float = 0.0
@@ -185,7 +188,9 @@ def _rental_document(problem: RentalProblem, answer: RentalAnswer) -> ServePlanD
         return ServePlanDocument(
             status="infeasible",
             objective=objective,
-            reason=answer.reason if answer.proven else f"no plan was found in time; {answer.reason}",
+            reason=answer.reason
+            if answer.proven
+            else f"no plan was found, and none is ruled out: {answer.reason}",
             rivals=rivals,
             assumptions=assumptions,
         )
@@ -194,7 +199,7 @@ def _rental_document(problem: RentalProblem, answer: RentalAnswer) -> ServePlanD
         status="optimal" if plan.optimal else "feasible",
         objective=objective,
         makespan_s=plan.value if objective == "makespan" else None,
-        cost_per_hour=sum(configuration.usd_per_hour * count for configuration, count in used),
+        cost_per_hour=rented_usd(problem, plan.counts, plan.nodes),
         throughput_rps=problem.total / plan.value if objective == "makespan" else problem.total,
         bound=plan.bound,
         gap=plan.gap,
@@ -212,7 +217,7 @@ def _rental_document(problem: RentalProblem, answer: RentalAnswer) -> ServePlanD
             HostDocument(
                 gpu=problem.gpus[node.gpu].name,
                 count=node.count,
-                gpus=problem.gpus[node.gpu].per_node,
+                gpus=node.gpus,
                 replicas={problem.configurations[c].name: held for c, held in node.replicas},
             )
             for node in plan.nodes

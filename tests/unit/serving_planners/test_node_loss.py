@@ -9,13 +9,23 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from tangram_sim.serving_planners import node_loss
 from tangram_sim.serving_planners.answer import Rental, Unanswered
 from tangram_sim.serving_planners.milp import solve
-from tangram_sim.serving_planners.problem import RentalProblem
+from tangram_sim.serving_planners.problem import (
+    COST,
+    MAKESPAN,
+    LossScenario,
+    OfferedGpu,
+    RentalProblem,
+    ReplicaConfiguration,
+    RequestType,
+)
 from tangram_sim.serving_planners.problem_file import read_problem
 from tangram_sim.studies.serving_plan import plan_problem
 
 PER_NODE = 4
+ANY_NODE = (LossScenario("node", any_node=True),)
 
 
 def drawn(seed: int, **more: Any) -> dict[str, Any]:
@@ -144,14 +154,14 @@ def assert_placed(problem: RentalProblem, found: Rental) -> None:
     for node in found.nodes:
         held = dict(node.replicas)
         taken = sum(problem.configurations[c].gpus[node.gpu] * count for c, count in held.items())
-        assert taken <= problem.gpus[node.gpu].per_node
+        assert taken <= node.gpus
         for c, count in held.items():
             placed[node.gpu, c] += count * node.count
         lost = tuple(held.get(c, 0) for c in range(width))
         assert bears(problem, found.counts, [lost])
     for c, one in enumerate(problem.configurations):
         for n, gpus in enumerate(one.gpus):
-            assert placed[n, c] >= found.counts[c] * (gpus > 0)
+            assert placed[n, c] == found.counts[c] * (gpus > 0)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -170,23 +180,134 @@ def test_many_nodes_in_classes_bear_the_loss_of_any(seed: int) -> None:
     assert plain.value <= found.value <= 1.25 * plain.value
 
 
-def test_gpus_without_a_limit_are_rented_by_full_nodes() -> None:
-    """One replica fills a quarter of a node: unlimited GPUs do not put each on a node of its own."""
+@pytest.mark.parametrize("size", [1, 3, 5, 6, 8])
+@pytest.mark.parametrize("need", [1.0, 4.0, 6.5])
+def test_gpus_without_a_limit_are_rented_by_whole_nodes(size: int, need: float) -> None:
+    """Also where replicas do not fill a node of 8: the fewest nodes whose replicas, less one node's, do."""
+    gpus = (OfferedGpu("a", 1.0),)
+    one = ReplicaConfiguration("one", (size,), (1.0,), float(size))
+    found = solve(RentalProblem(COST, gpus, (one,), (RequestType("t", need),), scenarios=ANY_NODE))
+    assert isinstance(found, Rental) and found.optimal
+    most = 8 // size  # on a node; one more node than carry the rate
+    nodes = next(n for n in range(1, 20) if (n - 1) * most >= need)
+    assert found.value == pytest.approx(8.0 * nodes)
+    assert sum(node.count for node in found.nodes) == nodes
+
+
+def test_a_budget_and_the_cost_of_a_plan_hold_idle_gpus_of_whole_nodes() -> None:
     data = {
         "kind": "cost",
         "gpus": {"a": {"price_per_hour": 1.0, "gpus_per_node": 4}},
-        "configurations": [{"name": "one", "gpus": {"a": 1}, "throughput": [1.0]}],
-        "workload": [{"rate": 6.0}],
+        "configurations": [{"name": "one", "gpus": {"a": 3}, "throughput": [1.0]}],
+        "workload": [{"rate": 2.0}],
         "scenarios": [{"lost": "node"}],
     }
-    # Three nodes of four are rented from nine on: 3 + 3 + 3 leave six.
-    assert plan_problem(read_problem(data)[0]).cost_per_hour == pytest.approx(9.0)
-    data["workload"][0]["rate"] = 1.0  # type: ignore[index]
-    # One and a spare on two nodes would do, were they not one node: five are 3 + 2 or 4 + 1.
-    assert plan_problem(read_problem(data)[0]).cost_per_hour == pytest.approx(5.0)
-    data["workload"][0]["rate"] = 6.0  # type: ignore[index]
-    data["gpus"]["a"]["gpus_per_node"] = 1  # type: ignore[index]
-    assert plan_problem(read_problem(data)[0]).cost_per_hour == pytest.approx(7.0)
+    told = plan_problem(read_problem(data)[0])
+    assert (told.cost_per_hour, told.gpus_used, told.status) == (12.0, {"a": 9}, "optimal")
+    assert plan_problem(read_problem({**data, "budget_per_hour": 11.0})[0]).status == "infeasible"
+    assert plan_problem(read_problem({**data, "budget_per_hour": 12.0})[0]).status == "optimal"
+    batch = {**data, "kind": "makespan", "workload": [{"requests": 8}], "budget_per_hour": 15.0}
+    told = plan_problem(read_problem({**batch, "scenarios": [{"lost": "node", "coverage": 0.5}]})[0])
+    assert (told.cost_per_hour, told.makespan_s) == (12.0, pytest.approx(8.0 / 3.0))
+
+
+def test_what_takes_fewer_gpus_for_the_same_dollars_leaves_more_of_a_node_idle() -> None:
+    """Spot replicas of 8 for 4 USD/h fill their nodes; those of 6 for 4 leave two GPUs to pay for."""
+    gpus = (OfferedGpu("a", 1.0),)
+    wide = ReplicaConfiguration("wide", (8,), (1.0,), 4.0)
+    slim = ReplicaConfiguration("slim", (6,), (1.0,), 4.0)
+    asked = RentalProblem(COST, gpus, (slim, wide), (RequestType("t", 1.0),), scenarios=ANY_NODE)
+    found = solve(asked)
+    assert isinstance(found, Rental) and (found.counts, found.value) == ((0, 2), 8.0)
+
+
+def test_types_that_each_need_two_nodes_of_their_own_are_placed_on_fourteen() -> None:
+    """No two nodes of a type's replicas may be one; classes of equal nodes would not hold them."""
+    each = [
+        ReplicaConfiguration(f"c{i}", (8,), tuple(float(i == j) for j in range(7)), 8.0) for i in range(7)
+    ]
+    every = ReplicaConfiguration("every", (8,), (1.0,) * 7, 80.0)
+    types = tuple(RequestType(f"t{i}", 1.0) for i in range(7))
+    asked = RentalProblem(COST, (OfferedGpu("a", 1.0, 14 * 8.0),), (*each, every), types, scenarios=ANY_NODE)
+    found = solve(asked)
+    assert isinstance(found, Rental) and found.value == 112.0 and found.optimal
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_bound_with_classes_of_equal_nodes_passes_the_best_plan(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On eight nodes: what classes leave out is neither called impossible nor passed by the bound."""
+    random = np.random.default_rng(seed)
+    data = drawn(seed)
+    chosen = data["configurations"][:2]
+    data |= {"configurations": chosen, "workload": [{"rate": float(random.uniform(3, 9))} for _ in range(2)]}
+    for gpu in data["gpus"].values():
+        gpu["available"] = 8 * PER_NODE
+    problem, _ = read_problem(data)
+    assert isinstance(problem, RentalProblem)
+    best = solve(problem, time_limit_s=60.0)
+    monkeypatch.setattr(node_loss, "_ALONE", 1)
+    found = solve(problem, time_limit_s=60.0)
+    if isinstance(best, Unanswered):
+        assert best.proven and isinstance(found, Unanswered)
+        return
+    assert best.optimal
+    if isinstance(found, Unanswered):
+        assert not found.proven
+        return
+    assert found.bound <= best.value * (1 + 1e-9) <= found.value * (1 + 2e-9)
+    assert_placed(problem, found)
+
+
+def test_what_only_a_configuration_left_out_could_bear_is_not_called_impossible() -> None:
+    """Of 46 configurations 45 are spot: the one that a scenario leaves stays among those looked at."""
+    types = 45
+    spot = [
+        ReplicaConfiguration(
+            f"s{i}", (1,), tuple(1.0 + 0.01 * (i == j) for j in range(types)), 1.0, spot=True
+        )
+        for i in range(types)
+    ]
+    stays = ReplicaConfiguration("stays", (1,), (0.2,) * types, 1.5)
+    asked = RentalProblem(
+        COST,
+        (OfferedGpu("a", 1.0, 64.0),),
+        (*spot, stays),
+        tuple(RequestType(f"t{i}", 0.02) for i in range(types)),
+        scenarios=(*ANY_NODE, LossScenario("spot", lost=frozenset(range(types)))),
+    )
+    found = solve(asked, time_limit_s=5.0)
+    if isinstance(found, Unanswered):  # time ran out
+        assert not found.proven
+    else:
+        assert found.bound <= 8.5 + 1e-9 and found.counts[types] * 0.2 >= 0.9 - 1e-9
+
+
+def test_a_node_that_is_not_full_has_its_own_size() -> None:
+    asked = RentalProblem(
+        COST,
+        (OfferedGpu("a", 1.0, 12.0),),
+        (ReplicaConfiguration("c", (4,), (1.0,), 4.0),),
+        (RequestType("t", 1.0),),
+        scenarios=ANY_NODE,
+    )
+    hosts = plan_problem(asked).hosts
+    assert sorted((host.gpus, host.count, host.replicas["c"]) for host in hosts) == [(4, 1, 1), (8, 1, 1)]
+
+
+def test_a_batch_without_a_plan_is_told_what_bears_a_lost_node() -> None:
+    """One replica would finish it, but not when its node fails: two are the least."""
+    asked = RentalProblem(
+        MAKESPAN,
+        (OfferedGpu("a", 1.0, 16.0),),
+        (ReplicaConfiguration("c", (1,), (1.0,), 1.0),),
+        (RequestType("t", 10.0),),
+        budget_usd_per_hour=1.5,
+        scenarios=ANY_NODE,
+    )
+    told = plan_problem(asked).reason
+    assert told == "the budget of 1.5 USD/h is too small: the least that would do is 2 USD/h"
 
 
 def test_why_there_is_none_says_which_rate_a_lost_node_leaves() -> None:
@@ -200,4 +321,5 @@ def test_why_there_is_none_says_which_rate_a_lost_node_leaves() -> None:
     told = plan_problem(read_problem(data)[0])
     assert told.status == "infeasible"
     assert "together carry 4 requests/s, what any one lost node leaves 2 of the 3 that" in told.reason
-    assert "without these caps 8 USD/h would do" in told.reason
+    # Without a limit by whole nodes of two replicas: 2 + 2 + 2 leave four.
+    assert "without these caps 12 USD/h would do" in told.reason
