@@ -6,6 +6,7 @@ from dataclasses import replace
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.models import Experts
 from tangram_sim.serving_planners.offers import (
+    MOST_GPUS,
     GpuOffer,
     OfferPricer,
     PricedConfiguration,
@@ -31,10 +32,10 @@ def expert_degrees(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Pric
     for offer in offers:
         for tp in tensor_degrees(offer, model):
             groups = 1
-            while tp * groups <= min(offer.gpus_per_node, offer.available):
+            while tp * groups <= min(offer.gpus_per_node, offer.available, MOST_GPUS):
                 ranks = tp * groups
                 for ep in sorted({1, ranks}):
-                    if (ep > 1 and min(experts) % ep) or ranks == 1 or (groups, ep) == (1, 1):
+                    if any(count % ep for count in experts) or ranks == 1 or (groups, ep) == (1, 1):
                         continue
                     found += _priced(pricer, offer.name, tp, groups, ep)
                 groups *= 2
