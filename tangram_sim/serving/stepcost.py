@@ -95,17 +95,27 @@ class StepTable:
 
     def decode_step_s(self, decodes: int, contexts: float) -> float:
         """Seconds of one iteration of pure decode."""
-        inside = min(contexts, decodes * float(self.window_tokens))
-        return float(
+        return float(self.decode_steps_s(decodes, contexts))
+
+    def decode_steps_s(self, decodes: int | NDArray[np.int64], contexts: Number) -> Floats:
+        """The same of many iterations."""
+        inside = np.minimum(contexts, decodes * float(self.window_tokens))
+        return np.asarray(
             self.decode_s[decodes] + self.context_s[decodes] * contexts + self.window_s[decodes] * inside
         )
 
     def mixed_step_s(self, rows: float, scores: float, decodes: int, contexts: float) -> float:
         """Seconds of one iteration with prompts in it."""
-        tokens = float(np.interp(rows + decodes, self.row_knots, self.rows_s))
-        inside = min(contexts, decodes * float(self.window_tokens))
+        return float(self.mixed_steps_s(rows, scores, decodes, contexts))
+
+    def mixed_steps_s(
+        self, rows: Number, scores: Number, decodes: int | NDArray[np.int64], contexts: Number
+    ) -> Floats:
+        """The same of many iterations."""
+        tokens = np.interp(rows + decodes, self.row_knots, self.rows_s)
+        inside = np.minimum(contexts, decodes * float(self.window_tokens))
         more = self.score_s * scores + self.mixed_context_s * contexts + self.mixed_window_s * inside
-        seen = min(scores, rows * float(self.window_tokens))
-        least = float(self.least_s @ np.array([1.0, rows, scores, decodes, contexts, seen, inside]))
-        seconds = tokens + more + float(self.beside_s[decodes])
-        return max(seconds, least, self.decode_step_s(decodes, contexts))
+        seen = np.minimum(scores, rows * float(self.window_tokens))
+        least = self.least_s @ np.array([np.ones_like(rows), rows, scores, decodes, contexts, seen, inside])
+        seconds = tokens + more + self.beside_s[decodes]
+        return np.asarray(np.maximum(np.maximum(seconds, least), self.decode_steps_s(decodes, contexts)))

@@ -23,7 +23,7 @@ from tangram_sim.serving.fleet import FleetReplica, play
 from tangram_sim.serving.fleet_file import ServiceFleet, read_fleet
 from tangram_sim.serving.outcome import ServiceOutcome, Slo
 from tangram_sim.serving.router import RoundRobin
-from tangram_sim.serving.workload import Floats, Workload
+from tangram_sim.serving.workload import Ints, Workload
 from tangram_sim.studies.documents import Document, VersionedAnswer
 from tangram_sim.studies.serving_requests import nearest_types
 from tangram_sim.studies.serving_simulation import simulate_service
@@ -377,15 +377,12 @@ def busy_rate(replica: FleetReplica, workload: Workload, slo: Slo) -> float:
     isl, osl = float(workload.input_tokens.mean()), float(workload.output_tokens.mean())
     context = isl + osl / 2.0
     room = min(rules.seats, rules.blocks * rules.block_tokens / context)
-    b: Floats = np.arange(1.0, max(room, 1.0) + 1.0)
-    inside = b * min(context, float(table.window_tokens))
-    step = table.decode_s[1 : len(b) + 1] + table.context_s[1 : len(b) + 1] * b * context
-    step = step + table.window_s[1 : len(b) + 1] * inside
+    b: Ints = np.arange(1, ceil(max(room, 1.0)) + 1)
+    contexts = np.asarray(b * context, dtype=np.float64)
+    step = table.decode_steps_s(b, contexts)
     prompt = np.interp(isl, table.row_knots, table.rows_s) - table.rows_s[0]
     tpot = step + b / osl * max(prompt, 0.0)
     if rules.mixed:
         rows = b / osl * isl
-        packed = np.interp(rows + b, table.row_knots, table.rows_s) + table.score_s * rows * isl / 2.0
-        packed = packed + table.mixed_context_s * b * context + table.mixed_window_s * inside
-        tpot = np.minimum(tpot, np.maximum(packed + table.beside_s[1 : len(b) + 1], step))
+        tpot = np.minimum(tpot, table.mixed_steps_s(rows, rows * isl / 2.0, b, contexts))
     return float((b / (osl * tpot))[tpot <= slo.tpot_s].max(initial=0.0))
