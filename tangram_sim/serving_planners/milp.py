@@ -129,7 +129,8 @@ def _solve_placed(
     if isinstance(answer, Rental) and not batch:
         usd = min(usd, answer.value)
         cheaper, all_cheaper = (replace(one, budget_usd_per_hour=usd) for one in (problem, every))
-        if each_alone(cheaper) and not each_alone(problem):  # better plans are on few nodes
+        repriced = any(scenario.price_factors for scenario in problem.scenarios)  # the budget is theirs, too
+        if each_alone(cheaper) and not each_alone(problem) and not repriced:  # better plans: on few nodes
             better = _solve_placed(
                 cheaper, all_cheaper, common_shares, relative_gap, (1.0 - _PLACED_SHARE) * time_limit_s
             )

@@ -53,3 +53,9 @@ def test_a_table_bends_where_contexts_leave_the_window() -> None:
     assert table.mixed_step_s(5, 2, 1, 10) == table.decode_step_s(1, 10) == pytest.approx(1 + 1.0 + 4)
     bounded = replace(table, window_s=np.zeros(3), least_s=np.array([1.0, 0.1, 0.25, 0.5, 0.2, 0.125, 0.5]))
     assert bounded.mixed_step_s(5, 2, 1, 10) == pytest.approx(1.0 + 0.5 + 0.5 + 0.5 + 2.0 + 0.25 + 2.0)
+    rows, decodes, contexts = np.array([5.0, 1.0, 8.0]), np.array([1, 2, 2]), np.array([10.0, 4.0, 20.0])
+    each = [
+        bounded.mixed_step_s(float(n), 2.0 * n, int(b), float(c))
+        for n, b, c in zip(rows, decodes, contexts, strict=True)
+    ]
+    assert bounded.mixed_steps_s(rows, 2.0 * rows, decodes, contexts).tolist() == pytest.approx(each)

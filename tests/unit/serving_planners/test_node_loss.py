@@ -211,6 +211,24 @@ def test_a_budget_and_the_cost_of_a_plan_hold_idle_gpus_of_whole_nodes() -> None
     assert (told.cost_per_hour, told.makespan_s) == (12.0, pytest.approx(8.0 / 3.0))
 
 
+@pytest.mark.parametrize("factor", [1.0, 2.0, 3.0])
+def test_a_search_on_few_nodes_keeps_the_budget_of_dearer_hours(factor: float) -> None:
+    """Ten nodes of 8 for 80 USD/h carry 70 replicas' rate less a node; the budget is for three times that."""
+    asked = RentalProblem(
+        COST,
+        (OfferedGpu("a", 1.0),),
+        (ReplicaConfiguration("one", (1,), (1.0,), 1.0),),
+        (RequestType("t", 70.0),),
+        budget_usd_per_hour=240.0,
+        scenarios=(LossScenario("node", any_node=True, price_factors=(factor,) if factor > 1 else ()),),
+    )
+    found = solve(asked)
+    assert isinstance(found, Rental) and found.bound <= 80.0 * (1 + 1e-9) <= found.value * (1 + 2e-9)
+    assert found.value * factor <= 240.0 * (1 + 1e-9)
+    if factor == 1.0:
+        assert found.value == 80.0 and found.optimal
+
+
 def test_what_takes_fewer_gpus_for_the_same_dollars_leaves_more_of_a_node_idle() -> None:
     """Spot replicas of 8 for 4 USD/h fill their nodes; those of 6 for 4 leave two GPUs to pay for."""
     gpus = (OfferedGpu("a", 1.0),)
