@@ -1,7 +1,7 @@
 """Noun of health: how fast something runs when, next to what it was priced at."""
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from tangram_sim.errors import BadInputError
@@ -65,7 +65,8 @@ class Slowdown:
 
     `where` names nodes (`n3`, `g0`), GPUs (`n3.2`, `r12`, a kind), a link between groups (`g0-g1`) or, next
     to a plan, `stage 2` or `stage 2 replica 1`. Empty `steps` and `seconds`: always; `steps` are the first
-    and the last one, `seconds` a window of every step.
+    and the last one, `seconds` a window of every step. Background traffic of other jobs is `used`: (second
+    of the run, share of the bandwidth from then on), again after `period_s` (0: one share throughout).
     """
 
     where: str
@@ -73,6 +74,29 @@ class Slowdown:
     what: str = "compute"
     steps: tuple[int, ...] = ()
     seconds: tuple[float, ...] = ()
+    used: tuple[tuple[float, float], ...] = ()
+    period_s: float = 0.0
+
+    @property
+    def mean_used(self) -> float:
+        """The mean share of the bandwidth that background traffic uses, over its period."""
+        ends = [*(since for since, _ in self.used[1:]), self.period_s or 1.0]
+        parts = (share * (end - since) for (since, share), end in zip(self.used, ends, strict=True))
+        return sum(parts) / ends[-1]
+
+    def at(self, time_s: float) -> "Slowdown":
+        """What it is while the share of `time_s` lasts: the same unless background traffic changes it."""
+        if not self.period_s:
+            return self
+        _, share = self.used[bisect_right(self.used, (time_s % self.period_s, inf)) - 1]
+        return replace(self, factor=1 / (1 - share), used=(), period_s=0.0)
+
+    def lasts_s(self, time_s: float) -> float:
+        """Seconds from `time_s` until the share of background traffic may change; endless if constant."""
+        if not self.period_s:
+            return inf
+        now = time_s % self.period_s
+        return min((since for since, _ in self.used if since > now), default=self.period_s) - now
 
 
 @dataclass(frozen=True, slots=True)

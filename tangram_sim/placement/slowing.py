@@ -30,14 +30,15 @@ def with_slowdowns(cluster: Cluster, slowdowns: Sequence[Slowdown], stages: Stag
     compute: dict[int, float] = {}
     memory: dict[int, float] = {}
     network: dict[int, float] = {}
-    limits = list(cluster.network.between)
+    links: dict[tuple[int, int], float] = {}
     for one in slowdowns:
         _check(one, cluster)
         link = _LINK.fullmatch(one.where)
+        if (link is not None or one.where == "network") and one.what != "network":
+            raise BadInputError(f"slow {one.where}: a link has no {one.what}; give what: network")
+        for pair in [_link(cluster, one, (link[1], link[2]))] if link else _links(cluster, one.where):
+            links[pair] = links.get(pair, 1.0) * one.factor
         if link is not None:
-            if one.what != "network":
-                raise BadInputError(f"slow {one.where}: a link has no {one.what}; give what: network")
-            limits.append(_slow_link(cluster, one, (link[1], link[2])))
             continue
         ranks = _ranks(one.where, cluster, stages)
         if one.what == "network":
@@ -47,6 +48,10 @@ def with_slowdowns(cluster: Cluster, slowdowns: Sequence[Slowdown], stages: Stag
         factors = compute if one.what == "compute" else memory
         for rank in ranks:
             factors[rank] = factors.get(rank, 1.0) * one.factor
+    limits = [*cluster.network.between]
+    for pair in (pair for pair, factor in links.items() if factor != 1.0):
+        rate, latency = cluster.group_limit(*pair)
+        limits.append(GroupLimit(pair, rate / links[pair], latency))
     health = Health(_kept(compute), _kept(memory), _kept(network))
     return replace(cluster, health=health, network=replace(cluster.network, between=tuple(limits)))
 
@@ -73,6 +78,8 @@ def _check(one: Slowdown, cluster: Cluster) -> None:
 
 def _ranks(where: str, cluster: Cluster, stages: Stages | None) -> list[int]:
     nodes, gpus = len(cluster.node_group), cluster.gpus
+    if where == "network":
+        return list(range(gpus))
     if match := _GPU.fullmatch(where):
         node, local = int(match[1]), int(match[2])
         _require(where, "node", node, nodes)
@@ -98,8 +105,7 @@ def _ranks(where: str, cluster: Cluster, stages: Stages | None) -> list[int]:
             where,
             known,
             f"Or give a node (n0 to n{nodes - 1}), a GPU (n0.0), a rank (r0 to r{gpus - 1}), a link "
-            f"between groups "
-            "(g0-g1) or, next to a plan, `stage 0`.",
+            "between groups (g0-g1), the whole `network` or, next to a plan, `stage 0`.",
         )
     return [rank for node in members for rank in _of_node(cluster, node)]
 
@@ -136,15 +142,21 @@ def _require(where: str, kind: str, number: int, count: int) -> None:
         raise BadInputError(f"slow {where}: there is no {kind} {number}; they are 0 to {count - 1}")
 
 
-def _slow_link(cluster: Cluster, one: Slowdown, names: tuple[str, str]) -> GroupLimit:
+def _links(cluster: Cluster, where: str) -> list[tuple[int, int]]:
+    """All pairs of groups whose traffic something limits, where the whole network is meant."""
+    count = len(cluster.groups) if where == "network" else 0
+    pairs = ((a, b) for a in range(count) for b in range(a, count))
+    return [pair for pair in pairs if cluster.group_limit(*pair)[0] < inf]
+
+
+def _link(cluster: Cluster, one: Slowdown, names: tuple[str, str]) -> tuple[int, int]:
     groups = [group.name for group in cluster.groups]
     for name in names:
         if name not in groups:
             raise unknown_name("node group", name, groups)
-    a, b = (groups.index(name) for name in names)
-    rate, latency = cluster.group_limit(a, b)
-    if rate == inf:
+    a, b = sorted(groups.index(name) for name in names)
+    if cluster.group_limit(a, b)[0] == inf:
         raise BadInputError(
             f"slow {one.where}: nothing limits traffic inside a group; slow its nodes' network"
         )
-    return GroupLimit((a, b), rate / one.factor, latency)
+    return a, b

@@ -12,12 +12,26 @@ class SlowdownDocument(FilePart):
 
     where: str = Field(
         description="n3 (a node), n3.2 (its GPU 2), r12 (a rank), g0 (a group), a GPU kind, g0-g1 (the link "
-        "between), stage 2, stage 2 replica 1"
+        "between), network (all NICs and links), stage 2, stage 2 replica 1"
     )
     factor: float = Field(gt=0, description="times slower; below 1: faster")
     what: str = Field("compute", description="compute, memory (its bandwidth) or network (NICs, links)")
     steps: tuple[int, int] | None = Field(None, description="first and last step; null: always")
     seconds: tuple[float, float] | None = Field(None, description="window of every step; null: all of it")
+    used: list[tuple[float, float]] = Field(
+        [], description="background traffic: second of the run, share of the bandwidth from then on"
+    )
+    period_s: float = Field(0.0, ge=0, description="after which `used` starts again; 0: it is constant")
+
+    @model_validator(mode="after")
+    def _is_traffic(self) -> Self:
+        times = [*(since for since, _ in self.used), self.period_s or 1.0]
+        if (self.used or self.period_s) and (times[0] != 0 or times != sorted(set(times))):
+            raise ValueError(f"background traffic at {times[:4]} s: give times that rise from 0: 0, 60, 120")
+        for _, share in self.used:
+            if not 0 <= share < 1:
+                raise ValueError(f"background traffic of {share:g}: give a share of 0 or more, below 1: 0.3")
+        return self
 
 
 class PauseDocument(FilePart):
@@ -100,4 +114,9 @@ class SlowDocument(FilePart):
     unchanged_step_s: float = Field(
         0.0, ge=0, description="of `plan --slow`: the plan for the healthy cluster, played slow"
     )
-    phases: list[SlowPhase] = Field([])
+    phases: list[SlowPhase] = Field([], description="of background traffic: of its first day or trace")
+    traffic_step_s: float = Field(
+        0.0,
+        ge=0,
+        description="mean of `phases` where background traffic changes; `step_s` is that of its mean share",
+    )

@@ -2,19 +2,25 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 from pathlib import Path
-from typing import Any
+from re import fullmatch
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from tangram_sim.clusters import Cluster
-from tangram_sim.datafiles import read_text, read_yaml
+from tangram_sim.datafiles import read_csv, read_text, read_yaml
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.file_parts import FilePart
 from tangram_sim.health import Pause, Resizing, Slowdown
 from tangram_sim.hwdb.model_section import first_problem
 from tangram_sim.studies.slow_documents import PauseDocument, ResizingDocument, SlowDocument, SlowdownDocument
+
+DAY_S = 86400.0
+_TRAFFIC = ("used", "by_hour", "trace")
+Part = TypeVar("Part", bound=FilePart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,33 +86,32 @@ def read_slow(text: str, cluster: Cluster) -> Slow:
         return Slow(tuple(_pair(part) for part in text.split(",") if part.strip()))
     path = Path(text)
     data = read_yaml(path)
-    listed = data.get("slow", []) if isinstance(data, dict) else data
-    if not isinstance(listed, list) or (
-        isinstance(data, dict) and set(data) - {"slow", "pause", "sequences", "resizing"}
-    ):
+    data = data if isinstance(data, dict) else {"slow": data}
+    if not isinstance(data.get("slow", []), list) or set(data) - {"slow", "pause", "sequences", "resizing"}:
         raise BadInputError(
             f"{path}: give `slow: [{{where: n3, factor: 1.5}}, ...]`, and beside it what applies of "
             "`pause: {seconds: ...}`, `sequences: FILE`, `resizing: {max_pruned: ...}`"
         )
-    slowdowns = [slowdown for entry in listed for slowdown in _entry(entry, cluster, str(path))]
-    given = data.get("pause") if isinstance(data, dict) else None
-    try:
-        pause = pause_of(PauseDocument.model_validate(given)) if given is not None else None
-    except ValidationError as error:
-        raise BadInputError(f"{path}: pause: {first_problem(error)}") from None
-    lengths = data.get("sequences") if isinstance(data, dict) else None
+    slowdowns = [slowdown for entry in data.get("slow", []) for slowdown in _entry(entry, cluster, str(path))]
+    pause = _part(PauseDocument, data.get("pause"), f"{path}: pause")
+    resizing = _part(ResizingDocument, data.get("resizing"), f"{path}: resizing")
+    lengths = data.get("sequences")
     if lengths is not None and not isinstance(lengths, str):
         raise BadInputError(f"{path}: sequences: give the name of a file with one line per microbatch")
-    sequences = read_sequences(path.parent / lengths) if lengths else ()
-    return Slow(tuple(slowdowns), pause, sequences, _resizing(data, path))
+    return Slow(
+        tuple(slowdowns),
+        pause_of(pause) if pause else None,
+        read_sequences(path.parent / lengths) if lengths else (),
+        resizing_of(resizing) if resizing else None,
+    )
 
 
-def _resizing(data: Any, path: Path) -> Resizing | None:
-    given = data.get("resizing") if isinstance(data, dict) else None
+def _part(model: type[Part], given: Any, where: str) -> Part | None:
+    """A part of a file as its document; None where it is not given."""
     try:
-        return resizing_of(ResizingDocument.model_validate(given)) if given is not None else None
+        return model.model_validate(given) if given is not None else None
     except ValidationError as error:
-        raise BadInputError(f"{path}: resizing: {first_problem(error)}") from None
+        raise BadInputError(f"{where}: {first_problem(error)}") from None
 
 
 def read_sequences(path: Path) -> tuple[tuple[int, ...], ...]:
@@ -143,9 +148,16 @@ def slowdown_of(document: SlowdownDocument) -> Slowdown:
             raise BadInputError(
                 f"slow {document.where}: {name} {list(window)}: give the first, then the last"
             )
-    return Slowdown(
-        document.where, document.factor, document.what, document.steps or (), document.seconds or ()
+    made = Slowdown(
+        document.where,
+        document.factor,
+        document.what,
+        document.steps or (),
+        document.seconds or (),
+        used=tuple(document.used),
+        period_s=document.period_s,
     )
+    return replace(made, factor=1 / (1 - made.mean_used)) if made.used else made
 
 
 def resizing_of(document: ResizingDocument) -> Resizing:
@@ -189,12 +201,65 @@ def _entry(entry: Any, cluster: Cluster, where: str) -> list[Slowdown]:
     if not isinstance(entry, Mapping):
         raise BadInputError(f"{where}: {entry!r} is no slowdown; give {{where: n3, factor: 1.5}}")
     given = dict(entry)
+    if named := [key for key in _TRAFFIC if key in given]:
+        given = _traffic(given, named, where)
     if isinstance(given.get("factor"), Mapping):
         given["factor"] = _lognormal(dict(given["factor"]), where)
+    document = _part(SlowdownDocument, given, where)
+    return [slowdown_of(document)] if document else []
+
+
+def _traffic(given: dict[str, Any], named: list[str], where: str) -> dict[str, Any]:
+    """An entry of background traffic as a slowdown's document has it."""
+    kept = {"what": "network", **{key: given[key] for key in given if key not in (*_TRAFFIC, "starts_at")}}
+    if (
+        len(named) > 1
+        or kept.keys() & {"factor", "period_s"}
+        or kept["what"] != "network"
+        or ("starts_at" in given and named != ["by_hour"])
+    ):
+        raise BadInputError(
+            f"{where}: background traffic: give {{where: network, what: network}} and one of `used: 0.3`, "
+            '`by_hour: [24 shares]` (with `starts_at: "09:00"` if need be) and `trace: FILE.csv`; no factor'
+        )
+    if named != ["used"] and kept.keys() & {"steps", "seconds"}:
+        raise BadInputError(f"{where}: background traffic: {named[0]} says when; leave out steps and seconds")
+    stated = given[named[0]]
+    pieces, period_s = [(0.0, stated)], 0.0
+    if named == ["by_hour"]:
+        pieces, period_s = _hours(stated, given.get("starts_at", "00:00"), where), DAY_S
+    elif named == ["trace"]:
+        pieces = _trace(Path(where).parent / str(stated))
+        period_s = pieces.pop()[0]
+    return {**kept, "factor": 1.0, "used": pieces, "period_s": period_s}  # its factor follows from `used`
+
+
+def _hours(shares: Any, starts_at: Any, where: str) -> list[tuple[float, Any]]:
+    """Background traffic of 24 hours from 00:00 on, as a run meets it that starts at `starts_at`."""
+    if not isinstance(shares, list) or len(shares) != 24:
+        count = len(shares) if isinstance(shares, list) else 1
+        raise BadInputError(f"{where}: by_hour: {count} shares; give 24, one for every hour from 00:00 on")
+    clock = fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", str(starts_at))
+    if clock is None:
+        raise BadInputError(
+            f'{where}: starts_at: {starts_at!r}: give hours and minutes in quotes, e.g. "09:00"'
+        )
+    hour, late_s = int(clock[1]), 60.0 * int(clock[2])
+    return [(max(3600.0 * n - late_s, 0.0), shares[(hour + n) % 24]) for n in range(25 if late_s else 24)]
+
+
+def _trace(path: Path) -> list[tuple[float, float]]:
+    """Background traffic of a table: a share holds until the next row's second, the last row is the end."""
     try:
-        return [slowdown_of(SlowdownDocument.model_validate(given))]
-    except ValidationError as error:
-        raise BadInputError(f"{where}: {first_problem(error)}") from None
+        rows = [(float(row["seconds"]), float(row["share"])) for row in read_csv(path)]
+    except (KeyError, TypeError, ValueError):
+        rows = []
+    if len(rows) < 2:
+        raise BadInputError(
+            f"{path}: background traffic: give the columns seconds,share with numbers, two rows at least, "
+            "e.g. 0,0.3 and 3600,0: the last row is the end"
+        )
+    return rows
 
 
 def _lognormal(given: dict[str, Any], where: str) -> float:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.findings import Severity, declare
-from tangram_sim.hwdb import Hwdb, ReadSet
+from tangram_sim.hwdb import Hwdb, ReadSet, cluster_to_dict
 from tangram_sim.placement.slowing import with_slowdowns
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
@@ -41,7 +41,8 @@ def replayed(made: Plan, slow: Slow, hwdb: Hwdb, engine: str = "fast") -> Result
     if slow.sequences:
         written = _with_lengths(written, step_shares(made, slow.sequences, hwdb))
     section = slow_section(made, played, slow, healthy.step_s, hwdb, engine)
-    written = written.with_fields(slow=section)
+    # The cluster's own links: slow ones are slowed again when the plan's file is played.
+    written = written.with_fields(slow=section, cluster=cluster_to_dict(made.cluster))
     return Result(written.with_findings(slow_findings(written)), played)
 
 
@@ -102,7 +103,8 @@ def plan_slow(
     unchanged = replayed(healthy.forecast.plan, slow, hwdb)
     anew = _anew(hurt, planned, around)
     # The healthy cluster, at the clocks that limits on power leave.
-    plan = replace(anew.forecast.plan, cluster=replace(anew.forecast.plan.cluster, health=cluster.health))
+    own = replace(anew.forecast.plan.cluster, health=cluster.health, network=cluster.network)
+    plan = replace(anew.forecast.plan, cluster=own)
     best = replayed(plan, slow, hwdb)
     changed = best.document.step_s < unchanged.document.step_s
     if not changed:

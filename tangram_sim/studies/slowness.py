@@ -4,6 +4,7 @@ pauses.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import ceil
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError
@@ -22,7 +23,7 @@ from tangram_sim.studies.slow_documents import (
     SlowdownDocument,
     SlowPhase,
 )
-from tangram_sim.studies.slow_files import Slow, resizing_document
+from tangram_sim.studies.slow_files import DAY_S, Slow, resizing_document
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
@@ -135,6 +136,9 @@ def slow_section(
     if slow.resizing is not None:
         asked = resizing_document(slow.resizing)
         groups = resized(slow_plan(plan, slow.slowdowns), slow.resizing, hwdb)[1]
+    phases = _phases(plan, slow, hwdb, engine)
+    counts = [phase.last_step + 1 - phase.first_step for phase in phases if phase.last_step is not None]
+    spent_s = sum(count * phase.step_s for count, phase in zip(counts, phases, strict=False))
     return SlowDocument(
         slowdowns=[
             SlowdownDocument.from_objects(
@@ -153,7 +157,8 @@ def slow_section(
         resized=[group.document() for group in groups],
         pruned_share=max((group.shares.pruned_share for group in groups), default=0.0),
         sequences=[list(held) for held in slow.sequences],
-        phases=_phases(plan, slow, hwdb, engine),
+        phases=phases,
+        traffic_step_s=spent_s / sum(counts) if any(one.period_s for one in slow.slowdowns) else 0.0,
     )
 
 
@@ -171,38 +176,41 @@ def lossless_bound_s(healthy_step_s: float, cluster: Cluster, dtype: str) -> flo
 
 
 def _phases(plan: Plan, slow: Slow, hwdb: Hwdb, engine: str) -> list[SlowPhase]:
-    """Runs of steps in which the same things are slow; none where nothing begins or ends."""
+    """Runs of steps in which the same things are slow; none where nothing begins or ends.
+
+    A step keeps the background traffic with which it begins; its phases end with its (longest) period.
+    """
     slowdowns = slow.slowdowns
-    borders = sorted(
-        {
-            0,
-            *(
-                b
-                for slowdown in slowdowns
-                if slowdown.steps
-                for b in (slowdown.steps[0], slowdown.steps[1] + 1)
-            ),
-        }
-    )
-    if len(borders) == 1:
-        return []
-    if len(borders) > _MOST_PHASES:
-        raise BadInputError(
-            f"slow: {len(borders)} phases; give windows of steps with {_MOST_PHASES} borders at most"
-        )
+    borders = {b for one in slowdowns if one.steps for b in (one.steps[0], one.steps[1] + 1)} - {0}
+    period_s = max((one.period_s for one in slowdowns), default=0.0)
     known: dict[tuple[Slowdown, ...], float] = {}
-    phases = []
-    for first, after in zip(borders, [*borders[1:], None], strict=True):
+    phases: list[SlowPhase] = []
+    step, time_s, before = 0, 0.0, None
+    while borders or period_s:
+        ahead = [border - step for border in borders if border > step]
+        if period_s and time_s >= period_s:
+            break
         active = tuple(
-            slowdown
-            for slowdown in slowdowns
-            if not slowdown.steps or slowdown.steps[0] <= first <= slowdown.steps[1]
+            one.at(time_s) for one in slowdowns if not one.steps or one.steps[0] <= step <= one.steps[1]
         )
         if active not in known:
             known[active] = play_slow(plan, active, hwdb, engine, slow.sequences, slow.resizing).step_s
-        phases.append(
-            SlowPhase(first_step=first, last_step=None if after is None else after - 1, step_s=known[active])
-        )
+        step_s = known[active]
+        if period_s:
+            ahead.append(max(1, ceil(min(one.lasts_s(time_s) for one in slowdowns) / step_s)))
+        last = step + min(ahead) - 1 if ahead else None
+        if active == before:
+            phases[-1] = phases[-1].with_fields(last_step=last)
+        else:
+            phases.append(SlowPhase(first_step=step, last_step=last, step_s=step_s))
+        if len(phases) > _MOST_PHASES:
+            raise BadInputError(
+                f"slow: more than {_MOST_PHASES} phases; give windows of steps with fewer borders, or "
+                "background traffic as means of longer times"
+            )
+        if last is None:
+            break
+        step, time_s, before = last + 1, time_s + (last + 1 - step) * step_s, active
     return phases
 
 
@@ -232,6 +240,18 @@ RESIZED = declare(
 PRUNED = declare(
     "slow-pruned", Severity.WARNING, "slow: pruned columns are a risk to accuracy, which is not simulated"
 )
+TRAFFIC = declare(
+    "background-traffic",
+    Severity.NOTE,
+    "background traffic: other jobs use {used:percent1} of the bandwidth of {where}, {over}: the step is "
+    "that of this share",
+)
+TRAFFIC_PLAYED = declare(
+    "background-traffic-played",
+    Severity.NOTE,
+    "background traffic, played over {over}: steps of {least_s:seconds} to {most_s:seconds}, "
+    "{mean_s:seconds} on average",
+)
 PHASE = declare("slow-phase", Severity.NOTE, "slow: steps {first} {until}: {step_s:seconds}")
 
 
@@ -241,7 +261,8 @@ def slow_findings(document: PlanDocument) -> list[Finding]:
     if slow is None:
         return []
     named = ", ".join(
-        f"{slowdown.where} {slowdown.factor:g} x {slowdown.what}" for slowdown in slow.slowdowns[:4]
+        f"{one.where} " + ("under background traffic" if one.used else f"{one.factor:g} x {one.what}")
+        for one in slow.slowdowns[:4]
     )
     more = f" and {len(slow.slowdowns) - 4} more" if len(slow.slowdowns) > 4 else ""
     if slow.sequences:
@@ -273,7 +294,20 @@ def slow_findings(document: PlanDocument) -> list[Finding]:
         )
     if slow.pruned_share:
         findings.append(PRUNED())
+    for one in slow.slowdowns:
+        if one.used:
+            mean = f"its mean over {_period(one.period_s)}" if one.period_s else "throughout"
+            findings.append(TRAFFIC(used=1 - 1 / one.factor, where=one.where, over=mean))
+    if slow.traffic_step_s:
+        took = [phase.step_s for phase in slow.phases]
+        times = {"least_s": min(took), "most_s": max(took), "mean_s": slow.traffic_step_s}
+        over = _period(max(one.period_s for one in slow.slowdowns))
+        return [*findings, TRAFFIC_PLAYED(over=over, **times)]
     for phase in slow.phases:
         until = "on" if phase.last_step is None else f"to {phase.last_step}"
         findings.append(PHASE(first=phase.first_step, until=until, step_s=phase.step_s))
     return findings
+
+
+def _period(period_s: float) -> str:
+    return "the day" if period_s == DAY_S else f"{period_s:g} s"
