@@ -27,20 +27,6 @@ class CompositionBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class SecondLook:
-    """A look for other plans once a search has one: what it asks and plays."""
-
-    share: int  # one question for every so many of the search
-    least: int  # and at least so many
-    sizes: int  # of microbatches
-    played: int
-
-    def questions(self, asked: int) -> int:
-        """How many questions may be asked after a search of `asked` ones."""
-        return max(self.least, asked // self.share)
-
-
-@dataclass(frozen=True, slots=True)
 class SearchBudget(CompositionBudget):
     """What one search may spend. A unit of `work` is a comparison of two labels, 3 to 10 ns."""
 

@@ -16,11 +16,11 @@ from tangram_sim.clusters import Island
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.parallelizers.partition import balanced
 from tangram_sim.planners.api import Scored
-from tangram_sim.planners.budget import SecondLook
 from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, pipeline_of, seats_of
 from tangram_sim.planners.tangram.enumeration.enumerate import Enumeration
 from tangram_sim.planners.tangram.fleets.subsets import Paced, likeliest
+from tangram_sim.planners.tangram.second_look import SecondLook
 from tangram_sim.planners.tangram.told_apart import used_islands
 from tangram_sim.sim import contention
 from tangram_sim.training.plan import PartialPlan, Plan

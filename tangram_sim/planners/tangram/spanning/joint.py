@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
-from tangram_sim.planners.budget import SecondLook
+from tangram_sim.planners.tangram.second_look import SecondLook
 from tangram_sim.training.shares import by_earliest_end
 
 Nodes = tuple[int, ...]  # of every island
