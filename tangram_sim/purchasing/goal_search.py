@@ -52,10 +52,7 @@ class GoalSearch(MixSearch):
         super().__init__(*args, **kwargs)
         self.goal, self.base = goal, base_usd_per_hour
         self.outlay: NDArray[np.float64] = self.counts @ np.array([offer.outlay_usd for offer in self.offers])
-        # Under limits on power plans draw less than nodes state: bounds count no electricity then.
-        limited = self.billing.terms.power is not None
-        undrawn = [offer.power_usd_per_hour if limited else 0.0 for offer in self.offers]
-        self.undrawn: NDArray[np.float64] = self.counts @ np.array(undrawn)
+        self.power: NDArray[np.float64] = self.counts @ np.array([o.power_usd_per_hour for o in self.offers])
         self._place = {mix: place for place, mix in enumerate(self.mixes)}
         self.kinds = [tuple(bool(count) for count in mix) for mix in self.mixes]
 
@@ -64,8 +61,9 @@ class GoalSearch(MixSearch):
         return (self.usd_per_hour(self.days(rate)) + self.base) * self._hours(rate)
 
     def least_usd(self) -> NDArray[np.float64]:
-        """USD that no run of every mix costs less than."""
-        return self._usd(self.bound) - self.undrawn * self._hours(self.bound)
+        """USD that no run of every mix costs less than: under limits on power plans may draw next to none."""
+        undrawn = self.power if self.billing.terms.power is not None else 0.0
+        return self._usd(self.bound) - undrawn * self._hours(self.bound)
 
     def _spent(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
         """USD spent by every mix until the goal at these throughputs: purchases and rents."""
@@ -73,22 +71,16 @@ class GoalSearch(MixSearch):
 
     def _hours(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
         """Hours of training at these throughputs; more than anybody has where it is 0."""
-        hours: NDArray[np.float64] = self.goal.tokens / np.maximum(rate, 1e-30) / HOUR_S
-        return hours
+        return np.asarray(self.goal.tokens / np.maximum(rate, 1e-30) / HOUR_S)
 
     def _reaching(self, rate: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which mixes reach the goal at these throughputs."""
-        fast = rate >= self.goal.least_tokens_per_s * (1 - 1e-12)
-        found: NDArray[np.bool_] = (
-            fast & (rate > 0) & (self._spent(rate) <= self.goal.budget_usd * (1 + 1e-12))
-        )
-        return found
+        fast = (rate > 0) & (rate >= self.goal.least_tokens_per_s * (1 - 1e-12))
+        return np.asarray(fast & (self._spent(rate) <= self.goal.budget_usd * (1 + 1e-12)))
 
     def _score(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
         """What is to be least: seconds where the fastest for the money is wanted, else USD of the run."""
-        if self.goal.wants_speed:
-            return self._hours(rate)
-        return self._usd(rate)
+        return self._hours(rate) if self.goal.wants_speed else self._usd(rate)
 
     def _open(self) -> NDArray[np.int64]:
         """Indices of mixes not planned that may be recommended, the most promising first."""
@@ -150,8 +142,7 @@ class GoalSearch(MixSearch):
             more, as_it_is = fewer, np.zeros(len(self.mixes))
         else:
             as_it_is = self.rents(self.days(self.rate[index]))
-        found: NDArray[np.bool_] = alike & more & (self.rents(self.days(expected)) >= _LOWER * as_it_is)
-        return found
+        return np.asarray(alike & more & (self.rents(self.days(expected)) >= _LOWER * as_it_is))
 
     def _shares(self, done: NDArray[np.int64]) -> NDArray[np.float64]:
         """For every mix, the share of its bound that its plan is expected to reach."""

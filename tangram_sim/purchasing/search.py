@@ -128,8 +128,7 @@ class MixSearch:
     def usd_per_hour(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
         """USD an hour of training of every mix in a run of so many days, or in its own of so many."""
         others = [offer.usd_per_hour - offer.rents.least_usd_per_hour for offer in self.offers]
-        found: NDArray[np.float64] = self.counts @ np.array(others) + self.rents(days)
-        return found
+        return np.asarray(self.counts @ np.array(others) + self.rents(days))
 
     def rents(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
         """What of `usd_per_hour` is rent."""
@@ -141,8 +140,7 @@ class MixSearch:
     def days(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
         """Days of runs at these throughputs; more than anybody has where one is 0."""
         share = self.billing.prices.economics.utilisation.value
-        found: NDArray[np.float64] = self.billing.tokens / np.maximum(rate, 1e-30) / DAY_S / share
-        return found
+        return np.asarray(self.billing.tokens / np.maximum(rate, 1e-30) / DAY_S / share)
 
     def run(self) -> Front:
         """Simulate until no other mix can reach the front, or the deadline is over.
@@ -201,8 +199,7 @@ class MixSearch:
         order = known[np.argsort(self.cost[known], kind="stable")]
         best = np.concatenate([[0.0], np.maximum.accumulate(self.rate[order])])
         place = np.searchsorted(self.cost[order], cost * (1 + 1e-12) + 1e-9, side="right")
-        found: NDArray[np.float64] = best[place]
-        return found
+        return np.asarray(best[place])
 
     def _simulate(self, chosen: NDArray[np.int64], waiting: int) -> None:
         """Plan the mixes `chosen`; `waiting` is how many are still to be looked at, these included.

@@ -127,15 +127,11 @@ def _rows(
         if found.document is None:
             rows.append(WhatIfRow(name, member, None, found.reason, cut_short=found.cut_short))
             continue
-        base = rows[0] if rows and not _is_bought(rows[0]) else None
+        standing = rows and not all(node.bought for node in rows[0].fleet.members)
+        base = rows[0] if standing else None  # else all is new: there is no fleet to compare it with
         row = billing.row(name, member, found.document, base)
         rows.append(replace(row, cut_short=found.cut_short, reason=found.reason))
     return rows
-
-
-def _is_bought(row: WhatIfRow) -> bool:
-    """Whether all of a candidate is new: there is no fleet to compare it with."""
-    return all(member.bought for member in row.fleet.members)
 
 
 def candidates_of(
@@ -146,7 +142,8 @@ def candidates_of(
         return [(" + ".join(map(str, bought)), fleet.with_purchases(bought)) for bought in purchases]
     found, rest, left = [("fleet", fleet)], fleet, ""
     if retired:
-        rest, left = fleet.without(retired), "fleet" + _less(retired)
+        less = "".join(f" - {count} x {name}" for name, count in retired.items())
+        rest, left = fleet.without(retired), f"fleet{less}"
         found.append((left, rest))
     for bought in purchases:
         name = f"{left} + " if left else "+ "
@@ -170,10 +167,6 @@ def _cut_short(rows: Sequence[WhatIfRow], deadline: Deadline) -> list[str]:
     if unseen:
         found.append(f"{deadline.why()}: no plan was found, or looked for, of {', '.join(unseen)}")
     return found
-
-
-def _less(retired: dict[str, int]) -> str:
-    return "".join(f" - {count} x {name}" for name, count in retired.items())
 
 
 def assumed(prices: Prices, rows: Sequence[WhatIfRow]) -> tuple[str, ...]:
