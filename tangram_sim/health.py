@@ -84,6 +84,12 @@ class Slowdown:
         parts = (share * (end - since) for (since, share), end in zip(self.used, ends, strict=True))
         return sum(parts) / ends[-1]
 
+    @property
+    def shortest_s(self) -> float:
+        """Seconds that the shortest share of background traffic lasts; endless if it is constant."""
+        ends = [*(since for since, _ in self.used[1:]), self.period_s or inf]
+        return min((end - since for (since, _), end in zip(self.used, ends, strict=True)), default=inf)
+
     def at(self, time_s: float) -> "Slowdown":
         """What it is while the share of `time_s` lasts: the same unless background traffic changes it."""
         if not self.period_s:

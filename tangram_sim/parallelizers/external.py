@@ -94,13 +94,12 @@ class External(Parallelizer):
 
     def _asked(self, question: dict[str, Any], request: Request) -> tuple[tuple[Proposal, ...], str]:
         """The program's proposals, and its reason where it has none; equal questions are asked once."""
-        asks = (self.command, os.environ.get(COMMAND, ""))
-        key = json.dumps(question, sort_keys=True), request.hwdb.edition, request.island, asks
+        asks, rests_on = self._program(), (request.hwdb.edition, request.island, request.job)
+        key = json.dumps(question, sort_keys=True), rests_on, asks
         if key not in self._known:
-            if self._conversation is None:
-                command, limit = self._program()
-                self._conversation = Conversation(self.name, command, limit)
             talk = self._conversation
+            if talk is None or (talk.command, talk.time_limit_s) != asks:
+                self._conversation = talk = Conversation(self.name, *asks)
             answer = talk.open(question)
             while "price" in answer:
                 if not isinstance(answer["price"], list):

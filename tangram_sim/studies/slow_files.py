@@ -148,6 +148,11 @@ def slowdown_of(document: SlowdownDocument) -> Slowdown:
             raise BadInputError(
                 f"slow {document.where}: {name} {list(window)}: give the first, then the last"
             )
+    if document.seconds and (document.used or fullmatch(r"network|g\d+-g\d+", document.where)):
+        raise BadInputError(
+            f"slow {document.where}: links and background traffic have no windows of seconds in a step; "
+            "give steps"
+        )
     made = Slowdown(
         document.where,
         document.factor,

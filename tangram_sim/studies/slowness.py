@@ -158,7 +158,7 @@ def slow_section(
         pruned_share=max((group.shares.pruned_share for group in groups), default=0.0),
         sequences=[list(held) for held in slow.sequences],
         phases=phases,
-        traffic_step_s=spent_s / sum(counts) if any(one.period_s for one in slow.slowdowns) else 0.0,
+        traffic_step_s=spent_s / sum(counts) if counts and any(o.period_s for o in slow.slowdowns) else 0.0,
     )
 
 
@@ -178,11 +178,13 @@ def lossless_bound_s(healthy_step_s: float, cluster: Cluster, dtype: str) -> flo
 def _phases(plan: Plan, slow: Slow, hwdb: Hwdb, engine: str) -> list[SlowPhase]:
     """Runs of steps in which the same things are slow; none where nothing begins or ends.
 
-    A step keeps the background traffic with which it begins; its phases end with its (longest) period.
+    A step keeps the background traffic with which it begins; its phases end with its (longest) period. None,
+    too, where a share lasts for less than a step: steps begin with few of such shares.
     """
     slowdowns = slow.slowdowns
     borders = {b for one in slowdowns if one.steps for b in (one.steps[0], one.steps[1] + 1)} - {0}
     period_s = max((one.period_s for one in slowdowns), default=0.0)
+    shortest = [one.shortest_s for one in slowdowns if one.period_s]
     known: dict[tuple[Slowdown, ...], float] = {}
     phases: list[SlowPhase] = []
     step, time_s, before = 0, 0.0, None
@@ -196,6 +198,8 @@ def _phases(plan: Plan, slow: Slow, hwdb: Hwdb, engine: str) -> list[SlowPhase]:
         if active not in known:
             known[active] = play_slow(plan, active, hwdb, engine, slow.sequences, slow.resizing).step_s
         step_s = known[active]
+        if any(least_s < step_s for least_s in shortest):
+            return []
         if period_s:
             ahead.append(max(1, ceil(min(one.lasts_s(time_s) for one in slowdowns) / step_s)))
         last = step + min(ahead) - 1 if ahead else None
@@ -206,11 +210,16 @@ def _phases(plan: Plan, slow: Slow, hwdb: Hwdb, engine: str) -> list[SlowPhase]:
         if len(phases) > _MOST_PHASES:
             raise BadInputError(
                 f"slow: more than {_MOST_PHASES} phases; give windows of steps with fewer borders, or "
-                "background traffic as means of longer times"
+                "background traffic as means of longer times, all of it of one period"
             )
         if last is None:
             break
         step, time_s, before = last + 1, time_s + (last + 1 - step) * step_s, active
+    if late := [one.where for one in slowdowns if period_s and one.steps and one.steps[0] >= step]:
+        raise BadInputError(
+            f"slow: {late[0]}: beside background traffic give steps from 0 to {step - 1}: those of "
+            f"{_period(period_s)}"
+        )
     return phases
 
 
@@ -251,6 +260,11 @@ TRAFFIC_PLAYED = declare(
     Severity.NOTE,
     "background traffic, played over {over}: steps of {least_s:seconds} to {most_s:seconds}, "
     "{mean_s:seconds} on average",
+)
+TRAFFIC_WITHIN_STEPS = declare(
+    "background-traffic-within-steps",
+    Severity.NOTE,
+    "background traffic changes within a step: only its mean share is played",
 )
 PHASE = declare("slow-phase", Severity.NOTE, "slow: steps {first} {until}: {step_s:seconds}")
 
@@ -297,12 +311,18 @@ def slow_findings(document: PlanDocument) -> list[Finding]:
     for one in slow.slowdowns:
         if one.used:
             mean = f"its mean over {_period(one.period_s)}" if one.period_s else "throughout"
+            if one.steps:
+                mean = f"in steps {one.steps[0]} to {one.steps[1]}"
             findings.append(TRAFFIC(used=1 - 1 / one.factor, where=one.where, over=mean))
     if slow.traffic_step_s:
         took = [phase.step_s for phase in slow.phases]
         times = {"least_s": min(took), "most_s": max(took), "mean_s": slow.traffic_step_s}
         over = _period(max(one.period_s for one in slow.slowdowns))
-        return [*findings, TRAFFIC_PLAYED(over=over, **times)]
+        findings.append(TRAFFIC_PLAYED(over=over, **times))
+        if not any(one.steps for one in slow.slowdowns):
+            return findings
+    elif any(one.period_s for one in slow.slowdowns):
+        findings.append(TRAFFIC_WITHIN_STEPS())
     for phase in slow.phases:
         until = "on" if phase.last_step is None else f"to {phase.last_step}"
         findings.append(PHASE(first=phase.first_step, until=until, step_s=phase.step_s))

@@ -162,6 +162,15 @@ def test_a_program_that_died_is_started_anew(stand_in):
     planner._conversation.close()
 
 
+def test_a_program_named_anew_is_asked_anew(stand_in, monkeypatch):
+    planner = External()
+    for behave in ("well", "infeasible"):
+        monkeypatch.setenv(COMMAND, " ".join(stand_in(behave).command))
+        answer = planner.parallelize(REQUESTS["few atoms"])
+        assert answer.partials == stand_in(behave)().parallelize(REQUESTS["few atoms"]).partials
+    assert not answer.partials
+
+
 def test_a_missing_program_and_a_missing_command_say_what_to_do(monkeypatch):
     class Missing(External):
         command = ("no-such-planner-anywhere",)

@@ -21,7 +21,7 @@ from tangram_sim.studies.results import Result
 from tangram_sim.studies.slow_documents import SlowDocument
 from tangram_sim.studies.slow_files import Slow, read_slow
 from tangram_sim.studies.slow_plans import plan_slow, replayed
-from tangram_sim.studies.slowness import play_slow
+from tangram_sim.studies.slowness import play_slow, slow_findings
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tests.commands import tangram
@@ -243,6 +243,8 @@ def test_plan_files_keep_traffic_and_simulate_plays_it_again(tmp_path: Path) -> 
         ("{where: network, trace: nan.csv}", "used"),
         ("{where: nowhere, used: 0.3}", "the whole `network`"),
         ("{where: network, factor: 2}", "a link has no compute"),
+        ("{where: n0, used: 0.3, seconds: [0, 9]}", "no windows of seconds in a step"),
+        ("{where: g0-g1, factor: 3, what: network, seconds: [0, 9]}", "no windows of seconds in a step"),
     ],
 )
 def test_bad_traffic_is_answered_with_what_to_type(
@@ -261,3 +263,27 @@ def test_a_trace_of_too_many_changes_is_refused(made: Plan, database: Hwdb, tmp_
     slow = given(tmp_path, made.cluster, "{where: network, trace: others.csv}")
     with pytest.raises(BadInputError, match="means of longer times"):
         replayed(made, slow, database)
+
+
+def test_shares_that_last_for_less_than_a_step_are_planned_for_by_their_mean_alone(
+    made: Plan, database: Hwdb, tmp_path: Path
+) -> None:
+    (tmp_path / "others.csv").write_text("seconds,share\n0,0\n1e-5,0.9\n1e-4,0\n")
+    slow = given(tmp_path, made.cluster, "{where: network, trace: others.csv}")
+    document, section = played(made, slow, database)
+    assert not section.phases and not section.traffic_step_s
+    assert "background-traffic-within-steps" in {each.code for each in slow_findings(document)}
+
+
+def test_traffic_of_some_steps_says_in_which_and_steps_after_a_trace_are_refused(
+    made: Plan, database: Hwdb, tmp_path: Path
+) -> None:
+    document, _ = played(
+        made, given(tmp_path, made.cluster, "{where: network, used: 0.5, steps: [3, 5]}"), database
+    )
+    (said,) = [each for each in slow_findings(document) if each.code == "background-traffic"]
+    assert said.figures["over"] == "in steps 3 to 5"
+    (tmp_path / "others.csv").write_text("seconds,share\n0,0\n10,0.5\n20,0\n")
+    late = "{where: network, trace: others.csv}, {where: n0, factor: 3, steps: [1000000, 1000001]}"
+    with pytest.raises(BadInputError, match="give steps from 0 to"):
+        played(made, given(tmp_path, made.cluster, late), database)
