@@ -11,8 +11,11 @@ _LIMIT_S = 1.0
 _NEAR = 0.01  # a gap at which a figure is said to be the most, or the least
 
 
-def why_infeasible(problem: RentalProblem) -> str:
-    """Why a problem has no plan, in a sentence or two: what stands in the way, and what would help."""
+def why_infeasible(problem: RentalProblem, *, proven: bool = True) -> str:
+    """Why a problem has no plan, in a sentence or two: what stands in the way, and what would help.
+
+    `proven`: that it has none; otherwise none was found in time.
+    """
     for w, request_type in enumerate(problem.types):
         able = {c.role for c in problem.configurations if c.rps[w] > 0}
         if request_type.amount > 0 and not able:
@@ -39,18 +42,26 @@ def why_infeasible(problem: RentalProblem) -> str:
     words = []
     if problem.loses_nodes:
         words += _without_a_node(problem)
-    least, caps = _least_usd(problem), _caps(problem)
-    if isinstance(least, Rental) and problem.budget_usd_per_hour < least.value:
+    least, caps, budget = _least_usd(problem), _caps(problem), problem.budget_usd_per_hour
+    dearer = " and ".join(scenario.name for scenario in problem.scenarios if scenario.price_factors)
+    if isinstance(least, Rental) and budget < least.value:
         would_do = "the least that would do is " * (least.gap <= _NEAR)
         would_do += f"{least.value:.6g} USD/h" + " would do" * (least.gap > _NEAR)
-        words.append(f"the budget of {problem.budget_usd_per_hour:g} USD/h is too small: {would_do}")
+        would_do += f", without the prices of {dearer}" * bool(dearer)
+        words.append(f"the budget of {budget:g} USD/h is too small: {would_do}")
+    elif isinstance(least, Rental) and dearer and proven:
+        words.append(
+            f"at the prices of {dearer} no plan is within the budget of {budget:g} USD/h; at today's "
+            f"{least.value:.6g} USD/h would do"
+        )
     if isinstance(least, Unanswered):
         freed = _least_usd(problem.keeping(frozenset(range(len(problem.configurations))), capped=False))
         if isinstance(freed, Rental):
             little = f"what is available ({caps}) is too little at any price; without these caps "
             unknown = f"without the limits on what is available ({caps}) "
-            words.append(f"{little if least.proven else unknown}{freed.value:.6g} USD/h would do")
-    if not words and not (isinstance(least, Unanswered) and least.proven):
+            short = f" (the budget is {budget:g} USD/h)" * (budget < freed.value)
+            words.append(f"{little if least.proven else unknown}{freed.value:.6g} USD/h would do{short}")
+    if not words and not proven and not (isinstance(least, Unanswered) and least.proven):
         return "whether there is one is not known"
     return "; ".join(words) or "no mix of the configurations serves these requests"
 

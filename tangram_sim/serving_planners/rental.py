@@ -79,5 +79,6 @@ def _compared(
         bound = answer.bound if isinstance(answer, Rental) else 0.0
         answer = replace(other, bound=min(bound, other.value))
     if isinstance(answer, Unanswered):
-        return RentalAnswer(None, rivals, [], why_infeasible(problem), answer.proven)
+        reason = why_infeasible(problem, proven=answer.proven)
+        return RentalAnswer(None, rivals, [], reason, answer.proven)
     return RentalAnswer(answer, rivals, levers)

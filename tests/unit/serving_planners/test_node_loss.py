@@ -1,6 +1,7 @@
 """Plans that bear the loss of any one node, against every plan and every way of placing it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from math import inf
 from typing import Any
@@ -22,6 +23,7 @@ from tangram_sim.serving_planners.problem import (
     RequestType,
 )
 from tangram_sim.serving_planners.problem_file import read_problem
+from tangram_sim.serving_planners.reasons import why_infeasible
 from tangram_sim.studies.serving_plan import plan_problem
 
 PER_NODE = 4
@@ -341,3 +343,25 @@ def test_why_there_is_none_says_which_rate_a_lost_node_leaves() -> None:
     assert "together carry 4 requests/s, what any one lost node leaves 2 of the 3 that" in told.reason
     # Without a limit by whole nodes of two replicas: 2 + 2 + 2 leave four.
     assert "without these caps 12 USD/h would do" in told.reason
+    told = plan_problem(read_problem({**data, "budget_per_hour": 10.0})[0])
+    assert "without these caps 12 USD/h would do (the budget is 10 USD/h)" in told.reason
+
+
+def test_a_proven_reason_names_the_prices_that_pass_the_budget() -> None:
+    """Three replicas cost 3 USD/h today and 6 at doubled prices."""
+    asked = RentalProblem(
+        COST,
+        (OfferedGpu("a", 1.0, 8.0),),
+        (ReplicaConfiguration("one", (1,), (1.0,), 1.0),),
+        (RequestType("t", 3.0),),
+        budget_usd_per_hour=4.0,
+        scenarios=(LossScenario("price=a:2", price_factors=(2.0,)),),
+    )
+    told = plan_problem(asked)
+    assert told.reason == (
+        "at the prices of price=a:2 no plan is within the budget of 4 USD/h; at today's 3 USD/h would do"
+    )
+    assert why_infeasible(asked, proven=False) == "whether there is one is not known"
+    less = plan_problem(replace(asked, budget_usd_per_hour=2.0)).reason
+    assert less.endswith("the least that would do is 3 USD/h, without the prices of price=a:2")
+    assert plan_problem(replace(asked, budget_usd_per_hour=6.0)).status == "optimal"
