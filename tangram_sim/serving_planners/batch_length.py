@@ -7,7 +7,7 @@ known, with T* >= L, and let any T > L be tried: with the greatest shares of any
 program of `milp` has the least makespan G. If T* < T, no configuration reaches more in T* than in the
 program, so the best plan takes T* at most in it, and G <= T*: hence T* is at least the smaller of T and any
 bound on G, which is the next L. A plan found so lasts as long as its own fixed point says, which is found by
-halving.
+halving; where it must bear scenarios, by halving lengths at whose throughputs it keeps to them in each.
 """
 
 import time
@@ -30,12 +30,14 @@ def solve_batch(
     problem: RentalProblem,
     solver: Callable[[RentalProblem, float], Rental | Unanswered],
     relaxed_s: Callable[[RentalProblem], float],
+    paced: Callable[[RentalProblem, Rental], Rental | None],
     time_limit_s: float,
 ) -> Rental | Unanswered:
     """The best plan of a batch, whose value and bound are lengths that agree with their throughputs.
 
     `solver` answers for throughputs that are fixed, within seconds; `relaxed_s` is the makespan with
-    fractions of replicas.
+    fractions of replicas; `paced` is a plan with its replicas where they are, its shares and makespan those
+    of a problem (None: it serves nothing).
     """
     clock = time.perf_counter()
     bound_s, length_s = _relaxed_length_s(problem, relaxed_s)
@@ -50,7 +52,10 @@ def solve_batch(
                 return found
             break
         before_s, bound_s = bound_s, max(bound_s, min(length_s, found.bound))
-        settled = _settled(problem, found, solver, clock + time_limit_s)
+        if problem.scenarios:
+            settled = _borne(problem, found, paced, bound_s, clock + time_limit_s)
+        else:
+            settled = _settled(problem, found, solver, clock + time_limit_s)
         if best is None or settled.value < best.value * (1 - PROVEN):
             best = settled
         elif bound_s < before_s * (1 + PROVEN):
@@ -113,6 +118,35 @@ def _settled(
     for c, row in zip(used, shares, strict=True):
         rows[c] = row
     return replace(plan, shares=tuple(rows), value=length_s)
+
+
+def _borne(
+    problem: RentalProblem,
+    plan: Rental,
+    paced: Callable[[RentalProblem, Rental], Rental | None],
+    low: float,
+    until: float,
+) -> Rental:
+    """The same replicas with the shares and the length that they keep in every scenario; inf: none.
+
+    `low`: no plan is shorter. The length is as near to the shortest as is found `until` (clock).
+    """
+    last = float(BATCH_SECONDS[-1])
+    high = min(max(low, plan.value), last)
+    kept = paced(problem.lasting(high), plan)
+    while high < last and (kept is None or kept.value > high):
+        low, high = high, min(2.0 * high, last)
+        kept = paced(problem.lasting(high), plan)
+    if kept is None or kept.value > high:  # beyond, shares stay at those of the last length known
+        return kept or replace(plan, value=inf)
+    while high - low > PROVEN / 4 * high and time.perf_counter() < until:
+        middle = 0.5 * (low + high)
+        shorter = paced(problem.lasting(middle), plan)
+        if shorter is not None and shorter.value <= middle:
+            high, kept = middle, shorter
+        else:
+            low = middle
+    return replace(kept, value=high)
 
 
 def length_of(problem: RentalProblem, plan: Rental) -> float:

@@ -87,6 +87,7 @@ def solve(
                 some, common_shares=common_shares, relative_gap=relative_gap, time_limit_s=seconds
             ),
             _relaxed_s,
+            lambda some, plan: _paced(some, common_shares, plan.value, plan.counts, plan.nodes),
             time_limit_s,
         )
     elif kept.loses_nodes:
@@ -368,13 +369,10 @@ class _Program:
             value = rented_usd(given, counts, nodes)
             shares = self._evenly(counts, found.values)
             return Rental(counts, shares, value, min(value, found.bound), nodes)
-        again = _Program(given, self.common, self.scale_s, fixed=counts, placed=nodes)
-        exact = again.lp.maximise([(again.pace, 1.0)])
-        if exact.values is None or exact.values[again.pace] <= _STANDSTILL:
+        plan = _paced(given, self.common, self.scale_s, counts, nodes)
+        if plan is None:
             return Unanswered(proven=found.bound <= _STANDSTILL)
-        value = self.scale_s / float(exact.values[again.pace])
-        bound = min(value, self.scale_s / found.bound)
-        return Rental(counts, again.shares_of(exact.values), value, bound, nodes)
+        return replace(plan, bound=min(plan.value, self.scale_s / found.bound))
 
     def _evenly(self, counts: Counts, values: NDArray[np.float64]) -> Shares:
         """Shares under which the busiest replica is loaded least; with slices, those the search found."""
@@ -395,3 +393,15 @@ class _Program:
         sums = table[entering].sum(axis=0)
         table = np.divide(table, sums, out=np.zeros_like(table), where=sums > 0)
         return tuple(tuple(row) for row in table.tolist())
+
+
+def _paced(
+    problem: RentalProblem, common_shares: bool, scale_s: float, counts: Counts, nodes: tuple[HostNode, ...]
+) -> Rental | None:
+    """The shortest batch of replicas and nodes that are given, by its shares; None: it serves nothing."""
+    program = _Program(problem, common_shares, scale_s, fixed=counts, placed=nodes)
+    found = program.lp.maximise([(program.pace, 1.0)])
+    if found.values is None or found.values[program.pace] <= _STANDSTILL:
+        return None
+    value = scale_s / float(found.values[program.pace])
+    return Rental(counts, program.shares_of(found.values), value, value, nodes)

@@ -1,5 +1,7 @@
 """Throughputs that depend on how long a batch lasts: the plan against every plan, and its bound."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from math import inf
 
@@ -11,6 +13,7 @@ from tangram_sim.serving_planners.answer import Rental
 from tangram_sim.serving_planners.milp import solve
 from tangram_sim.serving_planners.problem import (
     MAKESPAN,
+    LossScenario,
     OfferedGpu,
     RentalProblem,
     ReplicaConfiguration,
@@ -57,8 +60,8 @@ def length_s(problem: RentalProblem, counts: tuple[int, ...]) -> float:
     return high
 
 
-def shortest_s(problem: RentalProblem) -> float:
-    """The shortest batch over all numbers of replicas within caps and budget."""
+def shortest_s(problem: RentalProblem, least_s: Callable[[tuple[int, ...]], float] = lambda _: 0.0) -> float:
+    """The shortest batch over all numbers of replicas within caps and budget, none shorter than `least_s`."""
     best = inf
     for counts in product(range(5), repeat=4):
         if not any(counts):
@@ -70,7 +73,7 @@ def shortest_s(problem: RentalProblem) -> float:
         )
         within = all(n <= gpu.available for n, gpu in zip(used, problem.gpus, strict=True))
         if within and usd <= problem.budget_usd_per_hour:
-            best = min(best, length_s(problem, counts))
+            best = min(best, max(length_s(problem, counts), least_s(counts)))
     return best
 
 
@@ -129,3 +132,40 @@ def test_a_batch_longer_than_any_length_known_has_the_throughputs_of_the_longest
     found = solve(huge)
     assert isinstance(found, Rental)
     assert found.value > BATCH_SECONDS[-1]
+
+
+@pytest.mark.parametrize("late", [1.0, 0.7])
+def test_a_batch_lasts_as_long_as_what_a_lost_node_leaves(late: float) -> None:
+    """Sixteen replicas on two nodes: any loss leaves eight, whatever share of its throughput each reaches."""
+    share = np.interp(BATCH_SECONDS, [0.0, 100.0, 1e5], [0.5, late, late])
+    one = ReplicaConfiguration("one", (1,), (1.0,), 1.0, of_batch=tuple(share.tolist()))
+    asked = RentalProblem(
+        MAKESPAN,
+        (OfferedGpu("a", 1.0, 16.0),),
+        (one,),
+        (RequestType("t", 1000.0),),
+        budget_usd_per_hour=16.0,
+        scenarios=(LossScenario("node", any_node=True),),
+    )
+    found = solve(asked)
+    assert isinstance(found, Rental) and found.optimal
+    assert found.value == pytest.approx(length_s(asked, (8,)), rel=1e-5)
+    assert found.bound <= length_s(asked, (8,)) * (1 + 1e-9)
+    assert [node.replicas for node in found.nodes] == [((0, 8),)]
+    assert found.counts == (16,)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("fall", [0.0, 0.3])
+def test_the_shortest_batch_that_bears_a_lost_configuration_is_that_of_all_plans(
+    seed: int, fall: float
+) -> None:
+    """Without configuration 0 what is left must keep half the pace."""
+    plain = random_batch(seed, fall=fall)
+    asked = replace(plain, scenarios=(LossScenario("c0", lost=frozenset({0}), coverage=0.5),))
+    kept = replace(plain, types=(replace(plain.types[0], amount=0.5 * plain.types[0].amount),))
+    best = shortest_s(plain, lambda counts: length_s(kept, (0, *counts[1:])))
+    found = solve(asked)
+    assert isinstance(found, Rental)
+    assert found.bound <= best * (1 + 1e-6)
+    assert best * (1 - 1e-6) <= found.value <= best * (1.01 if fall else 1.0001)
