@@ -1,6 +1,7 @@
 """What a planner of replicas answers: whole numbers of them, shares of requests, and what is proven of it."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 PROVEN = 1e-6  # relative gap below which an answer counts as optimal
 Counts = tuple[int, ...]
@@ -40,6 +41,17 @@ class Rental:
     def optimal(self) -> bool:
         """Whether the plan is proven best, to the tolerance PROVEN."""
         return self.gap <= PROVEN
+
+    def among(self, chosen: Sequence[int], configurations: int, types: int) -> "Rental":
+        """The plan where its configurations are those `chosen` of so many."""
+        counts, shares = [0] * configurations, [(0.0,) * types] * configurations
+        for place, c in enumerate(chosen):
+            counts[c], shares[c] = self.counts[place], self.shares[place]
+        nodes = tuple(
+            replace(node, replicas=tuple((chosen[place], held) for place, held in node.replicas))
+            for node in self.nodes
+        )
+        return replace(self, counts=tuple(counts), shares=tuple(shares), nodes=nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,11 +129,7 @@ def _on(
     found = solver(problem.keeping(chosen), time_limit_s)
     if isinstance(found, Unanswered):
         return found
-    counts = [0] * len(problem.configurations)
-    shares = [(0.0,) * len(problem.types)] * len(problem.configurations)
-    for place, c in enumerate(sorted(chosen)):
-        counts[c], shares[c] = found.counts[place], found.shares[place]
-    return Rental(tuple(counts), tuple(shares), found.value, found.bound)
+    return found.among(sorted(chosen), len(problem.configurations), len(problem.types))
 
 
 def price_out(problem: RentalProblem) -> PricedOut | None:

@@ -26,6 +26,7 @@ from tangram_sim.serving_planners.program import LinearProgram
 
 MOST_CONFIGURATIONS = 40  # of a program with placed nodes
 _ALONE = 16  # nodes of a kind up to which each is a class by itself
+_COARSE = 6  # as few, for a first plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,20 @@ class PlacedNodes:
     """Variables and rows that place the replicas `counts` of a program on nodes."""
 
     def __init__(
-        self, problem: RentalProblem, lp: LinearProgram, counts: Sequence[int], *, whole: bool
+        self,
+        problem: RentalProblem,
+        lp: LinearProgram,
+        counts: Sequence[int],
+        *,
+        whole: bool,
+        coarse: bool = False,
     ) -> None:
         self.problem, self.counts = problem, counts
         self.classes: list[_NodeClass] = []
         for n in range(len(problem.gpus)):
             spans = {c: footprint(problem, c, n) for c in _holding(problem, n)}
             mine = []
-            for count, size in _classes(problem, n, whole=whole) if spans else ():
+            for count, size in _classes(problem, n, whole=whole, coarse=coarse) if spans else ():
                 held = {
                     c: lp.variable(floor(size / taken), integer=whole)
                     for c, (_, taken) in spans.items()
@@ -145,16 +152,16 @@ def _holding(problem: RentalProblem, n: int) -> list[int]:
     return [c for c, configuration in enumerate(problem.configurations) if configuration.gpus[n]]
 
 
-def _classes(problem: RentalProblem, n: int, *, whole: bool) -> list[tuple[int, int]]:
+def _classes(problem: RentalProblem, n: int, *, whole: bool, coarse: bool = False) -> list[tuple[int, int]]:
     """(nodes, GPUs of each) of the classes of kind n; a node that is not full is one of its own."""
     gpu = problem.gpus[n]
     if gpu.available < inf:
         left, rest = divmod(int(gpu.available), gpu.per_node)
     else:
         left, rest = _nodes_wanted(problem, n), 0
-    counts = []
+    counts, alone = [], min(_ALONE, _COARSE) if coarse else _ALONE
     while left:
-        counts.append(1 if whole and left <= _ALONE else left // 2 if whole else left)
+        counts.append(1 if whole and left <= alone else left // 2 if whole else left)
         left -= counts[-1]
     return [*((count, gpu.per_node) for count in counts), *([(1, rest)] if rest else [])]
 

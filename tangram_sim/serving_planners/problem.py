@@ -136,6 +136,19 @@ class RentalProblem:
             configuration.of_batch for configuration in self.configurations
         )
 
+    def alike_groups(self) -> list[tuple[int, ...]]:
+        """Types with requests, grouped by model: a router that looks at the model alone sees no more."""
+        groups: dict[str, list[int]] = {}
+        for w, request_type in enumerate(self.types):
+            if request_type.amount > 0:
+                groups.setdefault(request_type.model, []).append(w)
+        return [tuple(group) for group in groups.values()]
+
+    def serves_some_group(self, c: int) -> bool:
+        """Whether configuration c serves all types of one such group."""
+        rps = self.configurations[c].rps
+        return any(all(rps[w] > 0 for w in group) for group in self.alike_groups())
+
     def lasting(self, seconds: float, least_s: float = inf) -> "RentalProblem":
         """The problem with the throughputs of a batch that takes so many seconds.
 
