@@ -125,7 +125,7 @@ def print_plan(found: "ServePlanDocument") -> None:
     for played in found.scenario_replays:
         unit = "s" if found.objective == "makespan" else "requests/s"
         print_line(
-            f"in {played.name}: {played.replicas} replicas left, replayed {played.played:.6g} {unit}, "
+            f"in {played.name}: replicas left {played.replicas}, replayed {played.played:.6g} {unit}, "
             f"{played.error * 100:+.1f} % of what is wanted   TTFT p99 {played.ttft_p99_s:.3g} s   "
             f"TPOT p99 {played.tpot_p99_s:.3g} s   {played.good_share * 100:.1f} % good"
         )
