@@ -26,7 +26,7 @@ help:
 	@echo "make validate  plans run for real on an emulated cluster (root, Linux), held against predictions"
 	@echo "make validate-full  the same five times over, real kernels, one device: half an hour, on a quiet machine"
 	@echo "make validate-gpu GPU=NAME  kernels and training steps of one GPU, a few minutes"
-	@echo "make fuzz      10,000 damaged commands and files, 1,000 damaged plans and caches; laws in 100 markets (CASES=, MARKETS=, SEED=)"
+	@echo "make fuzz      10,000 damaged commands and files, 1,000 damaged plans and caches; laws in 100 markets, plans of 200 fleets (CASES=, MARKETS=, SEED=)"
 	@echo "make mutants   small faults in every room, and whether its tests notice (EACH=, SEED=)"
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make bench     speeds and sizes beside their targets"
@@ -119,6 +119,7 @@ fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(SEED)
 	$(BIN)/python -m benchmarks anywhere --markets --seeds $(MARKETS) --from $(shell expr $(SEED) \* 1000)
 	$(BIN)/python -m tests.fuzz.corruptions --cases $$(( $(CASES) / 10 )) --seed $(SEED)
+	FLEETS=$$(( $(CASES) / 50 )) $(BIN)/python -m pytest tests/unit/post_training/test_search.py -k brute_force
 
 EACH ?= 20
 mutants: $(VENV)/.installed-test

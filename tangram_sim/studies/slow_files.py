@@ -17,8 +17,8 @@ from tangram_sim.file_parts import FilePart
 from tangram_sim.health import Pause, Resizing, Slowdown
 from tangram_sim.hwdb.model_section import first_problem
 from tangram_sim.studies.slow_documents import PauseDocument, ResizingDocument, SlowDocument, SlowdownDocument
+from tangram_sim.units import DAY_S, HOUR_S
 
-DAY_S = 86400.0
 _TRAFFIC = ("used", "by_hour", "trace")
 Part = TypeVar("Part", bound=FilePart)
 
@@ -250,7 +250,7 @@ def _hours(shares: Any, starts_at: Any, where: str) -> list[tuple[float, Any]]:
             f'{where}: starts_at: {starts_at!r}: give hours and minutes in quotes, e.g. "09:00"'
         )
     hour, late_s = int(clock[1]), 60.0 * int(clock[2])
-    return [(max(3600.0 * n - late_s, 0.0), shares[(hour + n) % 24]) for n in range(25 if late_s else 24)]
+    return [(max(HOUR_S * n - late_s, 0.0), shares[(hour + n) % 24]) for n in range(25 if late_s else 24)]
 
 
 def _trace(path: Path) -> list[tuple[float, float]]:

@@ -23,10 +23,11 @@ from tangram_sim.studies.slow_documents import (
     SlowdownDocument,
     SlowPhase,
 )
-from tangram_sim.studies.slow_files import DAY_S, Slow, resizing_document
+from tangram_sim.studies.slow_files import Slow, resizing_document
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
+from tangram_sim.units import DAY_S
 
 _MOST_PHASES = 100
 

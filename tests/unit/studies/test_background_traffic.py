@@ -25,6 +25,7 @@ from tangram_sim.studies.slowness import play_slow, slow_findings
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tests.commands import tangram
+from tests.unit.studies.small_model import JOB, SMALL
 
 LAB = """\
 name: lab
@@ -33,15 +34,6 @@ nodes:
   - {{count: 2, gpu: V100-PCIe-16GB, gpus: 2, intra_link: PCIe3x16, nic_gbps: {1}}}
 network: {{between: [{{groups: [0, 1], gbps: {2}, latency_us: 30}}]}}
 """
-SMALL = """\
-name: small
-hidden: 512
-vocab: 4000
-max_seq: 2048
-layers:
-  - {count: 8, attention: {heads: 8}, feed_forward: {width: 2048}}
-"""
-JOB = Job(global_batch=16, seq=512, dtype="fp16")
 NIGHT, DAY = [0.1] * 8, [0.6] * 16
 
 

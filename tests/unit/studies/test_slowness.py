@@ -20,9 +20,9 @@ from tangram_sim.studies.results import Result
 from tangram_sim.studies.slow_files import PRESETS, Slow, read_every_slow, read_slow
 from tangram_sim.studies.slow_plans import plan_slow, replayed
 from tangram_sim.studies.slowness import lossless_bound_s, play_slow
-from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tests.commands import files, tangram
+from tests.unit.studies.small_model import JOB, SMALL
 
 LAB = """\
 name: lab
@@ -30,15 +30,6 @@ nodes:
   - {count: 4, gpu: T4, gpus: 2, intra_link: PCIe3x16, nic_gbps: 25}
   - {count: 1, gpu: V100-PCIe-16GB, gpus: 2, intra_link: PCIe3x16, nic_gbps: 25}
 """
-SMALL = """\
-name: small
-hidden: 512
-vocab: 4000
-max_seq: 2048
-layers:
-  - {count: 8, attention: {heads: 8}, feed_forward: {width: 2048}}
-"""
-JOB = Job(global_batch=16, seq=512, dtype="fp16")
 
 
 @pytest.fixture(scope="module")
