@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tangram_sim.cli.console import print_line, print_notes, print_remark, print_table
+from tangram_sim.cli.console import print_columns, print_line, print_notes, print_remark
 from tangram_sim.cli.outputs import Shown
 from tangram_sim.cli.served_fleets import FleetOutputs
 from tangram_sim.fields import OUTPUT, option
-from tangram_sim.units import percent
+from tangram_sim.reports.columns import ViewColumn, share
 
 if TYPE_CHECKING:
     from tangram_sim.purchasing.rows import WhatIfRow
@@ -97,33 +97,27 @@ def print_sensitivity(found: "Sensitivity") -> None:
     print_line(f"{what} of {found.best}: {figure(found.value)}. How far one assumption moves it:")
     if found.unseen:
         print_line(f"not looked at for lack of time: {', '.join(found.unseen)}")
-    rows = [
-        (
-            swing.input.name,
-            f"{figure(swing.input.low)} - {figure(swing.input.high)}",
-            figure(swing.at_low),
-            figure(swing.at_high),
-            percent(swing.width / found.value, 1),
-        )
-        for swing in found.tornado[:12]
-    ]
-    print_table(("assumption", "from - to", "at low end", "at high end", "swing"), rows, right=(2, 3, 4))
+    columns = (
+        ViewColumn("assumption", "input.name"),
+        ViewColumn("from - to", lambda swing: f"{figure(swing.input.low)} - {figure(swing.input.high)}"),
+        ViewColumn("at low end", "at_low", figure),
+        ViewColumn("at high end", "at_high", figure),
+        ViewColumn("swing", lambda swing: swing.width / found.value, share(1)),
+    )
+    print_columns(columns, found.tornado[:12])
     if found.unpriced:
         print_line(f"not ranked, for their bills are incomplete: {', '.join(found.unpriced)}")
     if found.second == found.best:
         return
     print_line(f"{found.second} would overtake {found.best} if")
-    lines = [
-        (
-            flip.input.name,
-            figure(flip.input.base),
-            figure(flip.threshold),
-            percent(flip.change, 1, signed=True),
-        )
-        for flip in found.flips
-    ]
-    if lines:
-        print_table(("assumption", "is", "were", "change"), lines, right=(1, 2, 3))
+    flips = (
+        ViewColumn("assumption", "input.name"),
+        ViewColumn("is", "input.base", figure),
+        ViewColumn("were", "threshold", figure),
+        ViewColumn("change", "change", share(1, signed=True)),
+    )
+    if found.flips:
+        print_columns(flips, found.flips)
     else:
         print_line(
             "nothing within reach flips it (prices to a tenth or ten times, efficiencies by three sigma)."

@@ -79,32 +79,25 @@ def print_answers(answers: "list[PlannerAnswer]") -> None:
 
     A note that all plans have is printed once.
     """
-    from tangram_sim.cli.console import print_line, print_table
+    from tangram_sim.cli.console import print_columns, print_line
+    from tangram_sim.reports.columns import ViewColumn, share
     from tangram_sim.reports.plan_words import step_words
     from tangram_sim.studies.cautions import doubted
     from tangram_sim.units import show_bytes, show_seconds
 
     told = [(answer, answer.result.document) for answer in answers if answer.result is not None]
     told.sort(key=lambda pair: pair[1].step_s)
-    rows = [
-        (
-            planner_answer.planner,
-            step_words(plan),
-            f"{plan.step_s / told[0][1].step_s:.2f} x",
-            f"{plan.mfu * 100:.1f} %",
-            show_bytes(plan.peak_memory_bytes),
-            f"{plan.gpus_used} of {plan.gpus_total}",
-            f"{planner_answer.planning_cpu_s:.1f} CPU-s",
-        )
-        for planner_answer, plan in told
-    ]
-    if rows:
-        print_table(
-            ("planner", "step", "to the best", "MFU", "fullest GPU", "GPUs used", "planning"),
-            rows,
-            right=(2, 3, 4, 5, 6),
-            leaves=(4, 6, 3, 5),
-        )
+    columns = (
+        ViewColumn("planner", "0.planner"),
+        ViewColumn("step", lambda row: step_words(row[1])),
+        ViewColumn("to the best", lambda row: row[1].step_s / told[0][1].step_s, "{:.2f} x"),
+        ViewColumn("MFU", "1.mfu", share(1)),
+        ViewColumn("fullest GPU", "1.peak_memory_bytes", show_bytes),
+        ViewColumn("GPUs used", lambda row: f"{row[1].gpus_used} of {row[1].gpus_total}", "{}"),
+        ViewColumn("planning", "0.planning_cpu_s", "{:.1f} CPU-s"),
+    )
+    if told:
+        print_columns(columns, told, leaves=(4, 6, 3, 5))
         print_line(f"lower bound {show_seconds(told[0][1].lower_bound_step_s)}")
     plans = [plan for _, plan in told]
     for doubt in doubted(kind for plan in plans for kind in plan.gpu_kinds):

@@ -3,15 +3,32 @@
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli.asked import asked
-from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.cli.console import print_columns, print_line
 from tangram_sim.questions.explain import ExplainQuestion
+from tangram_sim.reports.columns import ViewColumn, share
 from tangram_sim.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
-    from tangram_sim.studies.explain import ExplainDocument
+    from collections.abc import Sequence
+
+    from tangram_sim.studies.explain import ExplainDocument, KernelDocument
     from tangram_sim.studies.losses import LostDocument
 
 _SHOWN = 12
+
+
+def _kernels(shares: "Sequence[KernelDocument]") -> str:
+    return ", ".join(f"{each.kernel} {show_seconds(each.seconds)}" for each in shares if each.seconds > 0)
+
+
+_KERNELS = ViewColumn("stage", "0"), ViewColumn("time by kernel class", lambda row: _kernels(row[1]))
+_OTHERWISE = ViewColumn("stage", "name"), ViewColumn("layout", "layout"), ViewColumn("verdict", "verdict")
+_GONE = (
+    ViewColumn("place", "place"),
+    ViewColumn("state", lambda loss: f"{loss.what}, {loss.part}"),
+    ViewColumn("atoms", lambda loss: f"{loss.layers[0]} to {loss.layers[1] - 1}"),
+    ViewColumn("bytes", "bytes", show_bytes),
+)
 
 
 def _show(found: "ExplainDocument | LostDocument") -> None:
@@ -27,35 +44,22 @@ def _show(found: "ExplainDocument | LostDocument") -> None:
 def _show_step(found: "ExplainDocument") -> None:
     """Print the critical path, kernels of each stage, and what speaks against other layouts."""
     print_line(f"The step of {show_seconds(found.step_s)} is, along its critical path:")
-    rows = [
-        (share.cause, show_seconds(share.seconds), f"{share.seconds / found.step_s * 100:.1f} %")
-        for share in found.critical_path[:_SHOWN]
-    ]
-    rest = sum(share.seconds for share in found.critical_path[_SHOWN:])
+    rows = [(part.cause, part.seconds) for part in found.critical_path[:_SHOWN]]
+    rest = sum(part.seconds for part in found.critical_path[_SHOWN:])
     if rest > 0:
-        rows.append(
-            (
-                f"{len(found.critical_path) - _SHOWN} smaller ones",
-                show_seconds(rest),
-                f"{rest / found.step_s * 100:.1f} %",
-            )
-        )
-    print_table(("cause", "time", "share"), rows, right=(1, 2))
+        rows.append((f"{len(found.critical_path) - _SHOWN} smaller ones", rest))
+    columns = (
+        ViewColumn("cause", "0"),
+        ViewColumn("time", "1", show_seconds),
+        ViewColumn("share", lambda row: row[1] / found.step_s, share(1)),
+    )
+    print_columns(columns, rows)
     print_line(
         "One microbatch through each stage, forward and backward, along the critical path of its kernels:"
     )
-    kernels = [
-        (
-            name,
-            ", ".join(
-                f"{kernel.kernel} {show_seconds(kernel.seconds)}" for kernel in shares if kernel.seconds > 0
-            ),
-        )
-        for name, shares in zip(found.stage_names, found.stages, strict=True)
-    ]
-    print_table(("stage", "time by kernel class"), kernels)
+    print_columns(_KERNELS, [*zip(found.stage_names, found.stages, strict=True)])
     print_line("Why not otherwise (one stage changed, the whole step simulated):")
-    print_table(("stage", "layout", "verdict"), [(w.name, w.layout, w.verdict) for w in found.why_not])
+    print_columns(_OTHERWISE, found.why_not)
     print_line("A tp wider than a stage has GPUs needs another plan: `tangram plan ... --fix tp=8`.")
 
 
@@ -77,19 +81,7 @@ def _show_lost(found: "LostDocument") -> None:
         f"{names} lost: {show_bytes(found.gone_bytes)} have no copy left and come from the newest "
         "checkpoint that survives the loss of a node; the work since then is done again"
     )
-    print_table(
-        ("place", "state", "atoms", "bytes"),
-        [
-            (
-                loss.place,
-                f"{loss.what}, {loss.part}",
-                f"{loss.layers[0]} to {loss.layers[1] - 1}",
-                show_bytes(loss.bytes),
-            )
-            for loss in found.gone
-        ],
-        right=(3,),
-    )
+    print_columns(_GONE, found.gone)
     for tier in found.tiers:
         parts = "saving and loading, and half a period of work (auto)"
         parts = parts if tier.period_s is None else "work, saving and loading"

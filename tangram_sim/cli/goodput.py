@@ -3,17 +3,42 @@
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli.asked import asked
-from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.cli.console import print_columns, print_line
 from tangram_sim.questions.goodput import GoodputQuestion
+from tangram_sim.reports.columns import ViewColumn, share
+from tangram_sim.units import show_seconds, show_span
 
 if TYPE_CHECKING:
     from tangram_sim.studies.goodput_documents import GoodputDocument
 
+_PERIODS = (
+    ViewColumn("period", "0"),
+    ViewColumn("seconds", "1", show_seconds),
+    ViewColumn("useful share", "2", "{:.4f}"),
+    ViewColumn("first order", "3", "{:.4f}"),
+)
+_TIERS = (
+    ViewColumn("tier", "name"),
+    ViewColumn("period", "period_s", show_seconds),
+    ViewColumn("blocks", "block_s", show_seconds),
+    ViewColumn("until saved", "save_s", show_seconds),
+    ViewColumn("load", "load_s", show_seconds),
+    ViewColumn("survives", "survives"),
+)
+_ACCOUNTS = (
+    ViewColumn("account", lambda row: row[0].replace("_", " ")),
+    ViewColumn("share of time", "1", share(2)),
+)
+_WORTH = (
+    ViewColumn("one second less of", "constant"),
+    ViewColumn("now", "seconds", show_seconds),
+    ViewColumn("share gained", "gain", "{:.2e}"),
+    ViewColumn("tokens a day", "tokens_per_day", "{:,.0f}", unknown="0"),
+)
+
 
 def _show(found: "GoodputDocument") -> None:
     """Print the answer as sentences and tables."""
-    from tangram_sim.units import show_seconds, show_span
-
     low, high = found.interval
     what = "useful share" if found.tokens_per_s is None else "tokens/s"
     rate = "" if found.tokens_per_s is None else f"   {found.tokens_per_s:,.0f} tokens/s"
@@ -22,56 +47,19 @@ def _show(found: "GoodputDocument") -> None:
         f"goodput {found.goodput:.4f}{rate}   90 % of windows of {found.window_days:g} days: {what} {ends}   "
         f"{f'one failure in {show_span(found.mtbf_s)}' if found.mtbf_s else 'nothing fails'}"
     )
-    rows = [
-        (
-            name,
-            show_seconds(period),
-            f"{found.useful_share[name]:.4f}",
-            f"{found.first_order_share[name]:.4f}",
-        )
+    periods = [
+        (name, period, found.useful_share[name], found.first_order_share[name])
         for name, period in found.periods_s.items()
         if period is not None
     ]
-    if rows:
-        print_table(("period", "seconds", "useful share", "first order"), rows, right=(1, 2, 3))
+    if periods:
+        print_columns(_PERIODS, periods)
     if len(found.tiers) > 1:
-        print_table(
-            ("tier", "period", "blocks", "until saved", "load", "survives"),
-            [
-                (
-                    tier.name,
-                    show_seconds(tier.period_s),
-                    *(show_seconds(seconds) for seconds in (tier.block_s, tier.save_s, tier.load_s)),
-                    tier.survives,
-                )
-                for tier in found.tiers
-            ],
-            right=(1, 2, 3, 4),
-        )
-    print_table(
-        ("account", "share of time"),
-        [
-            (name.replace("_", " "), f"{part * 100:.2f} %")
-            for name, part in found.accounts.items()
-            if part > 0 or name == "useful"
-        ],
-        right=(1,),
-    )
+        print_columns(_TIERS, found.tiers)
+    accounts = [item for item in found.accounts.items() if item[1] > 0 or item[0] == "useful"]
+    print_columns(_ACCOUNTS, accounts)
     if found.worth:
-        tokens = found.tokens_per_s is not None
-        print_table(
-            ("one second less of", "now", "share gained", *(("tokens a day",) if tokens else ())),
-            [
-                (
-                    worth.constant,
-                    show_seconds(worth.seconds),
-                    f"{worth.gain:.2e}",
-                    *((f"{worth.tokens_per_day or 0.0:,.0f}",) if tokens else ()),
-                )
-                for worth in found.worth
-            ],
-            right=(1, 2, 3),
-        )
+        print_columns(_WORTH if found.tokens_per_s is not None else _WORTH[:-1], found.worth)
     if found.spares:
         print_line(
             f"{found.spares.nodes} spare nodes are enough with probability {found.spares.quantile:g} "

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 import typer
 
 from tangram_sim.cli.add_gpu import add_gpu
-from tangram_sim.cli.console import print_json, print_line, print_table
+from tangram_sim.cli.console import print_columns, print_json, print_line, print_table
 from tangram_sim.cli.derived import derived
 from tangram_sim.cli.outputs import Shown
 from tangram_sim.cli.price_listing import prices
 from tangram_sim.fields import about
 from tangram_sim.questions.shared_fields import Hardware
+from tangram_sim.reports.columns import ViewColumn
 
 if TYPE_CHECKING:
+    from tangram_sim.clusters import Gpu
     from tangram_sim.hwdb import Hwdb
     from tangram_sim.studies.parameters import ParametersDocument
 
@@ -27,6 +29,40 @@ class Named:
     """What of the hardware database is shown."""
 
     name: str = field(metadata=about("A GPU, link, node or cluster.", positional="NAME"))
+
+
+def _16_bit_teraflops(gpu: "Gpu") -> str:
+    best = max(gpu.peak_flop_per_s("bf16"), gpu.peak_flop_per_s("fp16"))
+    return f"{best / 1e12:.4g}" if best else "-"
+
+
+_GPUS = (
+    ViewColumn("GPU", "name"),
+    ViewColumn("architecture", "architecture"),
+    ViewColumn("16-bit TFLOP/s", _16_bit_teraflops, "{}"),
+    ViewColumn("GB", lambda gpu: gpu.memory_bytes / 1e9, "{:.0f}"),
+    ViewColumn("GB/s", lambda gpu: gpu.memory_bytes_per_s / 1e9, "{:.0f}"),
+    ViewColumn("dtypes", lambda gpu: " ".join(dtype for dtype, _ in gpu.peaks)),
+)
+_EFFICIENCIES = (
+    ViewColumn("kernel", lambda row: row["kernel"]),
+    ViewColumn("parameter", lambda row: row["parameter"]),
+    ViewColumn("value", lambda row: row["value"], "{:g}"),
+    ViewColumn("sigma", lambda row: row["sigma"], "{:g}"),
+    ViewColumn("source", lambda row: row["source"]),
+)
+_PARAMETERS = (
+    ViewColumn("parameter", lambda each: f"{each.kernel} {each.parameter}"),
+    ViewColumn("GPU or link", "gpu"),
+    ViewColumn("dtype", "dtype"),
+    ViewColumn("stack", "stack"),
+    ViewColumn("value", "value", "{:g}"),
+    ViewColumn("sigma", lambda each: each.sigma or None, "{:g}"),
+    ViewColumn("n", "n", "{}"),
+    ViewColumn("unit", "unit"),
+    ViewColumn("rests on", "fitted_on"),
+    ViewColumn("source", lambda each: each.source if each.source != each.fitted_on else "-"),
+)
 
 
 @app.command("list")
@@ -45,22 +81,7 @@ def list_hardware(hardware: Hardware, shown: Shown) -> None:
     if shown.as_json:
         print_json(names)
         return
-    rows = []
-    for name in names["gpus"]:
-        gpu = database.gpu(name)
-        best = max(gpu.peak_flop_per_s("bf16"), gpu.peak_flop_per_s("fp16"))
-        rows.append(
-            (
-                name,
-                gpu.architecture,
-                f"{best / 1e12:.4g}" if best else "-",
-                f"{gpu.memory_bytes / 1e9:.0f}",
-                f"{gpu.memory_bytes_per_s / 1e9:.0f}",
-                " ".join(dtype for dtype, _ in gpu.peaks),
-            )
-        )
-    columns = ("GPU", "architecture", "16-bit TFLOP/s", "GB", "GB/s", "dtypes")
-    print_table(columns, rows, right=(2, 3, 4))
+    print_columns(_GPUS, [database.gpu(name) for name in names["gpus"]])
     for kind in ("links", "nodes", "clusters"):
         print_line(f"{kind}: {', '.join(names[kind])}")
 
@@ -89,12 +110,7 @@ def show(asked: Named, hardware: Hardware, shown: Shown) -> None:
         rows = [(column, cell) for column, cell in facts.items() if column != "name"]
         print_table((row.name, ""), [*rows, ("read from", row.origins["name"])])
         if efficiencies:
-            keys = ("kernel", "parameter", "value", "sigma", "source")
-            values = [
-                tuple(f"{e[key]:g}" if key in ("value", "sigma") else str(e[key]) for key in keys)
-                for e in efficiencies
-            ]
-            print_table(keys, values, right=(2, 3))
+            print_columns(_EFFICIENCIES, efficiencies)
         return
     if name in cluster_names(database):
         from tangram_sim.cli.islands import show_islands
@@ -117,39 +133,12 @@ def parameters(hardware: Hardware, shown: Shown) -> None:
 
 def _show_parameters(found: "ParametersDocument") -> None:
     """Print one row a parameter, and how many there are of each kind."""
-    rows = [
-        (
-            f"{parameter.kernel} {parameter.parameter}",
-            parameter.gpu,
-            parameter.dtype,
-            parameter.stack,
-            f"{parameter.value:g}",
-            f"{parameter.sigma:g}" if parameter.sigma else "-",
-            str(parameter.n),
-            parameter.unit,
-            parameter.fitted_on,
-            parameter.source if parameter.source != parameter.fitted_on else "-",
-        )
-        for parameter in found.parameters
-    ]
-    columns = (
-        "parameter",
-        "GPU or link",
-        "dtype",
-        "stack",
-        "value",
-        "sigma",
-        "n",
-        "unit",
-        "rests on",
-        "source",
-    )
-    print_table(columns, rows, right=(4, 5, 6), leaves=(9, 6, 7, 8, 3, 2, 5))
+    print_columns(_PARAMETERS, found.parameters, leaves=(9, 6, 7, 8, 3, 2, 5))
     counts = found.counts
     most = max(counts.by_gpu_and_dtype.values(), default=0)
     stacks = max(counts.by_stack.values(), default=0)
     fits = ", ".join(f"{count} {name}" for name, count in counts.by_fit.items())
-    print_line(f"{len(rows)} rows: {fits}.")
+    print_line(f"{len(found.parameters)} rows: {fits}.")
     print_line(
         f"Of a GPU kind at one dtype at most {most} on kernel times (cap {found.most_per_gpu_and_dtype}), "
         f"of a software stack at most {stacks} (cap {found.most_per_stack})."

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli.asked import asked
-from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.cli.console import print_columns, print_line
 from tangram_sim.questions.islands import IslandsQuestion
+from tangram_sim.reports.columns import ViewColumn
 from tangram_sim.units import show_bytes, show_rate
 
 if TYPE_CHECKING:
@@ -13,25 +14,25 @@ if TYPE_CHECKING:
 
 def show_islands(document: "IslandsDocument") -> None:
     """Print one row an island, why each is cut, and what is assumed."""
-    rows = [
-        (
-            island.name,
-            f"{island.nodes} x {island.gpus // island.nodes} {island.gpu}",
-            f"{island.compute_flop_per_s / 1e12:.4g}" if island.compute_flop_per_s else "none",
-            f"{island.memory_bytes / 1e9:.3g} GB",
-            *map(show_bytes, (island.usable_memory_bytes, island.planned_memory_bytes)),
-            f"{island.intra_link} {show_rate(island.intra_bytes_per_s)}",
-            show_rate(island.nic_bytes_per_s),
-        )
-        for island in document.islands
-    ]
-    memories = ("memory sold", "usable", "planned")
-    columns = ("island", "GPUs", f"{document.dtype} TFLOP/s", *memories, "inside a node", "NICs of a node")
-    print_table(columns, rows, right=(2, 3, 4, 5, 7), leaves=(3, 5, 6))
+    columns = (
+        ViewColumn("island", "name"),
+        ViewColumn("GPUs", lambda island: f"{island.nodes} x {island.gpus // island.nodes} {island.gpu}"),
+        ViewColumn(f"{document.dtype} TFLOP/s", "compute_flop_per_s", _teraflops),
+        ViewColumn("memory sold", "memory_bytes", lambda sold: f"{sold / 1e9:.3g} GB"),
+        ViewColumn("usable", "usable_memory_bytes", show_bytes),
+        ViewColumn("planned", "planned_memory_bytes", show_bytes),
+        ViewColumn("inside a node", lambda each: f"{each.intra_link} {show_rate(each.intra_bytes_per_s)}"),
+        ViewColumn("NICs of a node", "nic_bytes_per_s", show_rate),
+    )
+    print_columns(columns, document.islands, leaves=(3, 5, 6))
     for island in document.islands:
         print_line(f"{island.name}: {island.reason}")
     for assumed in document.assumed:
         print_line(assumed)
+
+
+def _teraflops(flop_per_s: float) -> str:
+    return f"{flop_per_s / 1e12:.4g}" if flop_per_s else "none"
 
 
 command = asked(IslandsQuestion, show_islands)

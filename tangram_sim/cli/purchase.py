@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli import buying, command_clock
-from tangram_sim.cli.console import print_line, print_remark, print_table
+from tangram_sim.cli.console import print_columns, print_line, print_remark
 from tangram_sim.cli.derived import derived
 from tangram_sim.questions.purchase import PurchaseQuestion
 from tangram_sim.questions.purchase_answers import PurchaseAnswer, RecommendedAnswer
 from tangram_sim.questions.served_fleets import ServedAnswer
 from tangram_sim.questions.shared_fields import job_words
-from tangram_sim.units import percent
+from tangram_sim.reports.columns import ViewColumn, share
 
 if TYPE_CHECKING:
     from tangram_sim.purchasing.purchase import PurchaseStudy
@@ -71,7 +71,7 @@ def command(question: PurchaseQuestion, outputs: buying.BoughtOutputs) -> None:
 def _show(question: PurchaseQuestion, found: PurchaseAnswer) -> None:
     """Print one row a mix of the front, how far assumptions move it, and notes."""
     from tangram_sim.purchasing.notes import tokens_per_s_means
-    from tangram_sim.purchasing.words import count_of, days, money, per_million, uses
+    from tangram_sim.purchasing.words import days, money, more_per_usd, per_million, uses
 
     study, front, hangs_on = found.study, found.study.front, found.sensitivity
     print_line(
@@ -79,37 +79,22 @@ def _show(question: PurchaseQuestion, found: PurchaseAnswer) -> None:
         f"{job_words(study.works[0].job)}"
     )
     unit = "$/h of it" if question.cost == "hourly" else "capital $"
-    print_table(
-        (
-            "buy",
-            unit,
-            "tokens/s",
-            "gap",
+    columns = (
+        ViewColumn("buy", "simulated.name"),
+        ViewColumn(unit, "simulated.cost", money),
+        ViewColumn("tokens/s", "simulated.tokens_per_s", "{:,.0f}"),
+        ViewColumn("gap", "simulated.gap", share()),
+        ViewColumn(
             "to next",
-            "time",
-            "GPUs used, and busy",
-            "kW",
-            "$/M tokens",
-            "more tokens per $",
+            lambda point: "proven" if front.is_proven(study.points.index(point)) else "open",
         ),
-        [
-            (
-                point.simulated.name,
-                money(point.simulated.cost),
-                f"{point.simulated.tokens_per_s:,.0f}",
-                percent(point.simulated.gap),
-                "proven" if front.is_proven(at) else "open",
-                ", ".join(days(row.days_to_train) for row in point.rows),
-                "; ".join(uses(row) for row in point.rows),
-                f"{max(row.power_w for row in point.rows) / 1000:.1f}",
-                ", ".join(per_million(row) for row in point.rows),
-                ", ".join(count_of(row.marginal_tokens_per_usd) for row in point.rows),
-            )
-            for at, point in enumerate(study.points)
-        ],
-        right=(1, 2, 3, 5, 7, 8, 9),
-        leaves=(6, 3, 7, 9, 5),
+        ViewColumn("time", lambda point: ", ".join(days(row.days_to_train) for row in point.rows), "{}"),
+        ViewColumn("GPUs used, and busy", lambda point: "; ".join(map(uses, point.rows))),
+        ViewColumn("kW", lambda point: max(row.power_w for row in point.rows) / 1000, "{:.1f}"),
+        ViewColumn("$/M tokens", lambda point: ", ".join(map(per_million, point.rows)), "{}"),
+        ViewColumn("more tokens per $", lambda point: ", ".join(map(more_per_usd, point.rows)), "{}"),
     )
+    print_columns(columns, study.points, leaves=(6, 3, 7, 9, 5))
     print_line(
         f"the front of {front.mixes:,} mixes within the limits: the fastest for the cost. `gap`: "
         "its best plan is at most so much faster than the one found"

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli import buying
-from tangram_sim.cli.console import print_line, print_notes, print_remark, print_table
+from tangram_sim.cli.console import print_columns, print_line, print_notes, print_remark
 from tangram_sim.questions.purchase import PurchaseQuestion
 from tangram_sim.questions.purchase_answers import RecommendedAnswer
 from tangram_sim.questions.shared_fields import job_words
-from tangram_sim.units import percent, show_amount
+from tangram_sim.reports.columns import ViewColumn, share
+from tangram_sim.units import show_amount
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
@@ -67,33 +68,22 @@ def _show(question: PurchaseQuestion, answer: RecommendedAnswer) -> None:
     study, found, database = answer.study, answer.sensitivity, question.hardware.load()
     print_line(headline(study, database))
     print_line(f"{study.work.model.name}   {job_words(study.work.job)}")
-    rows = [study.best, *study.runner_ups]
-    print_table(
-        (
-            *("mix", "from", "days", "slow end", "in time", "total $", "$/M tokens", "$/h", "kW", "MWh"),
-            *("tokens/s", "goodput", "MFU"),
-        ),
-        [
-            (
-                row.name,
-                terms_of(row, study, database),
-                f"{row.days_to_train:,.1f}",
-                f"{slow_end_days(row):,.1f}",
-                "yes" if study.reaches(row) else "no",
-                money(row.usd_to_train),
-                per_million(row),
-                money(row.bill.usd_per_hour),
-                f"{row.power_w / 1000:.1f}",
-                money(study.mwh(row)),
-                f"{row.throughput.tokens_per_s:,.0f}",
-                percent(row.goodput.fraction, 1) if row.goodput else "-",
-                percent(row.document.mfu, 1) if row.document else "-",
-            )
-            for row in rows
-        ],
-        right=(2, 3, 5, 6, 7, 8, 9, 10, 11, 12),
-        leaves=(12, 7, 10, 11, 8, 9),
+    columns = (
+        ViewColumn("mix", "name"),
+        ViewColumn("from", lambda row: terms_of(row, study, database)),
+        ViewColumn("days", "days_to_train", "{:,.1f}"),
+        ViewColumn("slow end", slow_end_days, "{:,.1f}"),
+        ViewColumn("in time", lambda row: "yes" if study.reaches(row) else "no"),
+        ViewColumn("total $", "usd_to_train", money),
+        ViewColumn("$/M tokens", per_million, "{}"),
+        ViewColumn("$/h", "bill.usd_per_hour", money),
+        ViewColumn("kW", lambda row: row.power_w / 1000, "{:.1f}"),
+        ViewColumn("MWh", study.mwh, money),
+        ViewColumn("tokens/s", "throughput.tokens_per_s", "{:,.0f}"),
+        ViewColumn("goodput", "goodput.fraction", share(1)),
+        ViewColumn("MFU", "document.mfu", share(1)),
     )
+    print_columns(columns, [study.best, *study.runner_ups], leaves=(12, 7, 10, 11, 8, 9))
     for heading, lines in (("why", study.why()), ("what would change it", study.changes())):
         if lines:
             print_line(f"{heading}:")

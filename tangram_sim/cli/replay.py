@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.cli.console import print_columns, print_line
 from tangram_sim.cli.derived import derived
 from tangram_sim.cli.outputs import AnswerOutputs
 from tangram_sim.fields import OUTPUT, option
@@ -51,6 +51,8 @@ def _write_timeline(path: Path, found: Replayed) -> None:
 
 def show(document: "ReplayDocument") -> None:
     """Print policies in a table, best first."""
+    from tangram_sim.reports.replays import policy_columns
+
     tokens = any(policy.tokens is not None for policy in document.policies.values())
     unit = "tokens" if tokens else "samples"
     print_line(
@@ -66,29 +68,7 @@ def show(document: "ReplayDocument") -> None:
         if document.policies
         else []
     )
-    priced = any(policy.usd is not None for policy in document.policies.values())
-    rows = []
-    for name, policy in document.policies.items():
-        amount = policy.tokens if policy.tokens is not None else policy.samples
-        each = policy.usd_per_million  # a policy that trained nothing has no price of a million
-        dollars = [] if not priced else ["-" if each is None else f"{each:,.4g}"]
-        rows.append(
-            (
-                name,
-                f"{amount:,.0f}",
-                f"{policy.of_upper_bound * 100:.1f} %",
-                *dollars,
-                *(f"{policy.accounts[account] / document.duration_s * 100:.1f} %" for account in accounts),
-            )
-        )
-    headings = (
-        "policy",
-        unit,
-        "of bound",
-        *([f"$/M {unit}"] if priced else []),
-        *(name.replace("_", " ") for name in accounts),
-    )
-    print_table(headings, rows, right=range(1, len(headings)))
+    print_columns(policy_columns(document, accounts), [*document.policies.items()])
     bound, short = document.upper_bound, document.upper_bound_short
     if short is None:
         print_line(f"no policy can beat {bound:,.0f} {unit}: changes that cost nothing")

@@ -4,19 +4,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli.asked import asked
-from tangram_sim.cli.console import print_columns, print_line, print_table
+from tangram_sim.cli.console import print_columns, print_line
 from tangram_sim.questions.stragglers import StragglersQuestion
+from tangram_sim.reports.columns import ViewColumn
 from tangram_sim.units import show_seconds
 
 if TYPE_CHECKING:
     from tangram_sim.studies.stragglers import Diagnosis
 
 _WORKERS = 8  # cells of the grid shown
+_OF_WORKERS = (
+    ViewColumn("worker", lambda worker: f"dp {worker.dp}, stage {worker.stage}"),
+    ViewColumn("S", "slowdown", "{:.4f}"),
+    ViewColumn("passes / mean", "compute_ratio", "{:.3f}"),
+)
 
 
 def _show(found: "Diagnosis") -> None:
     """Print what slow ranks cost, which they are, and what helps."""
-    from tangram_sim.reports.stragglers import REMEDIES
+    from tangram_sim.reports.stragglers import ALONE, REMEDIES
 
     document = found.document
     print_line(
@@ -34,10 +40,8 @@ def _show(found: "Diagnosis") -> None:
     print_line(f"pattern: {document.pattern}: {document.pattern_reason}")
     print_line()
     alone = sorted(document.alone.items(), key=lambda item: -item[1])
-    print_table(("alone as measured", "S"), [(name, f"{s:.4f}") for name, s in alone[:_WORKERS]], right=(1,))
-    workers = sorted(document.workers, key=lambda w: -w.slowdown)[:_WORKERS]
-    rows = [(f"dp {w.dp}, stage {w.stage}", f"{w.slowdown:.4f}", f"{w.compute_ratio:.3f}") for w in workers]
-    print_table(("worker", "S", "passes / mean"), rows, right=(1, 2))
+    print_columns(ALONE, alone[:_WORKERS])
+    print_columns(_OF_WORKERS, sorted(document.workers, key=lambda w: -w.slowdown)[:_WORKERS])
     if document.remedies:
         print_columns(REMEDIES, document.remedies)
     for reason in document.remedies_left_out:

@@ -3,12 +3,12 @@
 from functools import partial
 
 from tangram_sim.cli import buying, command_clock
-from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.cli.console import print_columns, print_line
 from tangram_sim.cli.derived import derived
 from tangram_sim.questions.served_fleets import ServedAnswer
 from tangram_sim.questions.shared_fields import job_words
 from tangram_sim.questions.what_if import WhatIfAnswer, WhatIfQuestion
-from tangram_sim.units import percent
+from tangram_sim.reports.columns import ViewColumn, share
 
 
 @derived
@@ -39,7 +39,16 @@ def command(question: WhatIfQuestion, outputs: buying.BoughtOutputs) -> None:
 def _show(question: WhatIfQuestion, found: WhatIfAnswer) -> None:
     """Print one row a candidate, how far assumptions move it, notes, and prices to fill in."""
     from tangram_sim.purchasing.notes import tokens_per_s_means
-    from tangram_sim.purchasing.words import count_of, days, hourly, outlay, per_million, rate, uses
+    from tangram_sim.purchasing.words import (
+        days,
+        hourly,
+        more_per_usd,
+        outlay,
+        per_million,
+        planned,
+        rate,
+        uses,
+    )
     from tangram_sim.units import show_amount
 
     study, hangs_on = found.study, found.sensitivity
@@ -48,31 +57,19 @@ def _show(question: WhatIfQuestion, found: WhatIfAnswer) -> None:
         f"{show_amount(question.money.tokens)} tokens   "
         f"{job_words(question.trained)}"
     )
-    print_table(
-        (
-            *("candidate", "tokens/s", "MFU", "time", "GPUs used, and busy", "kW", "capital $", "$/h"),
-            *("$/M tokens", "more tokens per $"),
-        ),
-        [
-            (
-                row.name,
-                rate(row),
-                percent(row.document.mfu, 1),
-                days(row.days_to_train),
-                uses(row),
-                f"{row.power_w / 1000:.1f}",
-                outlay(row),
-                hourly(row),
-                per_million(row),
-                count_of(row.marginal_tokens_per_usd),
-            )
-            if row.document is not None
-            else (row.name, *("-",) * 3, row.reason, *("-",) * 5)
-            for row in study.rows
-        ],
-        right=(1, 2, 3, 5, 6, 7, 8, 9),
-        leaves=(4, 2, 5, 7, 6, 3),
+    columns = (
+        ViewColumn("candidate", "name"),
+        ViewColumn("tokens/s", planned(rate), "{}"),
+        ViewColumn("MFU", "document.mfu", share(1)),
+        ViewColumn("time", planned(lambda row: days(row.days_to_train)), "{}"),
+        ViewColumn("GPUs used, and busy", lambda row: uses(row) if row.document else row.reason),
+        ViewColumn("kW", planned(lambda row: row.power_w / 1000), "{:.1f}"),
+        ViewColumn("capital $", planned(outlay), "{}"),
+        ViewColumn("$/h", planned(hourly), "{}"),
+        ViewColumn("$/M tokens", planned(per_million), "{}"),
+        ViewColumn("more tokens per $", planned(more_per_usd), "{}"),
     )
+    print_columns(columns, study.rows, leaves=(4, 2, 5, 7, 6, 3))
     buying.print_power(study.rows)
     print_line(tokens_per_s_means(study.billing.failures))
     if hangs_on is not None and question.money.sensitivity:

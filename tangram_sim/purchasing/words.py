@@ -1,10 +1,17 @@
 """Figures of a purchase as text: dollars, tokens, days; `-` if not known."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.units import percent
+
+
+def planned(figure: Callable[[WhatIfRow], Any]) -> Callable[[WhatIfRow], Any]:
+    """A figure of rows that have a plan; None for others."""
+    return lambda row: None if row.document is None else figure(row)
 
 
 def money(usd: float | None) -> str:
@@ -43,6 +50,11 @@ def _at_least(usd: float, row: WhatIfRow) -> str:
     if row.bill.known:
         return money(usd)
     return f"> {money(usd)}" if usd else "-"
+
+
+def more_per_usd(row: WhatIfRow) -> str:
+    """Tokens more for each dollar more than the fleet as it stands costs, as `count_of` has it."""
+    return count_of(row.marginal_tokens_per_usd)
 
 
 def count_of(value: float | None) -> str:

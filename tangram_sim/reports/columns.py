@@ -2,18 +2,23 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tangram_sim.reports.ledger import Cell
+from tangram_sim.units import percent
+
+Sources = Mapping[str, str | Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn:
     """A heading, where a row has its figure or word, how it is shown, and what it rests on.
 
-    `field` is an attribute or a function of the row; `show` a format (`{:,.0f}`) or a function; none: words.
-    `rests` names sources by the keys under which a report has them, with blanks between; none: names, which
-    need no source. A figure that is not known is `unknown`.
+    `field` is a path from the row (`name`, `input.low`; `0` is the first of a tuple) or a function of the
+    row; `show` a format (`{:,.0f}`) or a function; none: words. `rests` names sources by the keys under which
+    a report has them, with blanks between; none: names, which need no source. A figure that is not known is
+    `unknown`.
     """
 
     head: str
@@ -23,8 +28,14 @@ class ViewColumn:
     unknown: str = "-"
 
     def value(self, row: Any) -> Any:
-        """The figure or word of a row."""
-        return getattr(row, self.field) if isinstance(self.field, str) else self.field(row)
+        """The figure or word of a row; None where a part of the path is not known."""
+        if not isinstance(self.field, str):
+            return self.field(row)
+        for name in self.field.split("."):
+            if row is None:
+                return None
+            row = row[int(name)] if name.isdigit() else getattr(row, name)
+        return row
 
     def text(self, row: Any) -> str:
         """What its cell says."""
@@ -33,18 +44,19 @@ class ViewColumn:
             return self.unknown
         return (self.show or "{}").format(value) if isinstance(self.show, str) else self.show(value)
 
-    def cell(self, row: Any, sources: Mapping[str, str]) -> Cell:
+    def cell(self, row: Any, sources: Sources) -> Cell:
         """Its cell on a page; `sources` are ids of a ledger by the keys that columns name."""
         text = self.text(row)
-        rests = () if text == "-" else [sources[key] for key in self.rests.split()]
+        named = [] if text == "-" else [sources[key] for key in self.rests.split()]
+        rests = [each for ids in named for each in ([ids] if isinstance(ids, str) else ids)]
         return Cell(text, rests, self.value(row) if self.show else None)
 
 
-def heads(columns: Sequence[ViewColumn]) -> list[str]:
-    """The headings."""
-    return [column.head for column in columns]
+def share(digits: int = 0, *, signed: bool = False) -> Callable[[float], str]:
+    """How a column shows shares: as percentages with so many decimals, with their sign where `signed`."""
+    return partial(percent, digits=digits, signed=signed)
 
 
-def cells(columns: Sequence[ViewColumn], rows: Sequence[Any], sources: Mapping[str, str]) -> list[list[Cell]]:
-    """The cells of a page's table."""
-    return [[column.cell(row, sources) for column in columns] for row in rows]
+def counted(counts: Mapping[str, int], parts: str = ", ") -> str:
+    """GPUs, nodes or replicas by kind, those that there are: `16 H100-SXM5-80GB, 8 T4`."""
+    return parts.join(f"{count} {kind}" for kind, count in counts.items() if count)

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 from tangram_sim.naming import printable
+from tangram_sim.reports.columns import Sources, ViewColumn
 from tangram_sim.reports.ledger import Cell, Ledger
 
 # A browser that meets this refuses any address; `unsafe-inline` is what a single file needs.
@@ -93,6 +94,22 @@ def table(
         + "\n".join(body)
         + "</tbody></table></div>"
     )
+
+
+def view(
+    key: str,
+    columns: Sequence[ViewColumn],
+    rows: Sequence[Any],
+    sources: Sources | Callable[[Any], Sources],
+    chosen: int = -1,
+    *,
+    names: Sequence[int] = (),
+    first: int = 0,
+) -> str:
+    """HTML of a table of described columns; `sources`, by the keys that columns name, may hang on the row."""
+    of = sources if callable(sources) else lambda _: sources
+    cells = [[column.cell(row, of(row)) for column in columns] for row in rows]
+    return table(key, [column.head for column in columns], cells, chosen, names=names, first=first)
 
 
 def kept_together(text: str) -> str:

@@ -2,7 +2,8 @@
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.reports import charts, page
-from tangram_sim.reports.ledger import Cell, Ledger
+from tangram_sim.reports.columns import ViewColumn, share
+from tangram_sim.reports.ledger import Ledger
 from tangram_sim.reports.plan_words import layer_words, layout_words
 from tangram_sim.reports.rounding import number, rounded, seconds_with_interval, with_interval
 from tangram_sim.studies.advice import advice, gap_words, tail_s
@@ -20,6 +21,13 @@ _FORMULAS = {
     "gap": "gap: how far the step is above a bound that no plan of the kind named can beat",
 }
 _ON_A_PHONE = 5  # columns of the stages
+_ALTERNATIVES = (
+    ViewColumn("step", "step_s", show_seconds, "played"),
+    ViewColumn("told apart", lambda plan: "yes" if plan.told_apart else "no: a tie"),
+    ViewColumn("GPUs", "gpus_used", "{}", "played"),
+    ViewColumn("fullest memory", "peak_memory_fraction", share(), "played"),
+    ViewColumn("what", "summary", rests="played"),
+)
 
 
 def simulated(document: PlanDocument, name: str, ledger: Ledger) -> str:
@@ -117,24 +125,22 @@ def _stages(
     document: PlanDocument, names: list[str], source: str, hardware: list[str], ledger: Ledger
 ) -> str:
     idle = ledger.cite("computed", _FORMULAS["idle"])
-    rows = [
-        [
-            Cell(seat),
-            Cell(f"{stage.gpus}", (source,), stage.gpus),
-            Cell(layer_words(stage), (source,), stage.layers[0]),
-            Cell(layout_words(stage), (source,)),
-            Cell(_memory(stage), (source, *hardware), stage.peak_memory_bytes / stage.memory_capacity_bytes),
-            Cell(percent(stage.idle_fraction), (source, idle), stage.idle_fraction),
-            Cell(show_seconds(stage.forward_s), (source,), stage.forward_s),
-            Cell(show_seconds(stage.backward_s), (source,), stage.backward_s),
-            Cell(show_seconds(tail_s(stage)), (source,), tail_s(stage)),
-        ]
-        for seat, stage in zip(names, document.stages, strict=True)
-    ]
-    heads = ("stage", "GPUs", "layers", "layout", "memory", "idle", "forward", "backward", "sync")
+    columns = (
+        ViewColumn("stage", "0"),
+        ViewColumn("GPUs", "1.gpus", "{}", "played"),
+        ViewColumn("layers", lambda row: layer_words(row[1]), rests="played"),
+        ViewColumn("layout", lambda row: layout_words(row[1]), rests="played"),
+        ViewColumn("memory", lambda row: _memory(row[1]), rests="played hardware"),
+        ViewColumn("idle", "1.idle_fraction", share(), "played idle"),
+        ViewColumn("forward", "1.forward_s", show_seconds, "played"),
+        ViewColumn("backward", "1.backward_s", show_seconds, "played"),
+        ViewColumn("sync", lambda row: tail_s(row[1]), show_seconds, "played"),
+    )
+    rows = [*zip(names, document.stages, strict=True)]
+    sources = {"played": source, "hardware": hardware, "idle": idle}
     paces = [stage.forward_s + stage.backward_s for stage in document.stages]
     slowest = paces.index(max(paces))
-    table = page.table("stages", heads, rows, slowest, names=(3,), first=_ON_A_PHONE)
+    table = page.view("stages", columns, rows, sources, slowest, names=(3,), first=_ON_A_PHONE)
     return table + page.caption("Times are of one microbatch; the marked stage sets the pace.")
 
 
@@ -219,18 +225,8 @@ def _judged(document: PlanDocument, sources: tuple[str, ...]) -> list[str]:
 def _alternatives(document: PlanDocument, source: str) -> str:
     if not document.alternatives:
         return ""
-    rows = [
-        [
-            Cell(show_seconds(alternative.step_s), (source,), alternative.step_s),
-            Cell("yes" if alternative.told_apart else "no: a tie"),
-            Cell(f"{alternative.gpus_used}", (source,), alternative.gpus_used),
-            Cell(percent(alternative.peak_memory_fraction), (source,), alternative.peak_memory_fraction),
-            Cell(alternative.summary, (source,)),
-        ]
-        for alternative in document.alternatives
-    ]
-    heads = ("step", "told apart", "GPUs", "fullest memory", "what")
-    return page.section("Alternatives", page.table("alternatives", heads, rows, names=(1, 4)))
+    table = page.view("alternatives", _ALTERNATIVES, document.alternatives, {"played": source}, names=(1, 4))
+    return page.section("Alternatives", table)
 
 
 def _notes(document: PlanDocument, source: str) -> str:

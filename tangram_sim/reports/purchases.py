@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.purchasing.billing import Charge
 from tangram_sim.purchasing.catalogue import NOTHING, STANDS
 from tangram_sim.purchasing.purchase import PurchaseStudy
 from tangram_sim.purchasing.recommend import Recommendation
 from tangram_sim.purchasing.rows import WhatIfRow
-from tangram_sim.purchasing.sensitivity import Sensitivity
+from tangram_sim.purchasing.sensitivity import Sensitivity, Swing
 from tangram_sim.purchasing.whatif import WhatIf
 from tangram_sim.purchasing.words import count_of, hourly, money, outlay, per_million, uses
 from tangram_sim.reports import charts, page, rounding
 from tangram_sim.reports.assumptions import in_words, keys_in_words
 from tangram_sim.reports.cited import CitedFigures
+from tangram_sim.reports.columns import Sources, ViewColumn, share
 from tangram_sim.reports.ledger import Cell, Ledger
 from tangram_sim.reports.plan_sections import job_line, sections, simulated
 from tangram_sim.reports.question import PurchaseFigures, chosen
@@ -24,6 +26,12 @@ from tangram_sim.units import percent, show_amount
 
 _UNKNOWN = "-"
 _USED = "GPUs used, and busy"
+_CHARGES = (
+    ViewColumn("candidate", "0.name"),
+    ViewColumn("of", "1.member"),
+    ViewColumn("for", "1.kind"),
+    ViewColumn("USD/h", "1.usd_per_hour", money, "bill"),
+)
 _ON_A_PHONE = 6  # columns: name, time, total, power, capital, USD per hour
 
 
@@ -205,22 +213,15 @@ def _costs(question: PurchaseFigures, cited: CitedFigures) -> str:
     if any(row.bill.charges for row in planned):
         sources = dict.fromkeys(item for row in planned for item in cited.bill(row))
         parts.append(page.chart("costs", charts.cost_bars(planned), tuple(sources)))
-        lines = [
-            [
-                Cell(row.name),
-                Cell(charge.member),
-                Cell(charge.kind),
-                Cell(
-                    money(charge.usd_per_hour),
-                    (cited.ledger.cite("price", f"{charge.member} {charge.kind}: {charge.basis}"),),
-                    charge.usd_per_hour,
-                ),
-            ]
-            for row in planned
-            for charge in row.bill.charges
-        ]
-        heads = ("candidate", "of", "for", "USD/h")
-        parts.append(page.folded("Every charge", page.table("charges", heads, lines, names=(1, 2))))
+
+        def charged(line: tuple[WhatIfRow, Charge]) -> Sources:
+            charge = line[1]
+            return {"bill": cited.ledger.cite("price", f"{charge.member} {charge.kind}: {charge.basis}")}
+
+        lines = [(row, charge) for row in planned for charge in row.bill.charges]
+        parts.append(
+            page.folded("Every charge", page.view("charges", _CHARGES, lines, charged, names=(1, 2)))
+        )
     if missing:
         words = "; ".join(keys_in_words(item) for item in missing)
         parts.append(page.caption(f"Not stated, hence not counted: {page.name(words)}."))
@@ -242,40 +243,24 @@ def _hangs_on(question: PurchaseFigures, cited: CitedFigures) -> str:
     }
     row = next(row for row in question.rows if row.name == found.best)
     mine = (*cited.rate(row), *cited.bill(row))
-    lines = [
-        [
-            Cell(in_words(swing.input.name)),
-            Cell(percent(swing.width / found.value, 1), (inputs[swing.input.name], *mine[:1]), swing.width),
-            Cell(
-                _short(swing.input.low),
-                (inputs[swing.input.name],),
-                swing.input.low,
-            ),
-            Cell(
-                _short(swing.input.high),
-                (inputs[swing.input.name],),
-                swing.input.high,
-            ),
-            Cell(
-                _short(swing.at_low),
-                (inputs[swing.input.name], *mine[:1]),
-                swing.at_low,
-            ),
-            Cell(
-                _short(swing.at_high),
-                (inputs[swing.input.name], *mine[:1]),
-                swing.at_high,
-            ),
-        ]
-        for swing in shown
-    ]
-    heads = ("assumption", "swing", "from", "to", "at low end", "at high end")
+    columns = (
+        ViewColumn("assumption", lambda swing: in_words(swing.input.name)),
+        ViewColumn("swing", lambda swing: swing.width / found.value, share(1), "input best"),
+        ViewColumn("from", "input.low", _short, "input"),
+        ViewColumn("to", "input.high", _short, "input"),
+        ViewColumn("at low end", "at_low", _short, "input best"),
+        ViewColumn("at high end", "at_high", _short, "input best"),
+    )
+
+    def sources(swing: Swing) -> Sources:
+        return {"input": inputs[swing.input.name], "best": mine[:1]}
+
     unit = "USD per million tokens" if found.score == "usd_per_million_tokens" else "tokens/s"
     parts = [page.caption(f"How far each assumption alone moves the {unit} of {page.name(found.best)}.")]
     if shown:
         parts += [
             page.chart("tornado", charts.tornado(found), (*mine, *inputs.values())),
-            page.folded("In figures", page.table("swings", heads, lines, first=2)),
+            page.folded("In figures", page.view("swings", columns, shown, sources, first=2)),
         ]
     rest = len(found.tornado) - len(shown)
     if rest:

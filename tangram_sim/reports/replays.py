@@ -1,14 +1,17 @@
 """The HTML report of a replay: policies compared, how their time was spent, and when each did what."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tangram_sim.availability import Availability
 from tangram_sim.reliability.spot.engine import Outcome
 from tangram_sim.reports import charts
-from tangram_sim.reports.ledger import Cell, Ledger
-from tangram_sim.reports.page import caption, chart, figure_of, page, section, table
-from tangram_sim.studies.replaying import ReplayDocument
+from tangram_sim.reports.columns import ViewColumn, share
+from tangram_sim.reports.ledger import Ledger
+from tangram_sim.reports.page import caption, chart, figure_of, page, section, view
+from tangram_sim.studies.replaying import ReplayDocument, SpotPolicyDocument
 from tangram_sim.units import HOUR_S
+
+NamedPolicy = tuple[str, SpotPolicyDocument]
 
 
 def replay_report(document: ReplayDocument, found: Mapping[str, Outcome], history: Availability) -> str:
@@ -29,7 +32,7 @@ def replay_report(document: ReplayDocument, found: Mapping[str, Outcome], histor
     )
     accounts = charts.account_bars({name: outcome.accounts for name, outcome in found.items()})
     sections = [
-        _policies(document, unit, played),
+        _policies(document, played),
         section(
             "Where the time went",
             chart("accounts", accounts, [played]),
@@ -50,24 +53,30 @@ def _amount(document: ReplayDocument, name: str) -> float:
     return 0.0 if item is None else item.samples if item.tokens is None else item.tokens
 
 
-def _policies(document: ReplayDocument, unit: str, source: str) -> str:
-    heads = ["policy", unit, "of the bound", "useful", "changes"]
-    priced = any(policy.usd_per_million is not None for policy in document.policies.values())
-    heads += [f"USD per million {unit}"] if priced else []
-    rows = []
-    for name, policy in document.policies.items():
-        amount = _amount(document, name)
-        cells = [
-            Cell(name),
-            Cell(f"{amount:,.0f}", [source], amount),
-            Cell(f"{policy.of_upper_bound * 100:.1f} %", [source], policy.of_upper_bound),
-            Cell(f"{policy.useful_share * 100:.1f} %", [source], policy.useful_share),
-            Cell(str(policy.changes), [source], float(policy.changes)),
-        ]
-        if priced:
-            cost = policy.usd_per_million
-            cells.append(Cell("-") if cost is None else Cell(f"{cost:,.4g}", [source], cost))
-        rows.append(cells)
+def policy_columns(document: ReplayDocument, accounts: Iterable[str] = ()) -> list[ViewColumn]:
+    """What a terminal and a page show of (name, policy): work done, what of the bound, time by account."""
+    policies = document.policies.values()
+    unit = "samples" if all(policy.tokens is None for policy in policies) else "tokens"
+    priced = any(policy.usd_per_million is not None for policy in policies)
+
+    def spent(account: str) -> Callable[[NamedPolicy], float]:
+        return lambda row: row[1].accounts[account] / document.duration_s
+
+    return [
+        ViewColumn("policy", "0"),
+        ViewColumn(unit, lambda row: _amount(document, row[0]), "{:,.0f}", "played"),
+        ViewColumn("of bound", "1.of_upper_bound", share(1), "played"),
+        *([ViewColumn(f"$/M {unit}", "1.usd_per_million", "{:,.4g}", "played")] if priced else []),
+        *(ViewColumn(name.replace("_", " "), spent(name), share(1), "played") for name in accounts),
+    ]
+
+
+def _policies(document: ReplayDocument, source: str) -> str:
+    columns = [
+        *policy_columns(document),
+        ViewColumn("useful", "1.useful_share", share(1), "played"),
+        ViewColumn("changes", "1.changes", "{}", "played"),
+    ]
     left = "; ".join(f"{name}: {reason}" for name, reason in document.left_out.items())
-    words = [f"Left out: {left}."] if left else []
-    return section("Policies", table("policies", heads, rows, 0), *[caption(word) for word in words])
+    rows = view("policies", columns, [*document.policies.items()], {"played": source}, 0)
+    return section("Policies", rows, *([caption(f"Left out: {left}.")] if left else []))

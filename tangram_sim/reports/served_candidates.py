@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from tangram_sim.reports import charts
-from tangram_sim.reports.columns import ViewColumn, cells, heads
+from tangram_sim.reports.columns import ViewColumn, counted
 from tangram_sim.reports.ledger import Ledger
-from tangram_sim.reports.page import caption, chart, figure_of, name, note_list, page, section, table, verdict
+from tangram_sim.reports.page import caption, chart, figure_of, name, note_list, page, section, verdict, view
 from tangram_sim.studies.serving_whatif import ServiceCandidateDocument, cheapest_tokens
 
 _LATENCIES = (
@@ -25,12 +25,8 @@ def candidate_columns(first: str, last: str) -> tuple[ViewColumn, ...]:
         ViewColumn("tokens per USD more", "more_tokens_per_usd", "{:,.0f}", "found paid"),
         ViewColumn("kW", "site_w", lambda watts: f"{watts / 1e3:.3g}", "found"),
         ViewColumn("J/token", "joules_per_output_token", "{:.3g}", "found"),
-        ViewColumn(last, _gpus, rests="found"),
+        ViewColumn(last, lambda candidate: counted(candidate.gpus_used), rests="found"),
     )
-
-
-def _gpus(candidate: ServiceCandidateDocument) -> str:
-    return ", ".join(f"{count} {gpu}" for gpu, count in candidate.gpus_used.items() if count)
 
 
 def candidates_report(
@@ -60,13 +56,13 @@ def candidates_report(
     priced_points = [(usd, rate, words) for usd, rate, words in spent if usd is not None]
     drawn = charts.points(priced_points, "USD an hour", "good output tokens/s")
     columns = (*candidate_columns(head, "GPUs of its replicas"), *_LATENCIES)
-    rows = cells(columns, candidates, {"found": found, "paid": paid})
+    rows = view("candidates", columns, candidates, {"found": found, "paid": paid})
     reasons = [f"{name(each.name)}: {figure_of(each.reason, [found])}" for each in candidates if each.reason]
     below = ". ".join(["Good requests keep the objective", *reasons])
     sections = [
         verdict(said),
         section("What money serves", chart("front", drawn, [found, paid])) if priced_points else "",
-        section("Candidates", table("candidates", heads(columns), rows), caption(f"{below}.")),
+        section("Candidates", rows, caption(f"{below}.")),
         note_list(notes),
     ]
     return page(

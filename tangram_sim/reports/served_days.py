@@ -6,9 +6,9 @@ from tangram_sim.purchasing.catalogue import in_a_sentence
 from tangram_sim.purchasing.day_documents import ServedDayDocument
 from tangram_sim.questions.served_fleets import millions
 from tangram_sim.reports import charts
-from tangram_sim.reports.columns import ViewColumn, cells, heads
+from tangram_sim.reports.columns import ViewColumn, counted, share
 from tangram_sim.reports.ledger import Ledger
-from tangram_sim.reports.page import caption, chart, figure_of, name, note_list, page, section, table, verdict
+from tangram_sim.reports.page import caption, chart, figure_of, name, note_list, page, section, verdict, view
 from tangram_sim.units import MEGA, percent
 
 
@@ -19,29 +19,24 @@ def day_columns(head: str) -> tuple[ViewColumn, ...]:
         ViewColumn("nodes that serve", _nodes, rests="played"),
         ViewColumn("served a day", _known("served_tokens_per_day"), millions, "played"),
         ViewColumn("$/M served", _known("usd_per_million_served"), "{:.3g}", "played paid"),
-        ViewColumn("trained a day", _of("shared", "trained_tokens_per_day"), millions, "planned"),
-        ViewColumn("if kept apart", _of("apart", "trained_tokens_per_day"), millions, "planned"),
-        ViewColumn("change-over", _lost, lambda share: percent(share, 1), "planned"),
-        ViewColumn("$ a month", _of("shared", "usd_per_month"), "{:,.0f}", "paid"),
-        ViewColumn("if kept apart", _of("apart", "usd_per_month"), "{:,.0f}", "paid"),
-        ViewColumn("$/M trained", _of("shared", "usd_per_million_trained"), "{:.3g}", "planned paid"),
+        ViewColumn("trained a day", "shared.trained_tokens_per_day", millions, "planned"),
+        ViewColumn("if kept apart", "apart.trained_tokens_per_day", millions, "planned"),
+        ViewColumn("change-over", _lost, share(1), "planned"),
+        ViewColumn("$ a month", "shared.usd_per_month", "{:,.0f}", "paid"),
+        ViewColumn("if kept apart", "apart.usd_per_month", "{:,.0f}", "paid"),
+        ViewColumn("$/M trained", "shared.usd_per_million_trained", "{:.3g}", "planned paid"),
     )
 
 
 def _nodes(day: ServedDayDocument) -> str | None:
     if day.shared is None:
         return None
-    return ", ".join(f"{count} {label}" for label, count in day.serving_nodes.items()) or "none"
+    return counted(day.serving_nodes) or "none"
 
 
 def _known(figure: str) -> Callable[[ServedDayDocument], float | None]:
     """A figure of days that have a plan."""
     return lambda day: None if day.shared is None else getattr(day, figure)
-
-
-def _of(kind: str, figure: str) -> Callable[[ServedDayDocument], float | None]:
-    """A figure of nodes that are shared, or kept apart."""
-    return lambda day: getattr(getattr(day, kind), figure, None)
 
 
 def _lost(day: ServedDayDocument) -> float | None:
@@ -77,7 +72,7 @@ def days_report(
                 "tokens a day."
             )
     columns = day_columns(head)
-    rows = cells(columns, days, {"planned": planned, "played": played, "paid": paid})
+    rows = view("days", columns, days, {"planned": planned, "played": played, "paid": paid})
     spent = [
         (
             served_day.shared.usd_per_month if served_day.shared else None,
@@ -93,7 +88,7 @@ def days_report(
     sections = [
         verdict(said),
         section("What money trains beside serving", front) if priced else "",
-        section("Candidates", table("days", heads(columns), rows), caption(apart_means), *reasons),
+        section("Candidates", rows, caption(apart_means), *reasons),
         note_list(notes),
     ]
     job = name(f"{hours:g} hours of serving a day")

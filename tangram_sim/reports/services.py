@@ -1,34 +1,37 @@
 """HTML reports on serving: a simulated run (latencies, queue, memory, cost), and a plan beside others."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tangram_sim.reports import charts
-from tangram_sim.reports.columns import ViewColumn, cells, heads
-from tangram_sim.reports.ledger import Cell, Ledger
-from tangram_sim.reports.page import caption, chart, figure_of, name, note_list, page, section, table
+from tangram_sim.reports.columns import ViewColumn, counted, share
+from tangram_sim.reports.ledger import Ledger
+from tangram_sim.reports.page import caption, chart, figure_of, name, note_list, page, section, view
 from tangram_sim.serving.fleet import PlayedService
 from tangram_sim.serving.outcome import ServiceOutcome, Spread
 from tangram_sim.serving.workload import Floats
-from tangram_sim.studies.serving_plan import ServePlanDocument
+from tangram_sim.studies.serving_plan import ReplicaCountDocument, ServePlanDocument
 from tangram_sim.studies.serving_simulation import ServeSimulationDocument
-from tangram_sim.units import show_seconds
+from tangram_sim.units import percent, show_seconds
 
 _MOST_ROWS = 200  # replicas told one by one
+_MOST_TYPES = 12  # of requests, with a column each
 REPLICAS = (
     ViewColumn("replica", "name"),
     ViewColumn("requests", "requests", "{:,}", "run"),
     ViewColumn("output tokens", "output_tokens", "{:,}", "run"),
-    ViewColumn("busy", "busy_share", lambda share: f"{share * 100:.0f} %", "run"),
+    ViewColumn("busy", "busy_share", share(), "run"),
     ViewColumn("KV blocks at most", "peak_blocks", "{:,}", "run"),
     ViewColumn("of all", "capacity_blocks", "{:,}", "run"),
     ViewColumn("USD", "cost_usd", "{:.4g}", "run"),
 )
 LATENCIES = (
-    ViewColumn("", lambda row: row[0]),
-    ViewColumn("mean", lambda row: row[1].mean, show_seconds, "run"),
-    ViewColumn("p50", lambda row: row[1].p50, show_seconds, "run"),
-    ViewColumn("p90", lambda row: row[1].p90, show_seconds, "run"),
-    ViewColumn("p99", lambda row: row[1].p99, show_seconds, "run"),
+    ViewColumn("", "0"),
+    ViewColumn("mean", "1.mean", show_seconds, "run"),
+    ViewColumn("p50", "1.p50", show_seconds, "run"),
+    ViewColumn("p90", "1.p90", show_seconds, "run"),
+    ViewColumn("p99", "1.p99", show_seconds, "run"),
 )
 
 
@@ -67,10 +70,10 @@ def _latencies(found: ServeSimulationDocument, outcome: ServiceOutcome, run: str
     latencies = latencies_of(found)
     seconds = (outcome.ttft_s, outcome.tpot_s[outcome.several], outcome.e2e_s, outcome.queue_s)
     named = {words: column for (words, _), column in zip(latencies, seconds, strict=True)}
-    rows = cells(LATENCIES, latencies, {"run": run})
     drawn = chart("distributions", charts.distributions(named), [run])
     words = "Share of the served requests that took at most so long."
-    return section("Latencies", table("latencies", heads(LATENCIES), rows), drawn, caption(words))
+    rows = view("latencies", LATENCIES, latencies, {"run": run})
+    return section("Latencies", rows, drawn, caption(words))
 
 
 def _over_time(played: PlayedService, run: str, ledger: Ledger) -> str:
@@ -115,15 +118,13 @@ def over_time(played: PlayedService, points: int = 400) -> tuple[Floats, Floats,
 
 def _replicas(found: ServeSimulationDocument, run: str) -> str:
     shown = found.replicas[:_MOST_ROWS]
-    rows = cells(REPLICAS, shown, {"run": run})
     bars = charts.share_bars(
         {instance.name: 100 * instance.busy_share for instance in shown}, "busy, of the time up"
     )
     left = len(found.replicas) - len(shown)
     words = f"{left} more replicas are not shown." if left else ""
-    return section(
-        "Replicas", chart("busy", bars, [run]), table("replicas", heads(REPLICAS), rows), caption(words)
-    )
+    rows = view("replicas", REPLICAS, shown, {"run": run})
+    return section("Replicas", chart("busy", bars, [run]), rows, caption(words))
 
 
 def plan_report(found: ServePlanDocument, title: str) -> str:
@@ -149,40 +150,35 @@ def plan_report(found: ServePlanDocument, title: str) -> str:
     return page(f"A service planned: {title}", name(f"best by {found.objective}"), answer, sections, ledger)
 
 
+def rented_columns(found: ServePlanDocument, label: Callable[[int], str]) -> tuple[ViewColumn, ...]:
+    """Replicas of a plan and their share of each of the first types of request, which `label` heads."""
+    types = range(min(_MOST_TYPES, max((len(row) for row in found.shares.values()), default=0)))
+
+    def share_of(w: int) -> Callable[[ReplicaCountDocument], float]:
+        return lambda replica: 100 * found.shares[replica.configuration][w]
+
+    return (
+        ViewColumn("replicas", "count", "{}", "planned"),
+        ViewColumn("configuration", "configuration"),
+        ViewColumn("GPUs each", lambda replica: counted(replica.gpus), rests="planned"),
+        ViewColumn("USD/h", _all_usd_per_hour, "{:.2f}", "planned"),
+        *(ViewColumn(f"{label(w)}, %", share_of(w), "{:.1f}", "planned") for w in types),
+    )
+
+
+def _all_usd_per_hour(replica: ReplicaCountDocument) -> float | None:
+    return None if replica.cost_per_hour is None else replica.cost_per_hour * replica.count
+
+
 def _rented(found: ServePlanDocument, planned: str) -> str:
-    types = range(min(12, max((len(row) for row in found.shares.values()), default=0)))
-    rows = [
-        [
-            Cell(replica.configuration),
-            Cell(str(replica.count), [planned], replica.count),
-            Cell(", ".join(f"{count} {gpu}" for gpu, count in replica.gpus.items()), [planned]),
-            Cell("-")
-            if replica.cost_per_hour is None
-            else Cell(
-                f"{replica.cost_per_hour * replica.count:.2f}",
-                [planned],
-                replica.cost_per_hour * replica.count,
-            ),
-            *(
-                Cell(
-                    f"{100 * found.shares[replica.configuration][w]:.1f} %",
-                    [planned],
-                    found.shares[replica.configuration][w],
-                )
-                for w in types
-            ),
-        ]
-        for replica in found.replicas
-    ]
-    heads = ("configuration", "replicas", "GPUs each", "USD/h", *(f"type {w}" for w in types))
+    columns = rented_columns(found, lambda w: f"type {w}")
     told = "; ".join(
         f"type {w}: {planned_type.input_tokens:,.0f} in, {planned_type.output_tokens:,.0f} out"
         + (f", {planned_type.model}" if planned_type.model else "")
         for w, planned_type in enumerate(found.types)
     )
-    return section(
-        "Replicas, and the share of each type of request", table("rented", heads, rows), caption(name(told))
-    )
+    rows = view("rented", columns, found.replicas, {"planned": planned})
+    return section("Replicas, and the share of each type of request", rows, caption(name(told)))
 
 
 def _rivals(found: ServePlanDocument, planned: str, unit: str) -> str:
@@ -190,11 +186,11 @@ def _rivals(found: ServePlanDocument, planned: str, unit: str) -> str:
         f"{rival.gpu} alone, {'available' if rival.capped else 'any number'}": rival.value
         for rival in found.rivals
     } | {f"without choosing {key.replace('_', ' ')}": lever.value for key, lever in found.levers.items()}
-    rows = [
-        [Cell(words), Cell("no plan" if value is None else f"{value:.6g} {unit}", [planned], value)]
-        for words, value in known.items()
-    ]
-    return section("What else could be done", table("rivals", ("instead", found.objective), rows))
+    columns = (
+        ViewColumn("instead", "0"),
+        ViewColumn(found.objective, "1", lambda value: f"{value:.6g} {unit}", "planned", "no plan"),
+    )
+    return section("What else could be done", view("rivals", columns, [*known.items()], {"planned": planned}))
 
 
 def _replay(found: ServePlanDocument, replayed: str) -> str:
@@ -202,16 +198,11 @@ def _replay(found: ServePlanDocument, replayed: str) -> str:
     assert item is not None
     unit = "s" if found.objective == "makespan" else "requests/s"
     rows = [
-        [Cell("promised"), Cell(f"{item.promised:.6g} {unit}", [replayed], item.promised)],
-        [
-            Cell("played"),
-            Cell(f"{item.played:.6g} {unit} ({item.error * 100:+.1f} %)", [replayed], item.played),
-        ],
-        [Cell("good requests"), Cell(f"{item.good_share * 100:.1f} %", [replayed], item.good_share)],
-        [Cell("time to first token, p99"), Cell(show_seconds(item.ttft_p99_s), [replayed], item.ttft_p99_s)],
-        [
-            Cell("time per output token, p99"),
-            Cell(show_seconds(item.tpot_p99_s), [replayed], item.tpot_p99_s),
-        ],
+        ("promised", f"{item.promised:.6g} {unit}"),
+        ("played", f"{item.played:.6g} {unit} ({percent(item.error, 1, signed=True)})"),
+        ("good requests", percent(item.good_share, 1)),
+        ("time to first token, p99", show_seconds(item.ttft_p99_s)),
+        ("time per output token, p99", show_seconds(item.tpot_p99_s)),
     ]
-    return section("Played by the simulator", table("replay", ("", ""), rows))
+    columns = ViewColumn("", "0"), ViewColumn("", "1", rests="replayed")
+    return section("Played by the simulator", view("replay", columns, rows, {"replayed": replayed}))

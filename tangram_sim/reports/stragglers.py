@@ -4,13 +4,14 @@ import numpy as np
 
 from tangram_sim.reliability.stragglers.whatif import ideal_work_s
 from tangram_sim.reports import charts
-from tangram_sim.reports.columns import ViewColumn, cells, heads
-from tangram_sim.reports.ledger import Cell, Ledger
-from tangram_sim.reports.page import caption, chart, figure_of, name, page, section, table
+from tangram_sim.reports.columns import ViewColumn
+from tangram_sim.reports.ledger import Ledger
+from tangram_sim.reports.page import caption, chart, figure_of, name, page, section, view
 from tangram_sim.studies.stragglers import Diagnosis
 from tangram_sim.units import show_seconds
 
 _MOST_ALONE = 20
+ALONE = ViewColumn("alone as measured", "0"), ViewColumn("S", "1", "{:.4f}", "replayed")
 REMEDIES = (
     ViewColumn("remedy", "name"),
     ViewColumn("step", "step_s", show_seconds, "priced"),
@@ -66,14 +67,14 @@ def _grid(found: Diagnosis, measured: str, replayed: str) -> str:
 
 def _alone(found: Diagnosis, source: str) -> str:
     ranked = sorted(found.document.alone.items(), key=lambda item: -item[1])[:_MOST_ALONE]
-    rows = [(Cell(group), Cell(f"{s:.4f}", [source], s)) for group, s in ranked]
     words = "S of a group alone: only its operations as measured, all others ideal, over the ideal step."
-    return section("Which group costs what", table("alone", ("group", "S"), rows), caption(words))
+    return section(
+        "Which group costs what", view("alone", ALONE, ranked, {"replayed": source}), caption(words)
+    )
 
 
 def _remedies(found: Diagnosis, source: str) -> str:
-    rows = cells(REMEDIES, found.document.remedies, {"priced": source})
-    drawn = table("remedies", heads(REMEDIES), rows, 0, names=(5,))
+    drawn = view("remedies", REMEDIES, found.document.remedies, {"priced": source}, 0, names=(5,))
     left = "; ".join(found.document.remedies_left_out)
     return section("What helps", drawn, caption(f"Not priced: {left}."))
 

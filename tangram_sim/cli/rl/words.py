@@ -2,13 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli.console import print_line, print_table
+from tangram_sim.cli.console import print_columns, print_line
+from tangram_sim.reports.columns import ViewColumn, counted, share
 from tangram_sim.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
     from tangram_sim.studies.rl_documents import (
         RlCompareDocument,
         RlPlanDocument,
+        RlPoolDocument,
         RlRolloutDocument,
         RlSimulateDocument,
         RlWhatIfDocument,
@@ -22,21 +24,61 @@ def _money(usd: float | None) -> str:
 
 
 def _gpus(counts: dict[str, int]) -> str:
-    return " + ".join(f"{count} {kind}" for kind, count in counts.items())
+    return counted(counts, " + ")
 
 
 def _engines(replicas: "list[RlRolloutDocument]") -> str:
     return ", ".join(f"{replica.count} of tp {replica.tp} on {replica.gpu}" for replica in replicas)
 
 
+def _memory(pool: "RlPoolDocument") -> str:
+    return f"{show_bytes(pool.memory_bytes)} of {show_bytes(pool.memory_capacity_bytes)}"
+
+
+_KINDS = (
+    ViewColumn("kind, best at rollout first", "gpu"),
+    ViewColumn("GPUs", "gpus", "{}"),
+    ViewColumn("trains/s a GPU", "trains_per_s", "{:.3g}"),
+    ViewColumn("generates/s a GPU", "generates_per_s", "{:.3g}"),
+    ViewColumn("ratio", "ratio", "{:.2f}"),
+)
+_CURVE = (
+    ViewColumn("GPUs that train", "training_gpus", "{}"),
+    ViewColumn("that generate", "rollout_gpus", "{}"),
+    ViewColumn("step", "step_s", show_seconds),
+)
+_LONGER = (
+    ViewColumn("this plan at a mean response of", lambda row: f"{row[0]} tokens"),
+    ViewColumn("step", "1", show_seconds),
+)
+_RULES = (
+    ViewColumn("rule", "rule"),
+    ViewColumn("step", "step_s", show_seconds, unknown="no plan fits"),
+    ViewColumn("slower", "slower_by", share(signed=True), unknown=""),
+    ViewColumn("train", lambda rule: _gpus(rule.training)),
+    ViewColumn("generate", lambda rule: _gpus(rule.rollout_gpus)),
+    ViewColumn("how", lambda rule: f"{rule.placement} {rule.mode}".strip()),
+    ViewColumn("its authors report (reference)", "claim"),
+)
+_OFFERS = (
+    ViewColumn("added", "added"),
+    ViewColumn("step", "step_s", show_seconds),
+    ViewColumn("shorter by", "faster_by", share(), unknown=""),
+    ViewColumn("USD a million tokens", "usd_per_million_trained_tokens", _money, unknown=""),
+    ViewColumn("pays", lambda offer: None if offer.pays is None else ("no", "yes")[offer.pays], unknown=""),
+    ViewColumn("train", lambda offer: _gpus(offer.trains)),
+    ViewColumn("generate", lambda offer: _gpus(offer.generates)),
+)
+
+
 def _print_phases(found: "RlPlanDocument | RlSimulateDocument") -> None:
     """Print the phases of a step: how long each takes, and how long the step waits for it alone."""
-    phases = [
-        (name.replace("_", " "), show_seconds(seconds), show_seconds(found.exposed_s.get(name, 0.0)))
-        for name, seconds in found.phases_s.items()
-        if seconds > 0
-    ]
-    print_table(("phase", "seconds", "a step waits"), phases, right=(1, 2))
+    columns = (
+        ViewColumn("phase", lambda phase: phase[0].replace("_", " ")),
+        ViewColumn("seconds", "1", show_seconds),
+        ViewColumn("a step waits", lambda phase: found.exposed_s.get(phase[0], 0.0), show_seconds),
+    )
+    print_columns(columns, [phase for phase in found.phases_s.items() if phase[1] > 0])
 
 
 def show_plan(found: "RlPlanDocument") -> None:
@@ -58,19 +100,16 @@ def show_plan(found: "RlPlanDocument") -> None:
         if value > 1
     )
     engines = _engines(made.rollout)
-    rows = [
-        (
-            pool.role,
-            f"{pool.gpus}",
-            _gpus(pool.nodes),
-            engines if pool.role == "rollout" else degrees or "1 GPU",
-            show_seconds(pool.busy_s),
-            f"{pool.idle_share * 100:.0f} %",
-            f"{show_bytes(pool.memory_bytes)} of {show_bytes(pool.memory_capacity_bytes)}",
-        )
-        for pool in found.pools
-    ]
-    print_table(("pool", "GPUs", "nodes or GPUs", "layout", "busy", "idle", "memory"), rows, right=(1, 4, 5))
+    columns = (
+        ViewColumn("pool", "role"),
+        ViewColumn("GPUs", "gpus", "{}"),
+        ViewColumn("nodes or GPUs", lambda pool: _gpus(pool.nodes)),
+        ViewColumn("layout", lambda pool: engines if pool.role == "rollout" else degrees or "1 GPU"),
+        ViewColumn("busy", "busy_s", show_seconds),
+        ViewColumn("idle", "idle_share", share()),
+        ViewColumn("memory", _memory),
+    )
+    print_columns(columns, found.pools)
     if made.placement == "colocated":
         print_line(f"engines: {engines}")
     if made.lent:
@@ -89,30 +128,14 @@ def show_plan(found: "RlPlanDocument") -> None:
         )
     if found.kinds:
         print_line()
-        table = [
-            (
-                kind.gpu,
-                f"{kind.gpus}",
-                f"{kind.trains_per_s:.3g}",
-                f"{kind.generates_per_s:.3g}",
-                f"{kind.ratio:.2f}",
-            )
-            for kind in sorted(found.kinds, key=lambda kind: -kind.ratio)
-        ]
-        columns = ("kind, best at rollout first", "GPUs", "trains/s a GPU", "generates/s a GPU", "ratio")
-        print_table(columns, table, right=(1, 2, 3, 4))
+        print_columns(_KINDS, sorted(found.kinds, key=lambda kind: -kind.ratio))
     if len(found.curve) > 1:
         print_line()
         step = max(len(found.curve) // _SHOWN, 1)
-        points = [
-            (f"{rl_point.training_gpus}", f"{rl_point.rollout_gpus}", show_seconds(rl_point.step_s))
-            for rl_point in found.curve[::step]
-        ]
-        print_table(("GPUs that train", "that generate", "step"), points, right=(0, 1, 2))
+        print_columns(_CURVE, found.curve[::step])
     if found.longer_responses:
         print_line()
-        lengths = [(f"{tokens} tokens", show_seconds(s)) for tokens, s in found.longer_responses.items()]
-        print_table(("this plan at a mean response of", "step"), lengths, right=(1,))
+        print_columns(_LONGER, [*found.longer_responses.items()])
     print_line()
     for assumption in found.assumptions[:3]:
         print_line(assumption)
@@ -126,20 +149,7 @@ def show_compare(found: "RlCompareDocument") -> None:
         f"best step {show_seconds(found.best_step_s)}   lower bound {show_seconds(found.lower_bound_s)}"
     )
     print_line()
-    rows = [
-        (
-            rule.rule,
-            "no plan fits" if rule.step_s is None else show_seconds(rule.step_s),
-            "" if rule.slower_by is None else f"+{rule.slower_by * 100:.0f} %",
-            _gpus(rule.training),
-            _gpus(rule.rollout_gpus),
-            f"{rule.placement} {rule.mode}".strip(),
-            rule.claim,
-        )
-        for rule in found.rules
-    ]
-    columns = ("rule", "step", "slower", "train", "generate", "how", "its authors report (reference)")
-    print_table(columns, rows, right=(1, 2))
+    print_columns(_RULES, found.rules)
 
 
 def show_what_if(found: "RlWhatIfDocument") -> None:
@@ -149,20 +159,7 @@ def show_what_if(found: "RlWhatIfDocument") -> None:
     step = "no placement fits" if found.step_s is None else f"step {show_seconds(found.step_s)}"
     print_line(f"without: {step}{price}")
     print_line()
-    rows = [
-        (
-            offer.added,
-            show_seconds(offer.step_s),
-            "" if offer.faster_by is None else f"{offer.faster_by * 100:.0f} %",
-            _money(offer.usd_per_million_trained_tokens),
-            "" if offer.pays is None else "yes" if offer.pays else "no",
-            _gpus(offer.trains),
-            _gpus(offer.generates),
-        )
-        for offer in found.offers
-    ]
-    columns = ("added", "step", "shorter by", "USD a million tokens", "pays", "train", "generate")
-    print_table(columns, rows, right=(1, 2, 3))
+    print_columns(_OFFERS, found.offers)
     for added, why in found.infeasible.items():
         print_line(f"{added}: {why}")
     if found.not_planned:

@@ -4,10 +4,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli import command_clock
-from tangram_sim.cli.console import print_line, print_notes, print_table
+from tangram_sim.cli.console import print_columns, print_line, print_notes
 from tangram_sim.cli.derived import derived
 from tangram_sim.cli.outputs import Shown
 from tangram_sim.questions.serve_plan import ServeCompareQuestion
+from tangram_sim.reports.columns import ViewColumn, counted, share
 
 if TYPE_CHECKING:
     from tangram_sim.studies.serving_comparison import ServiceComparisonDocument
@@ -22,22 +23,17 @@ def command(question: ServeCompareQuestion, shown: Shown) -> None:
 def _show(asked: ServeCompareQuestion, found: "ServiceComparisonDocument") -> None:
     """Print one row a planner; below, why others have no plan, and notes."""
     unit = "s" if found.objective == "makespan" else "USD/h" if asked.fleet is None else "/s"
-    rows = [
-        (
-            name,
-            f"{planner.played:.5g} {unit}",
-            f"{planner.promised:.5g} {unit}",
-            "-" if planner.cost_per_hour is None else f"{planner.cost_per_hour:.4g}",
-            f"{(planner.good_share or 0.0) * 100:.1f} %",
-            ", ".join(f"{count} {gpu}" for gpu, count in planner.gpus_used.items() if count),
-            f"{planner.planning_cpu_s:.1f} CPU-s",
-        )
-        for name, planner in found.planners.items()
-        if planner.played is not None
-    ]
-    print_table(
-        ("planner", "played", "promised", "USD/h", "good", "GPUs", "planning"), rows, right=(1, 2, 3, 4, 6)
+    figure = f"{{:.5g}} {unit}"
+    columns = (
+        ViewColumn("planner", "0"),
+        ViewColumn("played", "1.played", figure),
+        ViewColumn("promised", "1.promised", figure),
+        ViewColumn("USD/h", "1.cost_per_hour", "{:.4g}"),
+        ViewColumn("good", lambda row: row[1].good_share or 0.0, share(1)),
+        ViewColumn("GPUs", lambda row: counted(row[1].gpus_used)),
+        ViewColumn("planning", "1.planning_cpu_s", "{:.1f} CPU-s"),
     )
+    print_columns(columns, [item for item in found.planners.items() if item[1].played is not None])
     for name, planner in found.planners.items():
         if planner.played is None:
             print_line(f"{name}: {planner.status}: {planner.reason}")

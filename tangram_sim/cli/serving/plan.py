@@ -1,5 +1,6 @@
 """`tangram serve plan`: which GPUs to use, which replicas run on them, and how requests are shared out."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tangram_sim.cli import command_clock
@@ -7,9 +8,26 @@ from tangram_sim.cli.derived import derived
 from tangram_sim.cli.outputs import AnswerOutputs
 from tangram_sim.errors import InfeasibleError
 from tangram_sim.questions.serve_plan import ServePlanQuestion
+from tangram_sim.reports.columns import ViewColumn, share
 
 if TYPE_CHECKING:
     from tangram_sim.studies.serving_plan import PlanEnergyDocument, ServePlanDocument
+
+
+def _layers(row: tuple[int, tuple[str, tuple[int, int] | None]]) -> str | None:
+    held = row[1][1]
+    return None if held is None else f"{held[0]}-{held[1] - 1}"
+
+
+_PLACED = ViewColumn("node", "0", "{}"), ViewColumn("kind", "1.0"), ViewColumn("layers", _layers)
+_PATHS = (
+    ViewColumn("path", lambda path: " > ".join(map(str, path.nodes))),
+    ViewColumn("share", "share", share(1)),
+)
+_RIVALS = (
+    ViewColumn("one kind only", "gpu"),
+    ViewColumn("of it", lambda rival: "available" if rival.capped else "any number"),
+)
 
 
 @derived
@@ -38,7 +56,8 @@ def _type(found: "ServePlanDocument", w: int) -> str:
 
 def print_plan(found: "ServePlanDocument") -> None:
     """Print the plan as tables: replicas with their shares or layers, other plans, what would improve it."""
-    from tangram_sim.cli.console import print_line, print_notes, print_table
+    from tangram_sim.cli.console import print_columns, print_line, print_notes
+    from tangram_sim.reports.services import rented_columns
 
     proof = "optimal" if found.status == "optimal" else f"gap {(found.gap or 0.0) * 100:.2g} %"
     bound = f"{proof}, bound {_value(found, found.bound)}"
@@ -58,41 +77,13 @@ def print_plan(found: "ServePlanDocument") -> None:
     print_line()
     if found.replicas:
         used = [replica for replica in found.replicas if replica.count]
-        types = len(next(iter(found.shares.values())))
-        shown = range(min(types, 12))
-        rows = [
-            (
-                str(replica_count.count),
-                replica_count.configuration,
-                ", ".join(f"{count} {gpu}" for gpu, count in replica_count.gpus.items()),
-                "-"
-                if replica_count.cost_per_hour is None
-                else f"{replica_count.cost_per_hour * replica_count.count:.2f}",
-                *(f"{found.shares[replica_count.configuration][w] * 100:.1f}" for w in shown),
-            )
-            for replica_count in used
-        ]
-        heads = ("replicas", "configuration", "GPUs each", "USD/h", *(f"{_type(found, w)}, %" for w in shown))
-        print_table(heads, rows, right=(0, 3, *(4 + w for w in shown)))
+        print_columns(rented_columns(found, partial(_type, found)), used)
     if found.placement:
-        names = found.nodes
-        rows = [
-            (str(i), names[i], f"{held[0]}-{held[1] - 1}" if held else "-")
-            for i, held in enumerate(found.placement)
-        ]
-        print_table(("node", "kind", "layers"), rows, right=(0,))
-        ways = [(" > ".join(str(i) for i in path.nodes), f"{path.share * 100:.1f} %") for path in found.paths]
-        print_table(("path", "share"), ways, right=(1,))
-    rivals = [
-        (
-            rival.gpu,
-            "available" if rival.capped else "any number",
-            _value(found, rival.value) if rival.value is not None else "no plan",
-        )
-        for rival in found.rivals
-    ]
-    if rivals:
-        print_table(("one kind only", "of it", found.objective), rivals, right=(2,))
+        print_columns(_PLACED, [*enumerate(zip(found.nodes, found.placement, strict=True))])
+        print_columns(_PATHS, found.paths)
+    if found.rivals:
+        columns = (*_RIVALS, ViewColumn(found.objective, "value", partial(_value, found), unknown="no plan"))
+        print_columns(columns, found.rivals)
     for name, lever in found.levers.items():
         words = name.replace("_", " ")
         if lever.value is None:

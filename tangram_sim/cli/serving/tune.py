@@ -6,9 +6,24 @@ from tangram_sim.cli.derived import derived
 from tangram_sim.cli.outputs import AnswerOutputs
 from tangram_sim.errors import BadInputError
 from tangram_sim.questions.serve_tune import ServeTuneQuestion
+from tangram_sim.reports.columns import ViewColumn
 
 if TYPE_CHECKING:
-    from tangram_sim.studies.serving_tuning import ServeTuneDocument
+    from tangram_sim.studies.serving_tuning import ServeTuneDocument, TunedReplicaDocument
+
+
+def _settings(replica: "TunedReplicaDocument") -> str:
+    return "   ".join(f"{key} {value}" for key, value in replica.settings.items())
+
+
+_REPLICAS = (
+    ViewColumn("replicas", "count", "{}"),
+    ViewColumn("configuration", "name"),
+    ViewColumn("settings", _settings),
+    ViewColumn("requests/s alone", "goodput_rps", "{:.4g}"),
+    ViewColumn("before", "default_goodput_rps", "{:.4g}"),
+    ViewColumn("bound", "bound_rps", "{:.4g}"),
+)
 
 
 @derived
@@ -24,7 +39,7 @@ def command(question: ServeTuneQuestion, outputs: AnswerOutputs) -> None:
 
 def print_tuned(found: "ServeTuneDocument") -> None:
     """Print the rate that is kept, and a line for each kind of replica."""
-    from tangram_sim.cli.console import print_line, print_notes, print_table
+    from tangram_sim.cli.console import print_columns, print_line, print_notes
 
     before = found.default_goodput_rps
     more = f", {found.goodput_rps / before - 1.0:+.1%}" if before else ""
@@ -33,17 +48,5 @@ def print_tuned(found: "ServeTuneDocument") -> None:
         f"{before:.4g}{more})   bound {found.bound_rps:.4g}"
     )
     print_line()
-    rows = [
-        (
-            str(replica.count),
-            replica.name,
-            "   ".join(f"{key} {value}" for key, value in replica.settings.items()),
-            f"{replica.goodput_rps:.4g}",
-            f"{replica.default_goodput_rps:.4g}",
-            f"{replica.bound_rps:.4g}",
-        )
-        for replica in found.replicas
-    ]
-    heads = ("replicas", "configuration", "settings", "requests/s alone", "before", "bound")
-    print_table(heads, rows, right=(0, 3, 4, 5))
+    print_columns(_REPLICAS, found.replicas)
     print_notes(found.notes)

@@ -5,13 +5,33 @@ from typing import TYPE_CHECKING
 import typer
 
 from tangram_sim.cli.asked import asked
-from tangram_sim.cli.console import print_line, print_notes, print_table
+from tangram_sim.cli.console import print_columns, print_line, print_notes
 from tangram_sim.questions.serve_workload import ServeWorkloadQuestion
+from tangram_sim.reports.columns import ViewColumn, share
 
 if TYPE_CHECKING:
     from tangram_sim.studies.serving_workload import RatesDocument, WorkloadDocument
 
 app = typer.Typer(help="Workloads: what requests ask of a service.", no_args_is_help=True)
+
+_LENGTHS = (
+    ViewColumn("", "0"),
+    *(ViewColumn(each, f"1.{each}", "{:,.0f}") for each in ("mean", "p50", "p90", "p99", "most")),
+    ViewColumn("variation", "1.cv", "{:.2f}"),
+)
+_TYPES = (
+    ViewColumn("prompt", "input_tokens", "{:,.0f}"),
+    ViewColumn("output", "output_tokens", "{:,.0f}"),
+    ViewColumn("share", "share", share(1)),
+)
+_STREAMS = (
+    ViewColumn("stream", lambda stream: stream.name or "all"),
+    ViewColumn("rate", "rate_rps", "{:.4g}"),
+    ViewColumn("least", "least_rps", "{:.4g}"),
+    ViewColumn("most", "most_rps", "{:.4g}"),
+    ViewColumn("gaps", "burstiness_cv", "{:.2f}"),
+    ViewColumn("requests", "share", share(1)),
+)
 
 
 def _show(found: "WorkloadDocument | RatesDocument") -> None:
@@ -32,27 +52,8 @@ def _show_requests(found: "WorkloadDocument") -> None:
         f"gaps vary by {found.burstiness_cv:.2f} (Poisson: 1)"
     )
     print_line()
-    rows = [
-        (
-            words,
-            *(
-                f"{value:,.0f}"
-                for value in (lengths.mean, lengths.p50, lengths.p90, lengths.p99, lengths.most)
-            ),
-            f"{lengths.cv:.2f}",
-        )
-        for words, lengths in (("prompt tokens", found.input_tokens), ("output tokens", found.output_tokens))
-    ]
-    print_table(("", "mean", "p50", "p90", "p99", "most", "variation"), rows, right=(1, 2, 3, 4, 5, 6))
-    parts = [
-        (
-            f"{request_type.input_tokens:,.0f}",
-            f"{request_type.output_tokens:,.0f}",
-            f"{request_type.share * 100:.1f} %",
-        )
-        for request_type in found.types
-    ]
-    print_table(("prompt", "output", "share"), parts, right=(0, 1, 2))
+    print_columns(_LENGTHS, [("prompt tokens", found.input_tokens), ("output tokens", found.output_tokens)])
+    print_columns(_TYPES, found.types)
     if found.prefixes:
         print_line(
             f"{found.prefixes:,} shared prefixes, {found.prefix_share * 100:.1f} % of the prompt tokens"
@@ -72,16 +73,7 @@ def _show_rates(found: "RatesDocument") -> None:
         f"gaps vary by {found.burstiness_cv:.2f} (Poisson: 1)"
     )
     print_line()
-    rows = [
-        (
-            stream.name or "all",
-            *(f"{value:.4g}" for value in (stream.rate_rps, stream.least_rps, stream.most_rps)),
-            f"{stream.burstiness_cv:.2f}",
-            f"{stream.share * 100:.1f} %",
-        )
-        for stream in found.streams
-    ]
-    print_table(("stream", "rate", "least", "most", "gaps", "requests"), rows, right=(1, 2, 3, 4, 5))
+    print_columns(_STREAMS, found.streams)
     print_notes(found.notes)
 
 
