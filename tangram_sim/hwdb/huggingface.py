@@ -2,46 +2,43 @@
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb.families.bert import bert
 from tangram_sim.hwdb.families.config import Config, shown
+from tangram_sim.hwdb.families.decoders import DENSE, dense
 from tangram_sim.hwdb.families.deepseek import deepseek_v2, deepseek_v3
-from tangram_sim.hwdb.families.dense import cohere, cohere2, glm4, nemotron, olmo2, starcoder2
 from tangram_sim.hwdb.families.falcon import falcon
-from tangram_sim.hwdb.families.gemma import gemma2, gemma3, gemma3_text
 from tangram_sim.hwdb.families.gpt import bloom, gpt2, gpt_neo, gpt_neox, gptj, opt
 from tangram_sim.hwdb.families.gpt_oss import gpt_oss
-from tangram_sim.hwdb.families.llama import granite, llama, mistral, mixtral, phi3, qwen2, qwen3, qwen3_moe
 from tangram_sim.hwdb.families.nemotron_h import nemotron_h
 from tangram_sim.hwdb.families.sparse import (
+    gemma3,
     glm4_moe,
     glm_moe_dsa,
     kimi_k25,
     llama4,
     minimax_m2,
+    mixtral,
     qwen2_moe,
     qwen3_5,
     qwen3_5_moe,
+    qwen3_moe,
     text_of,
 )
 from tangram_sim.models import Model
 
 FAMILIES: dict[str, Callable[[Config], Model]] = {
+    **{family: partial(dense, family) for family in DENSE},
     "bert": bert,
     "bloom": bloom,
-    "cohere": cohere,
-    "cohere2": cohere2,
     "deepseek_v2": deepseek_v2,
     "deepseek_v3": deepseek_v3,
     "deepseek_v32": glm_moe_dsa,
     "falcon": falcon,
-    "gemma2": gemma2,
     "gemma3": gemma3,
-    "gemma3_text": gemma3_text,
-    "glm": glm4,
-    "glm4": glm4,
     "glm4_moe": glm4_moe,
     "glm_moe_dsa": glm_moe_dsa,
     "gpt2": gpt2,
@@ -49,28 +46,19 @@ FAMILIES: dict[str, Callable[[Config], Model]] = {
     "gpt_neox": gpt_neox,
     "gpt_oss": gpt_oss,
     "gptj": gptj,
-    "granite": granite,
     "kimi_k2": deepseek_v3,
     "kimi_k25": kimi_k25,
-    "llama": llama,
     "llama4": llama4,
     "llama4_text": llama4,
     "minimax_m2": minimax_m2,
-    "mistral": mistral,
     "mixtral": mixtral,
-    "nemotron": nemotron,
     "nemotron_h": nemotron_h,
-    "olmo2": olmo2,
     "opt": opt,
-    "phi3": phi3,
-    "qwen2": qwen2,
     "qwen2_moe": qwen2_moe,
-    "qwen3": qwen3,
     "qwen3_5": qwen3_5,
     "qwen3_5_moe": qwen3_5_moe,
     "qwen3_moe": qwen3_moe,
     "qwen3_next": qwen3_5_moe,
-    "starcoder2": starcoder2,
 }
 
 

@@ -1,4 +1,4 @@
-"""Large mixtures of experts: GLM-4.5, GLM-5, MiniMax-M2, Kimi-K2.5, Qwen2-MoE, Qwen3.5 (dense too), Llama 4.
+"""Mixtures of experts: Mixtral, Qwen's, GLM-4.5 and 5, MiniMax-M2, Kimi-K2.5, Llama 4; and dense Qwen3.5.
 
 Multi-token-prediction layers and vision towers are not part of the models here.
 """
@@ -6,6 +6,7 @@ Multi-token-prediction layers and vision towers are not part of the models here.
 from dataclasses import replace
 
 from tangram_sim.hwdb.families.config import Config
+from tangram_sim.hwdb.families.decoders import Usual, decoder, dense, everywhere, qwen_everywhere
 from tangram_sim.hwdb.families.deepseek import deepseek_v3
 from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
 
@@ -14,18 +15,45 @@ from tangram_sim.models import Attention, Block, Experts, FeedForward, Model
 CHUNK = 64
 
 
+def mixtral(config: Config) -> Model:
+    """Mixtral: every feed-forward is a mixture of experts."""
+    experts = config.count("num_local_experts", 8, also=("num_experts",))
+    active = config.active("num_experts_per_tok", 2, experts)
+    part = Experts(experts, active, config.count("intermediate_size", 14336))
+    usual = Usual(4096, 32, 32, 32000, 131072, kv_heads=8, windows=everywhere(0))
+    return decoder("mixtral", config, usual, lambda _: part)
+
+
+def qwen3_moe(config: Config) -> Model:
+    """Qwen3-MoE: experts in every `decoder_sparse_step`-th layer outside `mlp_only_layers`."""
+    step = config.count("decoder_sparse_step", 1)
+    plain = FeedForward(config.count("intermediate_size", 6144))
+    experts = config.count("num_experts", 128, least=0, also=("num_local_experts",))
+    sparse: FeedForward | Experts = plain
+    if experts:
+        active = config.active("num_experts_per_tok", 8, experts)
+        sparse = Experts(experts, active, config.count("moe_intermediate_size", 768))
+    dense_layers = config.facts.get("mlp_only_layers") or []
+    if not isinstance(dense_layers, list) or not all(type(layer) is int for layer in dense_layers):
+        raise config.error("mlp_only_layers", "a list of layer numbers")
+    usual = Usual(
+        *(2048, 32, 24, 151936, 32768),
+        kv_heads=4,
+        qkv_bias="attention_bias",
+        out_bias="attention_bias",
+        key_norm="head",
+        windows=qwen_everywhere,
+    )
+    return decoder(
+        "qwen3_moe",
+        config,
+        usual,
+        lambda layer: plain if layer in dense_layers or (layer + 1) % step else sparse,
+    )
+
+
 def glm4_moe(config: Config) -> Model:
     """GLM-4.5, 4.6 and Air: grouped queries, dense first layers, a shared expert."""
-    hidden, heads = config.count("hidden_size", 4096), config.count("num_attention_heads", 96)
-    head_dim, norm = config.count("head_dim", 128), config.flag("use_qk_norm", False)
-    attention = Attention(
-        heads=heads,
-        kv_heads=config.kv_heads(heads, 8),
-        head_dim=head_dim,
-        value_dim=head_dim,
-        qkv_bias=config.flag("attention_bias", False),
-        norm_parameters=2 * head_dim if norm else 0,
-    )
     experts = config.count("n_routed_experts", 128)
     width = config.count("moe_intermediate_size", 1408)
     part = Experts(
@@ -35,36 +63,33 @@ def glm4_moe(config: Config) -> Model:
         shared_width=config.count("n_shared_experts", 1, least=0) * width,
         router_bias=True,
     )
-    dense = FeedForward(config.count("intermediate_size", 10944))
+    plain = FeedForward(config.count("intermediate_size", 10944))
     first = config.count("first_k_dense_replace", 1, least=0)
-    layers = config.layers("num_hidden_layers", 46)
-    blocks = [Block(attention, dense if layer < first else part) for layer in range(layers)]
-    return config.decoder("glm4_moe", hidden, blocks, vocab=151552, max_seq=131072)
+    usual = Usual(
+        *(4096, 96, 46, 151552, 131072),
+        kv_heads=8,
+        head_dim=128,
+        qkv_bias="attention_bias",
+        key_norm="head",
+        normed_if="use_qk_norm",
+    )
+    return decoder("glm4_moe", config, usual, lambda layer: plain if layer < first else part)
 
 
 def glm_moe_dsa(config: Config) -> Model:
     """GLM-5: DeepSeek's latent attention and experts; an indexer picks the keys (DeepSeek-V3.2)."""
-    dense = deepseek_v3(config)
+    base = deepseek_v3(config)
     heads, dim = config.count("index_n_heads", 32), config.count("index_head_dim", 128)
     chosen = config.count("index_topk", 2048)
     blocks = [
         replace(block, attention=replace(block.attention, index_heads=heads, index_dim=dim, window=chosen))
-        for block in dense.blocks
+        for block in base.blocks
     ]
-    return config.decoder("glm_moe_dsa", dense.hidden, blocks, vocab=154880, max_seq=202752)
+    return config.decoder("glm_moe_dsa", base.hidden, blocks, vocab=154880, max_seq=202752)
 
 
 def minimax_m2(config: Config) -> Model:
     """MiniMax-M2: grouped queries normalised over all heads, experts in every layer, a router with a bias."""
-    hidden, heads = config.count("hidden_size", 3072), config.count("num_attention_heads", 48)
-    kv_heads, head_dim = config.kv_heads(heads, 8), config.count("head_dim", 128)
-    attention = Attention(
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        value_dim=head_dim,
-        norm_parameters=(heads + kv_heads) * head_dim,
-    )
     experts = config.count("num_local_experts", 256, also=("num_experts",))
     part = Experts(
         experts=experts,
@@ -72,8 +97,8 @@ def minimax_m2(config: Config) -> Model:
         width=config.count("intermediate_size", 1536),
         router_bias=True,
     )
-    blocks = [Block(attention, part)] * config.layers("num_hidden_layers", 62)
-    return config.decoder("minimax_m2", hidden, blocks, vocab=200064, max_seq=196608)
+    usual = Usual(3072, 48, 62, 200064, 196608, kv_heads=8, head_dim=128, key_norm="all")
+    return decoder("minimax_m2", config, usual, lambda _: part)
 
 
 def _with_gated_shared(config: Config, experts: int, active: int, width: int, shared_width: int) -> Experts:
@@ -90,17 +115,11 @@ def _with_gated_shared(config: Config, experts: int, active: int, width: int, sh
 
 def qwen2_moe(config: Config) -> Model:
     """Qwen1.5-MoE and Qwen2-57B-A14B: biases on queries, keys and values, a gated shared expert."""
-    hidden, heads = config.count("hidden_size", 2048), config.count("num_attention_heads", 16)
-    dim = config.head_dim(hidden, heads)
-    attention = Attention(heads, config.kv_heads(heads, 16), dim, dim, qkv_bias=True)
     part = _with_gated_shared(config, experts=60, active=4, width=1408, shared_width=5632)
-    dense = FeedForward(config.count("intermediate_size", 5632))
+    plain = FeedForward(config.count("intermediate_size", 5632))
     step = config.count("decoder_sparse_step", 1)
-    blocks = [
-        Block(attention, dense if (layer + 1) % step else part)
-        for layer in range(config.layers("num_hidden_layers", 24))
-    ]
-    return config.decoder("qwen2_moe", hidden, blocks, vocab=151936, max_seq=32768)
+    usual = Usual(2048, 16, 24, 151936, 32768, kv_heads=16, qkv_bias=True)
+    return decoder("qwen2_moe", config, usual, lambda layer: plain if (layer + 1) % step else part)
 
 
 def llama4(config: Config) -> Model:
@@ -109,26 +128,27 @@ def llama4(config: Config) -> Model:
     Three layers of four attend within chunks of `attention_chunk_size` tokens, priced as a window.
     """
     config = text_of(config)
-    hidden, heads = config.count("hidden_size", 5120), config.count("num_attention_heads", 40)
-    kv_heads, dim = config.kv_heads(heads, 8), config.count("head_dim", 128)
-    chunk = config.count("attention_chunk_size", 8192, null=0)
     experts, width = config.count("num_local_experts", 16), config.count("intermediate_size", 8192)
     part = Experts(experts, config.active("num_experts_per_tok", 1, experts), width, shared_width=width)
-    dense = FeedForward(config.count("intermediate_size_mlp", 16384))
+    plain = FeedForward(config.count("intermediate_size_mlp", 16384))
     step = config.count("interleave_moe_layer_step", 1)
-    blocks = [
-        Block(
-            Attention(heads, kv_heads, dim, dim, window=chunk if (layer + 1) % 4 else 0),
-            dense if (layer + 1) % step else part,
-        )
-        for layer in range(config.layers("num_hidden_layers", 48))
-    ]
-    return config.decoder("llama4", hidden, blocks, vocab=202048, max_seq=131072)
+
+    def chunked(config: Config, layers: int) -> list[int]:
+        chunk = config.count("attention_chunk_size", 8192, null=0)
+        return [chunk if (layer + 1) % 4 else 0 for layer in range(layers)]
+
+    usual = Usual(5120, 40, 48, 202048, 131072, kv_heads=8, head_dim=128, windows=chunked)
+    return decoder("llama4", config, usual, lambda layer: plain if (layer + 1) % step else part)
 
 
 def kimi_k25(config: Config) -> Model:
     """Kimi-K2.5: the language model inside, of DeepSeek-V3's kind."""
     return deepseek_v3(text_of(config))
+
+
+def gemma3(config: Config) -> Model:
+    """Gemma 3 with vision: the language model inside; the vision tower is not modelled."""
+    return dense("gemma3_text", text_of(config))
 
 
 def qwen3_5_moe(config: Config) -> Model:
