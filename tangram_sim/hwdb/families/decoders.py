@@ -59,8 +59,8 @@ class Usual:
     hidden: int
     heads: int
     layers: int
-    vocab: int
-    max_seq: int
+    vocabulary: int
+    longest_seq: int
     width: int = 0
     kv_heads: int | None = None
     head_dim: int = 0
@@ -176,7 +176,7 @@ DENSE = {
 DENSE["granite"] = DENSE["llama"]  # four scalar multipliers carry no parameters
 DENSE["glm"] = replace(DENSE["glm4"], norms=2)  # the checkpoints of 2024
 DENSE["gemma3_text"] = replace(
-    DENSE["gemma2"], vocab=262208, max_seq=131072, windows=in_turn(6, stated=True), key_norm="head"
+    DENSE["gemma2"], vocabulary=262208, longest_seq=131072, windows=in_turn(6, stated=True), key_norm="head"
 )
 _NAMED = {"glm": "glm4"}  # families whose models are known by another's name
 
@@ -222,7 +222,9 @@ def decoder(family: str, config: Config, usual: Usual, part: Callable[[int], Fee
             usual.windows(config, config.layers("num_hidden_layers", usual.layers))
         )
     ]
-    return config.decoder(family, hidden, blocks, vocab=usual.vocab, max_seq=usual.max_seq, tied=usual.tied)
+    return config.decoder(
+        family, hidden, blocks, vocab=usual.vocabulary, max_seq=usual.longest_seq, tied=usual.tied
+    )
 
 
 def _is_on(config: Config, flag: bool | str) -> bool:
