@@ -16,7 +16,7 @@ from tangram_sim.planners.search_memory import SearchMemory
 from tangram_sim.reliability.moves import assign, moves, transfer_seconds
 from tangram_sim.reliability.spot.rerouting import rerouted_step_s
 from tangram_sim.reliability.spot.speeds import Fleet, Option
-from tangram_sim.reliability.spot.transitions import Stall, Stalls
+from tangram_sim.reliability.spot.transitions import Transitions
 from tangram_sim.reliability.state import StateMap, atom_bytes, copies, state_of
 from tangram_sim.studies import api
 from tangram_sim.studies.documents import PlanDocument
@@ -231,8 +231,8 @@ def _words(document: PlanDocument) -> str:
     return f"{len(document.pipelines)} x {len({stage.stage for stage in stages})} stages, dp {stages[0].dp}"
 
 
-@dataclass(frozen=True)
-class StateTransitions:
+@dataclass(frozen=True, kw_only=True)
+class StateTransitions(Transitions):
     """Seconds of changing from one fleet's plan to another's: state from peers, or from a checkpoint.
 
     Defaults are measured on single-V100 nodes with 10 Gb/s (Parcae's tables): rendezvous when nodes join,
@@ -243,45 +243,35 @@ class StateTransitions:
     rendezvous_s: float = 6.6
     group_join_s: float = 0.5
     group_leave_s: float = 0.08
-    start_s: float = 2.0
-    detect_s: float = 0.0
+    process_s: float = 2.0
     load_bytes_per_s: float = 1.25e9  # per node, from a checkpoint
-    block_s: float = 0.0
-    every_steps: int = 0
     keeps_all: bool = False
     _moved: dict[tuple[str, str], float] = field(default_factory=dict, repr=False, compare=False)
 
-    def _start(self, new: Option, joined: bool) -> float:
+    def start_s(self, new: Option, joined: bool) -> float:
+        """Rendezvous, communicators and processes."""
         nodes = new.pipelines * new.stages
         groups = new.pipelines + new.stages + 1 + nodes
         each, joins = (self.group_join_s, self.rendezvous_s) if joined else (self.group_leave_s, 0.0)
-        return joins + groups * each + self.start_s
+        return joins + groups * each + self.process_s
 
-    def _detected(self, joined: bool) -> Stalls:
-        return () if joined or not self.detect_s else (Stall("detection", self.detect_s),)
+    def loading_s(self, old: Option | None, new: Option) -> float:
+        """Every node loads what it holds; at the first start there is nothing to load."""
+        return self._fullest_bytes(new) / self.load_bytes_per_s if old is not None else 0.0
 
-    def restart(self, old: Option | None, new: Option, *, joined: bool, pending: bool) -> Stalls:
-        """Start again; every node loads what it holds, but for the first start."""
-        held = self.speeds.by_label[new.label].state.held_bytes()
-        load = max(held.values(), default=0.0) / self.load_bytes_per_s if old is not None else 0.0
-        again = self._start(new, joined) if pending else 0.0
-        seconds = self._start(new, joined) + load + again
-        return (*self._detected(joined), Stall("restart", seconds))
-
-    def migrate(self, old: Option | None, new: Option, *, joined: bool) -> Stalls:
+    def migrating_s(self, old: Option, new: Option, joined: bool) -> float:
         """Fetch what is missing from peers, spread over all copies, and start again."""
-        if old is None:
-            return self.restart(old, new, joined=joined, pending=False)
-        seconds = self._start(new, joined) + self._moving(old, new)
-        return (*self._detected(joined), Stall("migration", seconds))
+        return self.start_s(new, joined) + self._moving(old, new)
 
-    def reconfigure(self, new: Option) -> Stalls:
+    def recombining_s(self, new: Option) -> float:
         """Set up processes and communicators again, and send the fullest node's state over its NIC."""
-        plan = self.speeds.by_label[new.label]
-        rate = min(group.node.nic_bytes_per_s for group in self.speeds.cluster.groups)
-        held = max(plan.state.held_bytes().values(), default=0.0)
-        seconds = self._start(new, joined=False) + held / rate
-        return (*self._detected(joined=False), Stall("migration", seconds))
+        return self.start_s(new, joined=False) + self._fullest_bytes(new) / self._slowest_nic()
+
+    def _fullest_bytes(self, option: Option) -> float:
+        return max(self.speeds.by_label[option.label].state.held_bytes().values(), default=0.0)
+
+    def _slowest_nic(self) -> float:
+        return min(group.node.nic_bytes_per_s for group in self.speeds.cluster.groups)
 
     def _moving(self, old: Option, new: Option) -> float:
         """Seconds until every node has its share; the nodes that the new fleet lacks are those that went.
@@ -292,8 +282,7 @@ class StateTransitions:
         if key not in self._moved:
             before, after = self.speeds.by_label[old.label], self.speeds.by_label[new.label]
             if before is after:
-                rate = min(group.node.nic_bytes_per_s for group in self.speeds.cluster.groups)
-                self._moved[key] = max(before.state.held_bytes().values(), default=0.0) / rate
+                self._moved[key] = self._fullest_bytes(old) / self._slowest_nic()
             else:
                 self._moved[key] = self._between(before, after)
         return self._moved[key]
@@ -376,7 +365,7 @@ def planned_question(
     most = max(count for _, count in history.counts())
     state_bytes = sum(sum(sizes) for sizes in atom_bytes(model, job).values())
     transitions = StateTransitions(
-        speeds,
+        speeds=speeds,
         detect_s=detect_s,
         load_bytes_per_s=load_bytes_per_s,
         block_s=state_bytes / most / load_bytes_per_s if checkpoint_s is None else checkpoint_s,

@@ -236,7 +236,7 @@ def with_notice(transitions: Transitions, notice_s: float) -> Transitions:
     """Losses announced `notice_s` ahead: where a checkpoint fits, nothing is done again."""
     if notice_s <= 0 or notice_s < transitions.block_s:
         return transitions
-    return replace(transitions, keeps_all=True)  # type: ignore[type-var]
+    return replace(transitions, keeps_all=True)
 
 
 def with_scaled_batch(speeds: Speeds, history: Availability) -> Speeds:

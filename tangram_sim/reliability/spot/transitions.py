@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Protocol
 
 from tangram_sim.datafiles import read_csv
 from tangram_sim.errors import BadInputError, unknown_name
@@ -34,69 +33,90 @@ def seconds_of(stalls: Stalls) -> float:
     return sum(stall.seconds for stall in stalls)
 
 
-class Transitions(Protocol):
-    """What a replay asks about changing over. `old` is None at the start and after waiting."""
+@dataclass(frozen=True, kw_only=True)
+class Transitions:
+    """What a replay asks about changing over; `old` is None at the start and after waiting.
 
-    @property
-    def block_s(self) -> float:
-        """Seconds of a checkpoint in the running job."""
+    `block_s`: seconds of a checkpoint in the running job; `every_steps`: steps between checkpoints, 0: none
+    are taken; `keeps_all`: state is saved within the notice of a loss, nothing is done again; `detect_s`:
+    seconds until a loss is known.
+    """
 
-    @property
-    def every_steps(self) -> int:
-        """Steps between checkpoints; 0: none are taken."""
-
-    @property
-    def keeps_all(self) -> bool:
-        """Whether state is saved within the notice of a loss: nothing is done again."""
+    detect_s: float = 0.0
+    block_s: float = 0.0
+    every_steps: int = 0
+    keeps_all: bool = True
 
     def restart(self, old: Option | None, new: Option, *, joined: bool, pending: bool) -> Stalls:
         """Stop, and start `new` from a checkpoint. `joined`: nodes came; `pending`: while changing over."""
+        again = self.start_s(new, joined) if pending else 0.0
+        seconds = self.start_s(new, joined) + self.loading_s(old, new) + again
+        return self.detected("restart", seconds, joined)
 
     def migrate(self, old: Option | None, new: Option, *, joined: bool) -> Stalls:
         """Go over to `new` with state that peers still have."""
+        if old is None:
+            return self.restart(old, new, joined=joined, pending=False)
+        return self.detected("migration", self.migrating_s(old, new, joined), joined)
 
     def reconfigure(self, new: Option) -> Stalls:
         """Recombine pipelines that were prepared before."""
+        return self.detected("migration", self.recombining_s(new), joined=False)
+
+    def detected(self, account: str, seconds: float, joined: bool) -> Stalls:
+        """A stall, behind the seconds until a loss is known."""
+        stall = Stall(account, seconds)
+        return (stall,) if joined or not self.detect_s else (Stall("detection", self.detect_s), stall)
+
+    def start_s(self, new: Option, joined: bool) -> float:
+        """Seconds until processes are up again on the new layout, without state."""
+        raise NotImplementedError
+
+    def loading_s(self, old: Option | None, new: Option) -> float:
+        """Seconds of state at a restart: its moves, and the checkpoint, of which the start has none."""
+        raise NotImplementedError
+
+    def migrating_s(self, old: Option, new: Option, joined: bool) -> float:
+        """Seconds of a migration."""
+        raise NotImplementedError
+
+    def recombining_s(self, new: Option) -> float:
+        """Seconds of recombining."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class FixedTransitions:
+class FixedTransitions(Transitions):
     """Transitions that take the same seconds whatever the plans, one figure per kind of transition."""
 
     restart_s: float = 0.0
     checkpoint_s: float = 0.0  # saving and loading at a restart, `restart_s` apart
     migrate_s: float | None = None  # None: as restarting, without the checkpoint
     reconfigure_s: float = 0.0
-    detect_s: float = 0.0
-    block_s: float = 0.0
-    every_steps: int = 0
-    keeps_all: bool = True
 
-    def _detected(self, stalls: Stalls, joined: bool) -> Stalls:
-        return stalls if joined or not self.detect_s else (Stall("detection", self.detect_s), *stalls)
+    def start_s(self, new: Option, joined: bool) -> float:
+        """The fixed seconds of a restart."""
+        del new, joined
+        return self.restart_s
 
-    def restart(self, old: Option | None, new: Option, *, joined: bool, pending: bool) -> Stalls:
-        """The fixed seconds; twice the restart where one is under way."""
+    def loading_s(self, old: Option | None, new: Option) -> float:
+        """The fixed seconds of a checkpoint."""
         del new
-        again = self.restart_s if pending else 0.0
-        saved = self.checkpoint_s if old is not None else 0.0
-        return self._detected((Stall("restart", self.restart_s + again + saved),), joined)
+        return self.checkpoint_s if old is not None else 0.0
 
-    def migrate(self, old: Option | None, new: Option, *, joined: bool) -> Stalls:
+    def migrating_s(self, old: Option, new: Option, joined: bool) -> float:
         """The fixed seconds of a migration."""
-        if old is None:
-            return self.restart(old, new, joined=joined, pending=False)
-        seconds = self.restart_s if self.migrate_s is None else self.migrate_s
-        return self._detected((Stall("migration", seconds),), joined)
+        del old, new, joined
+        return self.restart_s if self.migrate_s is None else self.migrate_s
 
-    def reconfigure(self, new: Option) -> Stalls:
+    def recombining_s(self, new: Option) -> float:
         """The fixed seconds of recombining."""
         del new
-        return self._detected((Stall("migration", self.reconfigure_s),), joined=False)
+        return self.reconfigure_s
 
 
 @dataclass(frozen=True)
-class LayeredTransitions:
+class LayeredTransitions(Transitions):
     """Seconds by part, as measured by a table: processes, rendezvous, groups, build, state over one link.
 
     A restart saves and loads a checkpoint (not at the start) and sends every stage its state one after the
@@ -117,12 +137,9 @@ class LayeredTransitions:
     layers: tuple[float, ...]  # parameters of every layer
     link: tuple[tuple[float, float], ...]  # (bytes, seconds), measured
     fixed_s: float | None = None  # in place of all but state and checkpoint
-    block_s: float = 0.0
-    every_steps: int = 0
-    keeps_all: bool = True
     _sums: dict[tuple[int, bool], float] = field(default_factory=dict, repr=False, compare=False)
 
-    def _base(self, new: Option, joined: bool) -> float:
+    def start_s(self, new: Option, joined: bool) -> float:
         """Processes up again on the new layout, without state."""
         if self.fixed_s is not None:
             return self.fixed_s
@@ -171,23 +188,19 @@ class LayeredTransitions:
         (a, x), (b, y) = self.link[index - 1], self.link[index]
         return x + (y - x) * (size - a) / (b - a)
 
-    def restart(self, old: Option | None, new: Option, *, joined: bool, pending: bool) -> Stalls:
-        """Everything again; struck while under way, the restart alone once more."""
-        base = self._base(new, joined)
-        saved = self.save_load_s if old is not None else 0.0
-        again = base if pending else 0.0
-        return (Stall("restart", base + saved + self._state(new.stages, largest=False) + again),)
+    def loading_s(self, old: Option | None, new: Option) -> float:
+        """The checkpoint, and the state of every stage over the link."""
+        return (self.save_load_s if old is not None else 0.0) + self._state(new.stages, largest=False)
 
-    def migrate(self, old: Option | None, new: Option, *, joined: bool) -> Stalls:
+    def migrating_s(self, old: Option, new: Option, joined: bool) -> float:
         """Processes and groups again, the largest stage over the link, no checkpoint."""
-        if old is None:
-            return self.restart(old, new, joined=joined, pending=False)
-        return (Stall("migration", self._base(new, joined) + self._state(new.stages, largest=True)),)
+        del old
+        return self.start_s(new, joined) + self._state(new.stages, largest=True)
 
-    def reconfigure(self, new: Option) -> Stalls:
+    def recombining_s(self, new: Option) -> float:
         """Groups and processes, and the largest stage over the link; nothing is built anew."""
         groups = self._groups(new, joined=False) + self.process_s
-        return (Stall("migration", groups + self._state(new.stages, largest=True)),)
+        return groups + self._state(new.stages, largest=True)
 
 
 def read_transitions(
