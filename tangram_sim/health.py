@@ -3,6 +3,9 @@
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from tangram_sim.errors import BadInputError
 
@@ -64,18 +67,33 @@ class Slowdown:
     """One thing that runs `factor` times slower (below 1: faster) than it was priced at.
 
     `where` names nodes (`n3`, `g0`), GPUs (`n3.2`, `r12`, a kind), a link between groups (`g0-g1`) or, next
-    to a plan, `stage 2` or `stage 2 replica 1`. Empty `steps` and `seconds`: always; `steps` are the first
-    and the last one, `seconds` a window of every step. Background traffic of other jobs is `used`: (second
-    of the run, share of the bandwidth from then on), again after `period_s` (0: one share throughout).
+    to a plan, `stage 2` or `stage 2 replica 1`. No `steps` and `seconds`: always; `steps` are the first and
+    the last one, `seconds` a window of every step. Background traffic of other jobs is `used`: (second of the
+    run, share of the bandwidth from then on), again after `period_s` (0: one share throughout).
     """
 
-    where: str
-    factor: float
-    what: str = "compute"
-    steps: tuple[int, ...] = ()
-    seconds: tuple[float, ...] = ()
-    used: tuple[tuple[float, float], ...] = ()
-    period_s: float = 0.0
+    where: Annotated[
+        str,
+        Field(
+            description="n3 (a node), n3.2 (its GPU 2), r12 (a rank), g0 (a group), a GPU kind, g0-g1 (the "
+            "link between), network (all NICs and links), stage 2, stage 2 replica 1"
+        ),
+    ]
+    factor: Annotated[float, Field(gt=0, description="times slower; below 1: faster")]
+    what: Annotated[str, Field(description="compute, memory (its bandwidth) or network (NICs, links)")] = (
+        "compute"
+    )
+    steps: Annotated[tuple[int, int] | None, Field(description="first and last step; null: always")] = None
+    seconds: Annotated[
+        tuple[float, float] | None, Field(description="window of every step; null: all of it")
+    ] = None
+    used: Annotated[
+        tuple[tuple[float, float], ...],
+        Field(description="background traffic: second of the run, share of the bandwidth from then on"),
+    ] = ()
+    period_s: Annotated[
+        float, Field(ge=0, description="after which `used` starts again; 0: it is constant")
+    ] = 0.0
 
     @property
     def mean_used(self) -> float:
@@ -109,9 +127,11 @@ class Slowdown:
 class Pause:
     """A halt of `seconds`: of each rank with `probability` in every step, or of all once in `every_steps`."""
 
-    seconds: float
-    probability: float = 0.0
-    every_steps: int = 0
+    seconds: Annotated[float, Field(ge=0)]
+    probability: Annotated[float, Field(ge=0, le=1, description="of each rank in each step, unordered")] = 0.0
+    every_steps: Annotated[
+        int, Field(ge=0, description="all ranks together once in so many steps; 0: unordered")
+    ] = 0
 
     def mean_s(self, ranks: int) -> float:
         """Seconds that it adds to the mean step of `ranks`: where each halts by itself, one holds up all."""
@@ -122,12 +142,24 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """Slow ranks of a tensor-parallel group may send columns to others, or prune them; shares of columns."""
+    """Columns of slow tensor-parallel ranks that are sent to others or pruned, on request."""
 
-    max_pruned: float = 0.0  # of all columns of a group; 0: columns are only sent
-    cap: float = 0.5  # of one rank's own columns
-    method: str = "unit-migration"  # or semi-migration, zero-resizing: with the traffic that is published
-    published_shares: bool = False  # the fixed shares of the published code instead of the best ones
+    max_pruned: Annotated[
+        float, Field(ge=0, le=1, description="of a group's columns; 0: they are only sent")
+    ] = 0.0
+    cap: Annotated[float, Field(ge=0, lt=1, description="of one rank's own columns")] = 0.5
+    method: Annotated[
+        Literal["unit-migration", "semi-migration", "zero-resizing"],
+        Field(
+            description="unit-migration: weights of whole units out and gradients back once a step; "
+            "semi-migration: the published traffic of every linear and micro-batch; zero-resizing: pruning "
+            "only"
+        ),
+    ] = "unit-migration"
+    shares: Annotated[
+        Literal["best", "published"],
+        Field(description="published: a pruning rank drops 1/2, the slowest sends 28/32"),
+    ] = "best"
 
 
 @dataclass(frozen=True, slots=True)

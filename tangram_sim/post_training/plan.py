@@ -1,6 +1,9 @@
 """Who does what in post-training: pools of GPUs, their layouts, and when weights are synchronised."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, unknown_name
@@ -12,6 +15,7 @@ MODES = (SYNC, ONE_STEP_OFF, ASYNC)
 # What becomes of running requests at a weight sync: waited for, kept with their KV, or prefilled again.
 DRAIN, IN_FLIGHT, PARTIAL = "drain", "in-flight", "partial"
 AT_SYNC = (DRAIN, IN_FLIGHT, PARTIAL)
+Degree = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +55,17 @@ class RolloutReplicas:
     """
 
     gpu: str
-    count: int
-    tp: int = 1
-    pp: int = 1
-    ep: int = 1
-    attention_dp: int = 1
+    count: Degree
+    tp: Degree = 1
+    pp: Degree = 1
+    ep: Degree = 1
+    attention_dp: Degree = 1
     engine: str = "vllm"
-    memory_fraction: float = 0.0  # of the card; 0: the engine's default
-    max_sequences: int = 0  # 0: the engine's default
-    eager: bool = False  # kernels are launched one by one, no graph is captured
+    memory_fraction: Annotated[
+        float, Field(ge=0, le=1, description="of the card; 0: the engine's default")
+    ] = 0.0
+    max_sequences: Annotated[int, Field(ge=0, description="at a time; 0: the engine's default")] = 0
+    eager: Annotated[bool, Field(description="kernels are launched one by one, no graph is captured")] = False
 
     @property
     def gpus(self) -> int:

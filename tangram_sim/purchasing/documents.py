@@ -1,13 +1,11 @@
 """The JSON of `what-if` and `purchase`, and of front.json: pydantic models and how they are filled."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
 
 from tangram_sim.file_parts import FiniteOrNull
-from tangram_sim.purchasing.notes import break_evens, price_file
-from tangram_sim.purchasing.pricefile import Prices
+from tangram_sim.purchasing.notes import BreakEven, break_evens, price_file
 from tangram_sim.purchasing.purchase import PurchaseStudy
 from tangram_sim.purchasing.rows import Use, WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
@@ -87,19 +85,11 @@ class SensitivityDocument(Document):
     unseen: list[str] = Field([], description="inputs not looked at for lack of time")
 
 
-class BreakEvenDocument(Document):
-    """Buying against renting on demand, for a node that has both prices."""
-
-    node: str
-    hours: FiniteOrNull = Field(description="of training until buying has cost less; null: never")
-    years: FiniteOrNull
-
-
 class BilledDocument(AnswerDocument):
     """What bills of candidates rest on."""
 
     sensitivity: SensitivityDocument | None
-    break_even: list[BreakEvenDocument] = Field([], description="of nodes with capital price and rent")
+    break_even: list[BreakEven] = Field([], description="of nodes with capital price and rent")
     assumptions: list[str]
     notes: list[str]
 
@@ -201,11 +191,6 @@ def sensitivity_document(found: Sensitivity) -> SensitivityDocument:
     )
 
 
-def break_even_documents(rows: Sequence[WhatIfRow], prices: Prices) -> list[BreakEvenDocument]:
-    """Buying against renting, for the nodes of these rows that have both prices."""
-    return [BreakEvenDocument.from_objects(break_even) for break_even in break_evens(rows, prices)]
-
-
 def what_if_document(study: WhatIf, found: Sensitivity | None, notes: tuple[str, ...]) -> WhatIfDocument:
     """A what-if as a document; the notes given are put before the study's own."""
     missing = dict.fromkeys(figure for row in study.rows for figure in row.bill.missing)
@@ -214,7 +199,7 @@ def what_if_document(study: WhatIf, found: Sensitivity | None, notes: tuple[str,
         tokens=study.billing.tokens,
         candidates=[candidate_document(row) for row in study.rows],
         sensitivity=sensitivity_document(found) if found else None,
-        break_even=break_even_documents(study.rows, study.billing.prices),
+        break_even=break_evens(study.rows, study.billing.prices),
         to_complete=price_file(missing),
         assumptions=list(study.assumptions),
         notes=[*notes, *study.notes],
@@ -251,7 +236,7 @@ def purchase_document(
             for simulated in front.simulated
         ],
         sensitivity=sensitivity_document(found) if found else None,
-        break_even=break_even_documents(rows, study.billing.prices),
+        break_even=break_evens(rows, study.billing.prices),
         assumptions=list(study.assumptions),
         notes=[*notes, *study.notes],
     )

@@ -4,7 +4,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from tangram_sim.hwdb.prices import PRICES as PRICED
 from tangram_sim.purchasing import costs
@@ -29,16 +31,16 @@ def this_day() -> date:
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """Hours of training after which buying a node has cost less than renting it on demand; inf: never."""
+    """Buying against renting on demand, for a node that has both prices."""
 
     node: str
-    hours: float
-    years: float
+    hours: Annotated[float | None, Field(description="of training until buying has cost less; null: never")]
+    years: float | None
 
     def __str__(self) -> str:
-        when = f"after {self.hours:,.0f} hours of training ({self.years:.1f} years)"
-        if math.isinf(self.hours):
-            when = "never"
+        when = "never"
+        if self.hours is not None and self.years is not None:
+            when = f"after {self.hours:,.0f} hours of training ({self.years:.1f} years)"
         return f"buying a {self.node} has cost less than renting it on demand {when}"
 
 
@@ -49,7 +51,8 @@ def break_evens(rows: Sequence["WhatIfRow"], prices: Prices) -> list[BreakEven]:
         hours = break_even_of(member, prices)
         if hours is not None:
             years = hours / costs.HOURS_PER_YEAR / prices.economics.utilisation.value
-            found.setdefault(member.name, BreakEven(member.name, hours, years))
+            ends = (hours, years) if math.isfinite(hours) else (None, None)
+            found.setdefault(member.name, BreakEven(member.name, *ends))
     return list(found.values())
 
 

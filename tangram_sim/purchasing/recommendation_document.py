@@ -9,11 +9,11 @@ from tangram_sim.purchasing.clouds import provider_of
 from tangram_sim.purchasing.documents import (
     BilledDocument,
     CandidateDocument,
-    break_even_documents,
     candidate_document,
 )
 from tangram_sim.purchasing.documents import sensitivity_document as written
 from tangram_sim.purchasing.goal import slow_end_days, spent_usd
+from tangram_sim.purchasing.notes import break_evens
 from tangram_sim.purchasing.recommend import Recommendation
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.purchasing.sensitivity import Sensitivity
@@ -74,7 +74,7 @@ def recommendation_document(
         mixes_waiting=study.searched.waiting,
         least_usd=least if math.isfinite(least) else None,
         sensitivity=written(found) if found else None,
-        break_even=break_even_documents((study.best, *study.runner_ups), study.billing.prices),
+        break_even=break_evens((study.best, *study.runner_ups), study.billing.prices),
         assumptions=list(assumed(study.billing.prices, (study.best, *study.runner_ups))),
         notes=[*notes, *study.notes],
     )

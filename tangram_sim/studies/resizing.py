@@ -158,7 +158,7 @@ def shared_out(stage: SharingStage, slowness: Sequence[float], wanted: Resizing)
     costs = stage.added.costs(stage.costs, wanted.method)
     if wanted.method == "semi-migration" and stage.added.transient_bytes > stage.free_bytes:
         return even(slowness, costs)
-    if wanted.published_shares:
+    if wanted.shares == "published":
         shares = published_shares(slowness, costs, wanted.method != "zero-resizing")
         if shares.pruned_share > wanted.max_pruned:
             return even(slowness, costs)

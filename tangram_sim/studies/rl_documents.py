@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from tangram_sim.post_training.plan import RolloutReplicas
 from tangram_sim.studies.documents import DegreesDocument, Document, PlanAnswer, VersionedAnswer
 
 
@@ -12,19 +13,6 @@ class RlLayoutDocument(DegreesDocument):
 
     pp: int = Field(ge=1)
     recompute: Literal["none", "selective", "full"]
-
-
-class RlRolloutDocument(Document):
-    """Equal replicas of an engine."""
-
-    gpu: str
-    count: int = Field(ge=1)
-    tp: int = Field(ge=1)
-    pp: int = Field(ge=1)
-    ep: int = Field(ge=1)
-    attention_dp: int = Field(ge=1)
-    engine: str
-    memory_fraction: float = Field(ge=0, le=1)
 
 
 class RlPoolDocument(Document):
@@ -73,8 +61,8 @@ class RlDecisionsDocument(Document):
     training_nodes: list[Annotated[int, Field(ge=0)]]
     layout: RlLayoutDocument
     pack_tokens: int = Field(ge=0)
-    rollout: list[RlRolloutDocument]
-    lent: list[RlRolloutDocument] = Field([], description="replicas on training GPUs, in hybrid plans")
+    rollout: list[RolloutReplicas]
+    lent: list[RolloutReplicas] = Field([], description="replicas on training GPUs, in hybrid plans")
 
 
 class RlPlanDocument(PlanAnswer):

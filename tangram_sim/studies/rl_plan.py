@@ -24,7 +24,6 @@ from tangram_sim.studies.rl_documents import (
     RlPlanDocument,
     RlPointDocument,
     RlPoolDocument,
-    RlRolloutDocument,
 )
 from tangram_sim.units import HOUR_S, MEGA
 from tangram_sim.version import __version__
@@ -221,13 +220,9 @@ def decisions_of(plan: RlPlan, fleet: Cluster) -> RlDecisionsDocument:
         training_nodes=[counts.get(group.name, 0) for group in fleet.groups],
         layout=RlLayoutDocument.from_objects(layout, dp=plan.training.dp),
         pack_tokens=plan.training.pack_tokens,
-        rollout=[_replicas_of(rollout_replicas) for rollout_replicas in plan.rollout],
-        lent=[_replicas_of(rollout_replicas) for rollout_replicas in plan.lent],
+        rollout=list(plan.rollout),
+        lent=list(plan.lent),
     )
-
-
-def _replicas_of(rollout_replicas: RolloutReplicas) -> RlRolloutDocument:
-    return RlRolloutDocument.from_objects(rollout_replicas)
 
 
 def plan_from(decisions: RlDecisionsDocument, problem: RlProblem) -> RlPlan:
@@ -253,12 +248,12 @@ def plan_from(decisions: RlDecisionsDocument, problem: RlProblem) -> RlPlan:
     )
     plan = RlPlan(
         training=pool,
-        rollout=tuple(RolloutReplicas(**rl_rollout.model_dump()) for rl_rollout in decisions.rollout),
+        rollout=tuple(decisions.rollout),
         placement=decisions.placement,
         mode=Mode(decisions.mode, decisions.staleness, decisions.share, decisions.at_sync, decisions.fetches),
         sync_method=decisions.sync_method,
         dispatch=decisions.dispatch,
-        lent=tuple(RolloutReplicas(**rl_rollout.model_dump()) for rl_rollout in decisions.lent),
+        lent=tuple(decisions.lent),
     )
     for kind, count in _by_kind(plan.lent).items():
         if count > kinds_of(pool.cluster).get(kind, 0):

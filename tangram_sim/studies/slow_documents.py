@@ -1,66 +1,46 @@
 """What runs slow, in plan files and in files of `--slow`."""
 
-from typing import Literal, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field
 
 from tangram_sim.file_parts import FilePart
+from tangram_sim.health import Pause, Resizing, Slowdown
 
 
-class SlowdownDocument(FilePart):
-    """One thing that runs slower than its row says."""
-
-    where: str = Field(
-        description="n3 (a node), n3.2 (its GPU 2), r12 (a rank), g0 (a group), a GPU kind, g0-g1 (the link "
-        "between), network (all NICs and links), stage 2, stage 2 replica 1"
-    )
-    factor: float = Field(gt=0, description="times slower; below 1: faster")
-    what: str = Field("compute", description="compute, memory (its bandwidth) or network (NICs, links)")
-    steps: tuple[int, int] | None = Field(None, description="first and last step; null: always")
-    seconds: tuple[float, float] | None = Field(None, description="window of every step; null: all of it")
-    used: list[tuple[float, float]] = Field(
-        [], description="background traffic: second of the run, share of the bandwidth from then on"
-    )
-    period_s: float = Field(0.0, ge=0, description="after which `used` starts again; 0: it is constant")
-
-    @model_validator(mode="after")
-    def _is_traffic(self) -> Self:
-        times = [*(since for since, _ in self.used), self.period_s or 1.0]
-        if (self.used or self.period_s) and (times[0] != 0 or times != sorted(set(times))):
-            raise ValueError(f"background traffic at {times[:4]} s: give times that rise from 0: 0, 60, 120")
-        for _, share in self.used:
-            if not 0 <= share < 1:
-                raise ValueError(f"background traffic of {share:g}: give a share of 0 or more, below 1: 0.3")
-        return self
+def _is_traffic(slowdown: Slowdown) -> Slowdown:
+    """The slowdown. Raises ValueError for background traffic that cannot be."""
+    times = [*(since for since, _ in slowdown.used), slowdown.period_s or 1.0]
+    if (slowdown.used or slowdown.period_s) and (times[0] != 0 or times != sorted(set(times))):
+        raise ValueError(f"background traffic at {times[:4]} s: give times that rise from 0: 0, 60, 120")
+    for _, share in slowdown.used:
+        if not 0 <= share < 1:
+            raise ValueError(f"background traffic of {share:g}: give a share of 0 or more, below 1: 0.3")
+    return slowdown
 
 
-class PauseDocument(FilePart):
-    """Ranks that stop now and then, e.g. for garbage collection."""
+def _prunes(resizing: Resizing) -> Resizing:
+    """The request. Raises ValueError for one that prunes and may not."""
+    if resizing.method == "zero-resizing" and not resizing.max_pruned:
+        raise ValueError("zero-resizing prunes columns: give max_pruned above 0, e.g. 0.1")
+    return resizing
 
-    seconds: float = Field(ge=0)
-    probability: float = Field(0.0, ge=0, le=1, description="of each rank in each step, unordered")
-    every_steps: int = Field(0, ge=0, description="all ranks together once in so many steps; 0: unordered")
+
+StatedSlowdown = Annotated[Slowdown, AfterValidator(_is_traffic)]
+StatedResizing = Annotated[Resizing, AfterValidator(_prunes)]
 
 
-class ResizingDocument(FilePart):
-    """Columns of slow tensor-parallel ranks that are sent to others or pruned, on request."""
+class SlowEntry(FilePart):
+    """One thing that runs slower than its row says, of a file."""
 
-    method: Literal["unit-migration", "semi-migration", "zero-resizing"] = Field(
-        "unit-migration",
-        description="unit-migration: weights of whole units out and gradients back once a step; "
-        "semi-migration: the published traffic of every linear and micro-batch; zero-resizing: pruning only",
-    )
-    shares: Literal["best", "published"] = Field(
-        "best", description="published: a pruning rank drops 1/2, the slowest sends 28/32"
-    )
-    max_pruned: float = Field(0.0, ge=0, le=1, description="of a group's columns; 0: they are only sent")
-    cap: float = Field(0.5, ge=0, lt=1, description="of one rank's own columns")
+    slow: StatedSlowdown
 
-    @model_validator(mode="after")
-    def _prunes(self) -> Self:
-        if self.method == "zero-resizing" and not self.max_pruned:
-            raise ValueError("zero-resizing prunes columns: give max_pruned above 0, e.g. 0.1")
-        return self
+
+class SlowFile(FilePart):
+    """What a file of `--slow` says beside its entries."""
+
+    pause: Pause | None = None
+    resizing: StatedResizing | None = None
 
 
 class ResizedGroupDocument(FilePart):
@@ -92,12 +72,12 @@ class SlowPhase(FilePart):
 class SlowDocument(FilePart):
     """What was slow when a plan was played, and what that cost."""
 
-    slowdowns: list[SlowdownDocument]
-    pause: PauseDocument | None = None
+    slowdowns: list[StatedSlowdown]
+    pause: Pause | None = Field(None, description="ranks that stop now and then")
     sequences: list[list[int]] = Field(
         [], description="tokens of the sequences in each microbatch, pipeline by pipeline; empty: all full"
     )
-    resizing: ResizingDocument | None = Field(None, description="asked for; null: shares stay even")
+    resizing: StatedResizing | None = Field(None, description="asked for; null: shares stay even")
     resized: list[ResizedGroupDocument] = Field([], description="groups that gain by it")
     pruned_share: float = Field(
         0.0, ge=0, le=1, description="the most of any group; accuracy is not simulated"

@@ -16,7 +16,7 @@ from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.file_parts import FilePart
 from tangram_sim.health import Pause, Resizing, Slowdown
 from tangram_sim.hwdb.model_section import first_problem
-from tangram_sim.studies.slow_documents import PauseDocument, ResizingDocument, SlowDocument, SlowdownDocument
+from tangram_sim.studies.slow_documents import SlowDocument, SlowEntry, SlowFile
 from tangram_sim.units import DAY_S, HOUR_S
 
 _TRAFFIC = ("used", "by_hour", "trace")
@@ -93,23 +93,22 @@ def read_slow(text: str, cluster: Cluster) -> Slow:
             "`pause: {seconds: ...}`, `sequences: FILE`, `resizing: {max_pruned: ...}`"
         )
     slowdowns = [slowdown for entry in data.get("slow", []) for slowdown in _entry(entry, cluster, str(path))]
-    pause = _part(PauseDocument, data.get("pause"), f"{path}: pause")
-    resizing = _part(ResizingDocument, data.get("resizing"), f"{path}: resizing")
+    stated = _part(SlowFile, {key: data[key] for key in ("pause", "resizing") if key in data}, f"{path}")
     lengths = data.get("sequences")
     if lengths is not None and not isinstance(lengths, str):
         raise BadInputError(f"{path}: sequences: give the name of a file with one line per microbatch")
     return Slow(
         tuple(slowdowns),
-        pause_of(pause) if pause else None,
+        stated.pause,
         read_sequences(path.parent / lengths) if lengths else (),
-        resizing_of(resizing) if resizing else None,
+        stated.resizing,
     )
 
 
-def _part(model: type[Part], given: Any, where: str) -> Part | None:
-    """A part of a file as its document; None where it is not given."""
+def _part(model: type[Part], given: Any, where: str) -> Part:
+    """A part of a file as its document. Raises BadInputError naming `where`."""
     try:
-        return model.model_validate(given) if given is not None else None
+        return model.model_validate(given)
     except ValidationError as error:
         raise BadInputError(f"{where}: {first_problem(error)}") from None
 
@@ -135,56 +134,25 @@ def read_sequences(path: Path) -> tuple[tuple[int, ...], ...]:
 
 def slow_of(document: SlowDocument) -> Slow:
     """What a plan file says was slow."""
-    pause = pause_of(document.pause) if document.pause is not None else None
-    sequences = tuple(tuple(held) for held in document.sequences)
-    resizing = resizing_of(document.resizing) if document.resizing is not None else None
-    return Slow(tuple(slowdown_of(slowdown) for slowdown in document.slowdowns), pause, sequences, resizing)
+    slowdowns = tuple(map(checked, document.slowdowns))
+    return Slow(slowdowns, document.pause, tuple(map(tuple, document.sequences)), document.resizing)
 
 
-def slowdown_of(document: SlowdownDocument) -> Slowdown:
-    """The noun of a document; raises `BadInputError` for windows that run backward."""
-    for name, window in (("steps", document.steps), ("seconds", document.seconds)):
+def checked(slowdown: Slowdown) -> Slowdown:
+    """A slowdown of a file, its factor that of its traffic; raises `BadInputError` for windows that cannot
+    be.
+    """
+    for name, window in (("steps", slowdown.steps), ("seconds", slowdown.seconds)):
         if window is not None and not 0 <= window[0] <= window[1]:
             raise BadInputError(
-                f"slow {document.where}: {name} {list(window)}: give the first, then the last"
+                f"slow {slowdown.where}: {name} {list(window)}: give the first, then the last"
             )
-    if document.seconds and (document.used or fullmatch(r"network|g\d+-g\d+", document.where)):
+    if slowdown.seconds and (slowdown.used or fullmatch(r"network|g\d+-g\d+", slowdown.where)):
         raise BadInputError(
-            f"slow {document.where}: links and background traffic have no windows of seconds in a step; "
+            f"slow {slowdown.where}: links and background traffic have no windows of seconds in a step; "
             "give steps"
         )
-    made = Slowdown(
-        document.where,
-        document.factor,
-        document.what,
-        document.steps or (),
-        document.seconds or (),
-        used=tuple(document.used),
-        period_s=document.period_s,
-    )
-    return replace(made, factor=1 / (1 - made.mean_used)) if made.used else made
-
-
-def resizing_of(document: ResizingDocument) -> Resizing:
-    """The noun of a document."""
-    return Resizing(document.max_pruned, document.cap, document.method, document.shares == "published")
-
-
-def resizing_document(wanted: Resizing) -> ResizingDocument:
-    """The document of a noun."""
-    return ResizingDocument.model_validate(
-        {
-            "method": wanted.method,
-            "shares": "published" if wanted.published_shares else "best",
-            "max_pruned": wanted.max_pruned,
-            "cap": wanted.cap,
-        }
-    )
-
-
-def pause_of(document: PauseDocument) -> Pause:
-    """The noun of a document."""
-    return Pause(document.seconds, document.probability, document.every_steps)
+    return replace(slowdown, factor=1 / (1 - slowdown.mean_used)) if slowdown.used else slowdown
 
 
 def _are_pairs(text: str) -> bool:
@@ -210,8 +178,7 @@ def _entry(entry: Any, cluster: Cluster, where: str) -> list[Slowdown]:
         given = _traffic(given, named, where)
     if isinstance(given.get("factor"), Mapping):
         given["factor"] = _lognormal(dict(given["factor"]), where)
-    document = _part(SlowdownDocument, given, where)
-    return [slowdown_of(document)] if document else []
+    return [checked(_part(SlowEntry, {"slow": given}, where).slow)]
 
 
 def _traffic(given: dict[str, Any], named: list[str], where: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ pauses.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, inf
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError
@@ -17,13 +17,8 @@ from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import Forecast, forecast
 from tangram_sim.studies.resizing import ResizedGroup, resized
 from tangram_sim.studies.sequence_lengths import with_lengths
-from tangram_sim.studies.slow_documents import (
-    PauseDocument,
-    SlowDocument,
-    SlowdownDocument,
-    SlowPhase,
-)
-from tangram_sim.studies.slow_files import Slow, resizing_document
+from tangram_sim.studies.slow_documents import SlowDocument, SlowPhase
+from tangram_sim.studies.slow_files import Slow
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
 from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
@@ -87,7 +82,7 @@ def play_slow(
 
 def _under(plan: Plan, slowdown: Slowdown) -> Plan:
     """A plan whose cluster has one more slowdown than it has already."""
-    alone = with_slowdowns(plan.cluster, [replace(slowdown, seconds=())], stages_of(plan)).health
+    alone = with_slowdowns(plan.cluster, [replace(slowdown, seconds=None)], stages_of(plan)).health
     was = plan.cluster.health
     merged = {
         name: tuple(sorted(_product(getattr(was, name), getattr(alone, name)).items()))
@@ -119,11 +114,9 @@ def _pass_factors(healthy: LoweredPlan, hurt: LoweredPlan) -> Iterator[tuple[int
 
 
 def _window(factor: float, slowdown: Slowdown) -> Speed:
-    begin, end = slowdown.seconds
+    begin, end = slowdown.seconds or (0.0, inf)
     if not begin < end:
-        raise BadInputError(
-            f"slow {slowdown.where}: seconds {list(slowdown.seconds)}: an empty window; give from, to"
-        )
+        raise BadInputError(f"slow {slowdown.where}: seconds {[begin, end]}: an empty window; give from, to")
     return slowed(factor, begin, end)
 
 
@@ -133,28 +126,22 @@ def slow_section(
     """What was slow, what it cost, and when: phases are played one by one."""
     step_s = played.step_s
     pause_s = slow.pause.mean_s(plan.gpus_used) if slow.pause else 0.0
-    asked, groups = None, tuple[ResizedGroup, ...]()
+    groups = tuple[ResizedGroup, ...]()
     if slow.resizing is not None:
-        asked = resizing_document(slow.resizing)
         groups = resized(slow_plan(plan, slow.slowdowns), slow.resizing, hwdb)[1]
     phases = _phases(plan, slow, hwdb, engine)
     counts = [phase.last_step + 1 - phase.first_step for phase in phases if phase.last_step is not None]
     spent_s = sum(count * phase.step_s for count, phase in zip(counts, phases, strict=False))
     return SlowDocument(
-        slowdowns=[
-            SlowdownDocument.from_objects(
-                slowdown, steps=slowdown.steps or None, seconds=slowdown.seconds or None
-            )
-            for slowdown in slow.slowdowns
-        ],
-        pause=PauseDocument.from_objects(slow.pause) if slow.pause else None,
+        slowdowns=list(slow.slowdowns),
+        pause=slow.pause,
         healthy_step_s=healthy_step_s,
         slowdown=(step_s + pause_s) / healthy_step_s,
         lossless_bound_step_s=lossless_bound_s(
             healthy_step_s, slow_plan(plan, slow.slowdowns).cluster, plan.job.precision.compute
         ),
         pause_step_s=pause_s,
-        resizing=asked,
+        resizing=slow.resizing,
         resized=[group.document() for group in groups],
         pruned_share=max((group.shares.pruned_share for group in groups), default=0.0),
         sequences=[list(held) for held in slow.sequences],

@@ -7,9 +7,8 @@ from pathlib import Path
 from pydantic import Field
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.file_parts import FiniteOrNull
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.reliability.stragglers.remedies import Advice, Setup, advise
+from tangram_sim.reliability.stragglers.remedies import Advice, Remedy, Setup, advise
 from tangram_sim.reliability.stragglers.replay import Replay, replay_of
 from tangram_sim.reliability.stragglers.whatif import StragglerCost, Worker, analyse
 from tangram_sim.reliability.traces.reading import read_trace
@@ -18,18 +17,6 @@ from tangram_sim.studies.documents import AnswerDocument, Document
 from tangram_sim.studies.forecast import forecast
 from tangram_sim.studies.planfile import plan_from_document, read_plan
 from tangram_sim.studies.resizing import sharing_stages
-
-
-class RemedyDocument(Document):
-    """One thing to do about slow ranks."""
-
-    name: str
-    step_s: float
-    gain: float = Field(description="step before over step after")
-    price_s: float = Field(description="seconds that taking it costs once")
-    payback_s: FiniteOrNull = Field(description="running time that earns the price back; null: never")
-    pruned_share: float = Field(description="share of columns nobody computes: the risk to accuracy")
-    detail: str
 
 
 class EscalationDocument(Document):
@@ -60,7 +47,7 @@ class StragglersDocument(AnswerDocument):
     step_slowdowns: list[float]
     pattern: str = Field(description="none, worker, stage, sequence lengths or mixed")
     pattern_reason: str
-    remedies: list[RemedyDocument] = Field(description="best first")
+    remedies: list[Remedy] = Field(description="best first")
     remedies_left_out: list[str]
     escalation: list[EscalationDocument]
     omissions: list[Omission]
@@ -121,7 +108,7 @@ def _document(found: StragglerCost, advice: Advice) -> StragglersDocument:
         step_slowdowns=found.step_slowdowns.tolist(),
         pattern=found.pattern.name,
         pattern_reason=found.pattern.reason,
-        remedies=[RemedyDocument.from_objects(remedy) for remedy in advice.remedies],
+        remedies=list(advice.remedies),
         remedies_left_out=list(advice.left_out),
         escalation=[EscalationDocument(name=e.choice.name, after_s=e.after_s) for e in advice.escalation],
         omissions=list(trace.omissions),

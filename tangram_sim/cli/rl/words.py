@@ -7,11 +7,11 @@ from tangram_sim.reports.columns import ViewColumn, counted, share
 from tangram_sim.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
+    from tangram_sim.post_training.plan import RolloutReplicas
     from tangram_sim.studies.rl_documents import (
         RlCompareDocument,
         RlPlanDocument,
         RlPoolDocument,
-        RlRolloutDocument,
         RlSimulateDocument,
         RlWhatIfDocument,
     )
@@ -27,7 +27,7 @@ def _gpus(counts: dict[str, int]) -> str:
     return counted(counts, " + ")
 
 
-def _engines(replicas: "list[RlRolloutDocument]") -> str:
+def _engines(replicas: "list[RolloutReplicas]") -> str:
     return ", ".join(f"{replica.count} of tp {replica.tp} on {replica.gpu}" for replica in replicas)
 
 

@@ -4,8 +4,10 @@ pay-back.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from tangram_sim.reliability.stragglers.escalation import Escalation, RemedyOption, escalate
 from tangram_sim.reliability.stragglers.partition import layer_times, move_layers, shared_out
@@ -65,11 +67,15 @@ class Remedy:
 
     name: str
     step_s: float
-    gain: float  # step before over step after
-    price_s: float
-    payback_s: float  # running time after which the price is earned back; inf where it never is
+    gain: Annotated[float, Field(description="step before over step after")]
+    price_s: Annotated[float, Field(description="seconds that taking it costs once")]
+    payback_s: Annotated[
+        float | None, Field(description="running time that earns the price back; null: never")
+    ]
     detail: str
-    pruned_share: float = 0.0
+    pruned_share: Annotated[
+        float, Field(description="share of columns nobody computes: the risk to accuracy")
+    ] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ def _remedy(
     pipeline_s: float, name: str, step_s: float, price_s: float, detail: str, pruned: float = 0.0
 ) -> Remedy:
     saved = pipeline_s - step_s
-    payback = price_s / saved * step_s if saved > _WORTH * pipeline_s else float("inf")
+    payback = price_s / saved * step_s if saved > _WORTH * pipeline_s else None
     return Remedy(
         name,
         step_s,

@@ -85,7 +85,7 @@ def test_published_traffic_goes_with_every_microbatch_and_unit_migration_with_th
     found = {method: shared_out(stage, x, Resizing(method=method)) for method in METHODS[:2]}
     assert found["unit-migration"].layer_s <= found["semi-migration"].layer_s
     assert found["unit-migration"].verdict == "migrate"
-    fixed = shared_out(stage, x, Resizing(0.5, method="zero-resizing", published_shares=True))
+    fixed = shared_out(stage, x, Resizing(0.5, method="zero-resizing", shares="published"))
     assert fixed.pruned == (0.0, 0.5, 0.0, 0.0)
 
 
