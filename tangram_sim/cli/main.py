@@ -15,7 +15,6 @@ import typer
 
 from tangram_sim.cli import (
     bounds,
-    calibrate,
     cluster,
     command_clock,
     compare,
@@ -30,12 +29,12 @@ from tangram_sim.cli import (
     offered,
     plan,
     played,
+    plugins,
     purchase,
     replay,
     run,
     stragglers,
     trace,
-    validate,
     web,
     what_if,
 )
@@ -94,8 +93,11 @@ app.command("islands", rich_help_panel=_DATA)(islands.command)
 app.add_typer(interconnect.app, name="collectives", rich_help_panel=_DATA)
 app.add_typer(models.app, name="models", rich_help_panel=_DATA)
 app.add_typer(trace.app, name="trace", rich_help_panel=_DATA)
-app.add_typer(validate.app, name="validate", rich_help_panel=_TRUST)
-app.add_typer(calibrate.app, name="calibrate", rich_help_panel=_TRUST)
+for name, what in (
+    ("validate", "Hold predictions against measurements."),
+    ("calibrate", "Shift and narrow predictions by what was measured."),
+):
+    app.add_typer(plugins.group_of(what), name=name, rich_help_panel=_TRUST)
 bounds.hold(app)
 offered.offer(app)
 grouped_help.offer(app)

@@ -46,6 +46,13 @@ class VerbGroup(GroupedVerbs):
         return found
 
 
+def group_of(what: str) -> typer.Typer:
+    """A command group whose verbs come from elsewhere alone; `what` is its help."""
+    app = typer.Typer(cls=VerbGroup, help=what, no_args_is_help=True)
+    app.callback(help=what)(lambda: None)
+    return app
+
+
 def as_command(plugin: Any, name: str) -> Any:
     """Turn a plug-in's object (a function with typer options, a typer app or a command) into a command.
 

@@ -56,25 +56,28 @@ def front(
                 for row in rows
             ],
         }
-    points = [
-        {
-            "name": row.name,
-            "x": spent,
-            "y": row.throughput.tokens_per_s,
-            "low": row.throughput.low,
-            "high": row.throughput.high,
-            "chosen": row.name == chosen,
-        }
+    drawn = [
+        _point(row.name, spent, row.throughput.tokens_per_s, (row.throughput.low, row.throughput.high))
+        | {"chosen": row.name == chosen}
         for row, spent in zip(rows, costs, strict=True)
+        if spent is not None
     ]
-    axes = {"x": {"title": cost}, "y": {"title": "tokens a second"}}
-    return {"kind": "points", "line": line, "points": points, **axes}
+    return _points_of(drawn, cost, "tokens a second", line=line)
+
+
+def _point(name: str, x: float, y: float, interval: tuple[float, float] | None = None) -> Chart:
+    low, high = interval or (y, y)
+    return {"name": name, "x": x, "y": y, "low": low, "high": high, "chosen": False}
+
+
+def _points_of(drawn: Sequence[Chart], across: str, up: str, *, line: bool) -> Chart:
+    """A chart of points, joined by a line or not; `across` and `up` are the titles of the axes."""
+    return {"kind": "points", "line": line, "points": drawn, "x": {"title": across}, "y": {"title": up}}
 
 
 def points(values: Sequence[tuple[float, float, str]], across: str, up: str) -> Chart:
     """Named points: (x, y, name)."""
-    drawn = [{"name": name, "x": x, "y": y, "low": y, "high": y, "chosen": False} for x, y, name in values]
-    return {"kind": "points", "line": False, "points": drawn, "x": {"title": across}, "y": {"title": up}}
+    return _points_of([_point(name, x, y) for x, y, name in values], across, up, line=False)
 
 
 def power_curve(power: "PowerDocument") -> Chart:
@@ -83,18 +86,9 @@ def power_curve(power: "PowerDocument") -> Chart:
         [power.chosen, *(at for at in power.curve if at != power.chosen)], key=lambda at: at.site_kw
     )
     drawn = [
-        {
-            "name": at.clock_words,
-            "x": at.site_kw,
-            "y": at.tokens_per_s,
-            "low": at.tokens_per_s,
-            "high": at.tokens_per_s,
-            "chosen": at is power.chosen,
-        }
-        for at in shown
+        _point(at.clock_words, at.site_kw, at.tokens_per_s) | {"chosen": at is power.chosen} for at in shown
     ]
-    axes = {"x": {"title": "kW of the site"}, "y": {"title": "tokens a second"}}
-    return {"kind": "points", "line": True, "points": drawn, **axes}
+    return _points_of(drawn, "kW of the site", "tokens a second", line=True)
 
 
 def cost_bars(rows: Sequence["WhatIfRow"]) -> Chart:

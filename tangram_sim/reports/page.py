@@ -47,9 +47,9 @@ def caption(text: str) -> str:
     return f'<p class="caption">{text}</p>'
 
 
-def note_list(notes: Sequence[str]) -> str:
-    """HTML of a section of notes; empty if there are none."""
-    items = "".join(f"<li>{name(note)}</li>" for note in notes)
+def note_list(notes: Sequence[str], source: str = "") -> str:
+    """HTML of a section of notes; empty if there are none. `source`: what figures in them rest on."""
+    items = "".join(f"<li>{figure_of(note, (source,)) if source else name(note)}</li>" for note in notes)
     return section("Notes", f"<ul>{items}</ul>") if items else ""
 
 

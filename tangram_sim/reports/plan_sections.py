@@ -195,7 +195,7 @@ def plan_report(document: PlanDocument, hwdb: Hwdb) -> str:
     rate = with_interval(document.tokens_per_s, tokens / high, tokens / low)
     answer = f"A step takes {page.figure_of(step, sources)}: {page.figure_of(rate, sources)} tokens a second."
     parts = [page.verdict(_judged(document, sources)), *sections(document, title, ledger, hwdb)]
-    parts += [_alternatives(document, sources[0]), _notes(document, sources[0])]
+    parts += [_alternatives(document, sources[0]), page.note_list(document.notes, sources[0])]
     return page.page(title, job_line(document, ledger), answer, [part for part in parts if part], ledger)
 
 
@@ -227,13 +227,6 @@ def _alternatives(document: PlanDocument, source: str) -> str:
         return ""
     table = page.view("alternatives", _ALTERNATIVES, document.alternatives, {"played": source}, names=(1, 4))
     return page.section("Alternatives", table)
-
-
-def _notes(document: PlanDocument, source: str) -> str:
-    if not document.notes:
-        return ""
-    items = "".join(f"<li>{page.figure_of(note, (source,))}</li>" for note in document.notes)
-    return page.section("Notes", f"<ul>{items}</ul>")
 
 
 def _share(value: float) -> str:

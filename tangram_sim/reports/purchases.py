@@ -118,7 +118,9 @@ def _report(question: PurchaseFigures, hwdb: Hwdb) -> str:
         parts.insert(0, sheet(question, row, cited, said, flips_of(question, row, cited)))
         parts += sections(document, row.name, ledger, hwdb)
     tokens = page.figure_of(f"{show_amount(question.billing.tokens)} tokens", (cited.tokens,))
-    parts.append(_notes(question, ledger))
+    if question.notes:
+        source = ledger.cite("computed", "notes of the study: what was missing, assumed or left out")
+        parts.append(page.note_list([keys_in_words(note) for note in question.notes], source))
     return page.page(question.title, f"{tokens}; {job}", said, [part for part in parts if part], ledger)
 
 
@@ -274,12 +276,3 @@ def _hangs_on(question: PurchaseFigures, cited: CitedFigures) -> str:
 def _short(value: float) -> str:
     """A figure to three digits, without powers of ten."""
     return rounding.number(rounding.rounded(value))
-
-
-def _notes(question: PurchaseFigures, ledger: Ledger) -> str:
-    """What was missing, assumed or left out."""
-    if not question.notes:
-        return ""
-    source = (ledger.cite("computed", "notes of the study: what was missing, assumed or left out"),)
-    items = "".join(f"<li>{page.figure_of(keys_in_words(note), source)}</li>" for note in question.notes)
-    return page.section("Notes", f"<ul>{items}</ul>")

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from tangram_sim.availability import Availability
 from tangram_sim.reliability.spot.engine import Moment, Reaction
 from tangram_sim.reliability.spot.liveput import replicas_left
-from tangram_sim.reliability.spot.policy_common import hits, idle_nodes
-from tangram_sim.reliability.spot.speeds import Fleet, Option, Speeds
-from tangram_sim.reliability.spot.transitions import Transitions, seconds_of
+from tangram_sim.reliability.spot.policy_common import Living, hits, idle_nodes
+from tangram_sim.reliability.spot.speeds import Fleet, Option
+from tangram_sim.reliability.spot.transitions import seconds_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -133,11 +133,9 @@ def _joined(ahead: Sequence[Interval]) -> list[Interval]:
 
 
 @dataclass
-class Hold:
+class Hold(Living):
     """Choose what brings most over the intervals ahead; nodes are alike."""
 
-    speeds: Speeds
-    transitions: Transitions
     forecast: AvailabilityForecast
     intervals: int = 12
     name: str = "hold"
@@ -154,23 +152,14 @@ class Hold:
         old = moment.running
         now = next((i for i, option in enumerate(self._options) if option == old), -1)
         hit = old is not None and hits(moment, self._idle)
-        loses = "nothing" if self.transitions.keeps_all or not hit else "checkpoint"
         chosen = self._first(ahead, now, moment.pending_s, hit)
         if chosen < 0:
-            return Reaction(None, (), loses)
+            return self.stop(moment) if hit else Reaction(None)
         new = self._options[chosen]
         self._idle = idle_nodes(moment.fleet, new)
-        if old is not None and new == old and not hit:
+        if new == old and not hit:
             return Reaction(old)
-        joined = moment.added > 0
-        if old is None or (hit and not old.survives_one):
-            stalls = self.transitions.restart(old, new, joined=joined, pending=moment.pending_s > 0)
-            return Reaction(new, stalls, loses)
-        return Reaction(
-            new,
-            self.transitions.migrate(old, new, joined=joined),
-            "step" if loses == "checkpoint" else loses,
-        )
+        return self.from_survivors(moment, old, new, hit)
 
     def _learn(self, fleet: Fleet, nodes: int) -> None:
         """All options on so many nodes, and what going over to each costs."""
