@@ -73,8 +73,9 @@ class Module:
 
 
 def modules(*folders: str) -> list[Module]:
-    """The Python files below some folders of the repository, sorted by path."""
-    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    """The Python files below some folders of the repository, stubs too, sorted by path."""
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py*"))
+    paths = sorted(path for path in found if path.suffix in (".py", ".pyi"))
     return [Module(path.relative_to(ROOT), path.read_text(encoding="utf-8")) for path in paths]
 
 

@@ -4,6 +4,7 @@ Keyword arguments are the fields of the verb's question (`help(tangram_sim.quest
 answers the documents that `--json` prints.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,13 +51,13 @@ def compare(model: str, fleet: str, **fields: Any) -> "RlCompareDocument":
     return found
 
 
-def what_if(model: str, fleet: str, add: tuple[str, ...], **fields: Any) -> "RlWhatIfDocument":
+def what_if(model: str, fleet: str, add: Sequence[str], **fields: Any) -> "RlWhatIfDocument":
     """The best step with each of some additions, e.g. `add=["H20x8:2"]`. Raises InfeasibleError."""
     found: RlWhatIfDocument = _answer("what-if", {"model": model, "fleet": fleet, "add": add, **fields})
     return found
 
 
-def purchase(model: str, fleet: str, offer: tuple[str, ...], **fields: Any) -> "RlWhatIfDocument":
+def purchase(model: str, fleet: str, offer: Sequence[str], **fields: Any) -> "RlWhatIfDocument":
     """Every number of each node on offer, by USD a million trained tokens. Raises InfeasibleError."""
     found: RlWhatIfDocument = _answer("purchase", {"model": model, "fleet": fleet, "offer": offer, **fields})
     return found

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tangram_sim.questions.buying import Buying, SearchListener
 from tangram_sim.written import name_list
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tangram_sim.purchasing.sharing import SharedWork
     from tangram_sim.studies.serving_whatif import ServeWhatIfDocument, ServiceCandidateDocument
 
-    ServedDocument = (
+    ServedDocument: TypeAlias = (
         ServeWhatIfDocument | ServedPurchaseDocument | SharedWhatIfDocument | SharedPurchaseDocument
     )
 
