@@ -3,7 +3,8 @@
 Clusters and models have formats of their own, which take figures for nothing else (`strict`).
 """
 
-from dataclasses import is_dataclass
+from collections.abc import Collection
+from dataclasses import fields, is_dataclass
 from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
@@ -99,19 +100,23 @@ class FilePart(BaseModel):
     def no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         """The value; an error where it is or holds true or false and the field takes none."""
         if isinstance(value, bool | list | tuple | dict):
-            truths, parts = _takes(cls, info.field_name or "")
-            if not truths and _holds_truth(value, into_mappings=not parts):
+            truths, parts, keys = _takes(cls, info.field_name or "")
+            way = None if truths else _way_to_truth(value, () if parts else keys, into_mappings=not parts)
+            if way is not None:
                 shown = str(value).lower() if isinstance(value, bool) else "true or false"
-                raise PydanticCustomError("no_number", f"{shown} is no number and no text")
+                where = ".".join(way) + ": " if way else ""
+                raise PydanticCustomError("no_number", f"{where}{shown} is no number and no text")
         return value
 
 
 @cache
-def _takes(of: type[FilePart], field: str) -> tuple[bool, bool]:
-    """Whether a field takes true and false, and whether mappings that check themselves."""
+def _takes(of: type[FilePart], field: str) -> tuple[bool, bool, frozenset[str]]:
+    """Whether a field takes true and false, and parts that check themselves; keys of nouns that take it."""
     leaves = list(_leaves(of.model_fields[field].annotation))
     parts = any(isinstance(leaf, type) and issubclass(leaf, FilePart) for leaf in leaves)
-    return any(leaf is bool or leaf is Any or isinstance(leaf, bool) for leaf in leaves), parts
+    keys = (key for leaf in leaves if is_dataclass(leaf) for key in fields(leaf) if bool in _leaves(key.type))
+    truths = any(leaf is bool or leaf is Any or isinstance(leaf, bool) for leaf in leaves)
+    return truths, parts, frozenset(key.name for key in keys)
 
 
 def _leaves(annotation: Any) -> list[Any]:
@@ -120,9 +125,15 @@ def _leaves(annotation: Any) -> list[Any]:
     return [leaf for item in inner for leaf in _leaves(item)] if inner else [annotation]
 
 
-def _holds_truth(value: Any, *, into_mappings: bool) -> bool:
-    if isinstance(value, dict):
-        return into_mappings and any(_holds_truth(item, into_mappings=True) for item in value.values())
-    if isinstance(value, list | tuple):
-        return any(_holds_truth(item, into_mappings=into_mappings) for item in value)
-    return isinstance(value, bool)
+def _way_to_truth(value: Any, keys: Collection[str], *, into_mappings: bool) -> list[str] | None:
+    """The keys on the way to true or false where neither may be, other than `keys`; None: it is nowhere."""
+    inner: list[tuple[str, Any]] = []
+    if isinstance(value, dict) and into_mappings:
+        inner = [(str(key), item) for key, item in value.items() if key not in keys]
+    elif isinstance(value, list | tuple):
+        inner = [("", item) for item in value]
+    for key, item in inner:
+        way = _way_to_truth(item, keys, into_mappings=into_mappings)
+        if way is not None:
+            return [key, *way] if key else way
+    return [] if isinstance(value, bool) else None

@@ -121,4 +121,7 @@ def first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     path = ".".join(str(part) for part in problem["loc"])
     more = f" (and {error.error_count() - 1} more problems)" if error.error_count() > 1 else ""
-    return f"{path or 'document'}: {problem['msg'].lower()}{more}"
+    # A noun says of keys that it lacks what Python says of arguments.
+    unknown = problem["type"] == "unexpected_keyword_argument"
+    complaint = "extra inputs are not permitted" if unknown else problem["msg"].lower()
+    return f"{path or 'document'}: {complaint}{more}"

@@ -135,10 +135,10 @@ def test_plan_files_carry_it_and_play_it_again(folder: Path, tmp_path: Path) -> 
     assert tangram(*asked, "--slow", slow, "-o", again).code == 0
     assert tangram("simulate", again, "--json").json["step_s"] == pytest.approx(told["step_s"])
     for text, said in (
-        ("slow: []\nresizing: {max_pruned: 2}\n", "resizing: max_pruned"),
-        ("slow: []\nresizing: {most: 0.1}\n", "resizing: most"),
+        ("slow: []\nresizing: {max_pruned: 2}\n", "resizing.max_pruned"),
+        ("slow: []\nresizing: {most: 0.1}\n", "resizing.most"),
         ("slow: []\nresizing: {method: zero-resizing}\n", "give max_pruned above 0"),
-        ("slow: []\nresizing: {method: semi}\n", "resizing: method"),
+        ("slow: []\nresizing: {method: semi}\n", "resizing.method"),
     ):
         slow.write_text(text)
         found = tangram("simulate", plan, "--slow", slow)
