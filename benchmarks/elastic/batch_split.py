@@ -4,7 +4,7 @@ import re
 from itertools import groupby
 
 from benchmarks.elastic.figures import Answer, Data, Figure, RefusedError
-from tangram_sim.reliability.stragglers.shares import split_microbatches
+from tangram_sim.reliability.stragglers.replicas import split_microbatches
 
 _GROUP = re.compile(r"(\d+)(?: pipelines?)? of \d+")
 _MICROBATCHES = re.compile(r"([\d,]+) microbatches")

@@ -3,7 +3,7 @@
 import re
 
 from benchmarks.elastic.figures import Answer, Data, Figure, RefusedError
-from tangram_sim.reliability.stragglers.shares import split_microbatches
+from tangram_sim.reliability.stragglers.replicas import split_microbatches
 
 _SEVERITY = re.compile(r"\bx\s*=\s*(\d+(?:\.\d+)?)")
 _REPLICAS = re.compile(r"one slow replica of (\d+)")

@@ -6,12 +6,10 @@ from functools import partial
 from typing import Any
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.hwdb.families.bert import bert
 from tangram_sim.hwdb.families.config import Config, shown
 from tangram_sim.hwdb.families.decoders import DENSE, dense
 from tangram_sim.hwdb.families.deepseek import deepseek_v2, deepseek_v3
-from tangram_sim.hwdb.families.falcon import falcon
-from tangram_sim.hwdb.families.gpt import bloom, gpt2, gpt_neo, gpt_neox, gptj, opt
+from tangram_sim.hwdb.families.gpt import bert, bloom, falcon, gpt2, gpt_neo, gpt_neox, gptj, opt
 from tangram_sim.hwdb.families.gpt_oss import gpt_oss
 from tangram_sim.hwdb.families.nemotron_h import nemotron_h
 from tangram_sim.hwdb.families.sparse import (

@@ -1,10 +1,14 @@
 """Galvatron and Galvatron-BMW: strategies of decision trees, chosen layer by layer.
 
 Miao et al., "Galvatron: Efficient Transformer Training over Multiple GPUs Using Automatic Parallelism",
-arXiv:2211.13878; "Galvatron-BMW", arXiv:2307.02031. Formulation: docs/models/parallelizers.md.
+arXiv:2211.13878; "Galvatron-BMW", arXiv:2307.02031, which doubles the candidates by checkpointing (CKPT). A
+candidate is an ordered choice of paradigms, each with a degree > 1, whose product is the stage's GPUs;
+pruned: DP and SDP never together, since SDP alone is better than both. Formulation:
+docs/models/parallelizers.md.
 """
 
 from collections.abc import Iterator
+from itertools import permutations
 
 import numpy as np
 
@@ -12,11 +16,48 @@ from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers import partition
 from tangram_sim.parallelizers.api import Request
 from tangram_sim.parallelizers.assembly import held_in
-from tangram_sim.parallelizers.decision_tree import candidates
 from tangram_sim.parallelizers.inner_cuts import balanced_cuts
 from tangram_sim.parallelizers.layerwise import LayerWise, useful_recompute
-from tangram_sim.parallelizers.layouts import expert_degrees
+from tangram_sim.parallelizers.layouts import divisors, expert_degrees
 from tangram_sim.parallelizers.menu import Menu
+
+PARADIGMS = ("DP", "SDP", "TP")
+
+# ((paradigm, degree), ...), innermost ranks last.
+Candidate = tuple[tuple[str, int], ...]
+
+
+def _splits(number: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Ordered factorisations of `number` into `parts` factors above 1."""
+    if parts == 0:
+        if number == 1:
+            yield ()
+        return
+    for factor in divisors(number)[1:]:
+        for rest in _splits(number // factor, parts - 1):
+            yield (factor, *rest)
+
+
+def candidates(gpus: int, pruned: bool = True) -> tuple[Candidate, ...]:
+    """The leaves of the tree of one stage of `gpus` GPUs. One GPU has one candidate, without any paradigm."""
+    if gpus == 1:
+        return ((),)
+    found = []
+    for parts in range(1, len(PARADIGMS) + 1):
+        for paradigms in permutations(PARADIGMS, parts):
+            if pruned and {"DP", "SDP"} <= set(paradigms):
+                continue
+            found += [tuple(zip(paradigms, degrees, strict=True)) for degrees in _splits(gpus, parts)]
+    return tuple(found)
+
+
+def count(gpus: int, pruned: bool = True, checkpointing: bool = False) -> int:
+    """Candidates over all pipeline depths of a power of two that divide `gpus`; 22 pruned of 34 on 8 GPUs."""
+    total = sum(
+        len(candidates(gpus // depth, pruned)) for depth in divisors(gpus) if depth & (depth - 1) == 0
+    )
+    return total * (2 if checkpointing else 1)
+
 
 # ZeRO stages that each paradigm stands for. Galvatron's DP is set to plain or optimizer-sharded data
 # parallelism for a whole run; here each layer may have either.

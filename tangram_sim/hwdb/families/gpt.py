@@ -1,4 +1,8 @@
-"""The GPT line with LayerNorm and biases: GPT-2 (and Megatron's GPT-3), GPT-Neo, -J, -NeoX, OPT, BLOOM."""
+"""Models with LayerNorm and plain feed-forwards: GPT-2 (Megatron's GPT-3), GPT-Neo, -J, -NeoX, OPT, BLOOM.
+
+And BERT as it is pre-trained, with masked-language-model head, pooler and next-sentence classifier; and
+Falcon: no biases, one key/value head (7B) or grouped ones (40B and 180B).
+"""
 
 from tangram_sim.hwdb.families.config import Config
 from tangram_sim.models import Attention, Block, FeedForward, Model
@@ -197,4 +201,69 @@ def opt(config: Config) -> Model:
         embedding_dim=width if width != hidden else 0,
         final_norm=config.flag("do_layer_norm_before", True)
         and not config.flag("_remove_final_layer_norm", False),
+    )
+
+
+def bert(config: Config) -> Model:
+    """BERT; the count is that of the pre-training checkpoint, pooler and sentence classifier included."""
+    hidden, heads = config.count("hidden_size", 768), config.count("num_attention_heads", 12)
+    vocab, positions = config.count("vocab_size", 30522), config.count("max_position_embeddings", 512)
+    if config.flag("is_decoder", False):
+        raise config.error("is_decoder", "false: BERT is modelled as the encoder it was published as")
+    head_dim = config.head_dim(hidden, heads)
+    block = Block(
+        Attention(heads, heads, head_dim, head_dim, causal=False, qkv_bias=True, out_bias=True),
+        FeedForward(config.count("intermediate_size", 3072), gated=False, bias=True),
+        norm_bias=True,
+    )
+    dense = hidden * hidden + hidden
+    return config.model(
+        "bert",
+        hidden,
+        vocab,
+        [block] * config.layers("num_hidden_layers", 12),
+        tied=config.flag("tie_word_embeddings", True),
+        positions=positions,
+        max_seq=positions,
+        token_types=config.count("type_vocab_size", 2, least=0),
+        embedding_norm=True,
+        final_norm=False,
+        head_parameters=dense + 2 * hidden + vocab,  # transform, its norm, output bias
+        masked_lm=True,
+        extra_parameters=dense + 2 * hidden + 2,  # pooler, next-sentence classifier
+    )
+
+
+def _norms(config: Config, grouped: bool, parallel: bool) -> int:
+    """Norms per block: the parallel 7B shares one, the grouped architecture has one per branch."""
+    if not parallel:
+        return 2
+    stated = config.count("num_ln_in_parallel_attn", 0, null=0, most=2)
+    return stated or (2 if grouped else 1)
+
+
+def falcon(config: Config) -> Model:
+    """Falcon 7B, 40B, 180B and RefinedWeb models."""
+    hidden = config.count("hidden_size", 4544, also=("n_embed",))
+    heads, bias = config.count("num_attention_heads", 71), config.flag("bias", False)
+    head_dim, grouped = config.head_dim(hidden, heads), config.flag("new_decoder_architecture", False)
+    parallel = config.flag("parallel_attn", True)
+    if grouped:
+        kv_heads = config.kv_heads(heads, key="num_kv_heads")
+    else:
+        kv_heads = 1 if config.flag("multi_query", True) else heads
+    block = Block(
+        Attention(heads, kv_heads, head_dim, head_dim, qkv_bias=bias, out_bias=bias),
+        FeedForward(config.count("ffn_hidden_size", 4 * hidden, null=4 * hidden), gated=False, bias=bias),
+        norms=_norms(config, grouped, parallel),
+        norm_bias=True,
+        parallel=parallel,
+    )
+    return config.model(
+        "falcon",
+        hidden,
+        config.count("vocab_size", 65024),
+        [block] * config.layers("num_hidden_layers", 32),
+        tied=config.flag("tie_word_embeddings", True),
+        max_seq=config.count("max_position_embeddings", 2048),
     )

@@ -1,4 +1,4 @@
-"""A measured pipeline as our own engine plays it: what a step takes with other shares of work.
+"""A measured pipeline as our own engine plays it: what a step takes with other shares of work, by speed.
 
 Passes take their worker's mean, transfers the median of their kind; what comes before the first pass and
 after the last (collectives, optimizer) stays as it was measured. 1F1B order.
@@ -9,12 +9,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tangram_sim.errors import BadInputError
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.reliability.stragglers.patterns import passes_s
 from tangram_sim.reliability.stragglers.replay import Replay
-from tangram_sim.reliability.stragglers.shares import split_microbatches
 from tangram_sim.reliability.traces.kinds import CODES
 from tangram_sim.training.schedules.step import StageTimes, step_template
+from tangram_sim.training.shares import by_earliest_end
+
+
+def split_microbatches(seconds: Sequence[float], microbatches: int, least: int = 0) -> tuple[int, ...]:
+    """How many microbatches each replica runs so that the last to end ends soonest.
+
+    `seconds` is what a microbatch takes on each replica; every replica runs at least `least`. Raises
+    `BadInputError` for times not above 0 or too few microbatches.
+    """
+    if not seconds or min(seconds) <= 0 or microbatches < least * len(seconds):
+        raise BadInputError(
+            f"{microbatches} microbatches cannot be shared over replicas that take {list(seconds)} s "
+            f"each, at least "
+            f"{least} each; give seconds above 0 and enough microbatches."
+        )
+    return by_earliest_end(
+        microbatches, lambda replica, count: count * seconds[replica], [1] * len(seconds), least
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,9 +13,8 @@ from tangram_sim.models import Attention, Block, Experts, FeedForward
 from tangram_sim.parallelizers.alpa import ilp
 from tangram_sim.parallelizers.alpa.ilp import Graph, Operator, Resharding, solve
 from tangram_sim.parallelizers.alpa.mesh import Axis, reshard_s
-from tangram_sim.parallelizers.alpa.operators import Builder, block_graph
 from tangram_sim.parallelizers.alpa.parallelizer import Alpa
-from tangram_sim.parallelizers.alpa.shardings import degrees, shardings
+from tangram_sim.parallelizers.alpa.shardings import Builder, block_graph, degrees, shardings
 from tangram_sim.parallelizers.alpa.stages import split
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.contract import check_parallelizer

@@ -13,8 +13,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.parallelizers import mixing, partition
 from tangram_sim.parallelizers.api import Constraints
 from tangram_sim.parallelizers.contract import check_parallelizer
-from tangram_sim.parallelizers.decision_tree import candidates, count
-from tangram_sim.parallelizers.galvatron import Galvatron, GalvatronBMW, GalvatronExact
+from tangram_sim.parallelizers.galvatron import Galvatron, GalvatronBMW, GalvatronExact, candidates, count
 from tangram_sim.parallelizers.galvatron_uniform import GalvatronUniform
 from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.parallelizers.mixing import MixingProblem

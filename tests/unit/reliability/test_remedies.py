@@ -20,9 +20,9 @@ from tangram_sim.reliability.stragglers.replicas import (
     MeasuredPipeline,
     measured_pipeline,
     split_by_speed,
+    split_microbatches,
 )
 from tangram_sim.reliability.stragglers.sequences import fitted, resorted
-from tangram_sim.reliability.stragglers.shares import split_microbatches
 from tangram_sim.reliability.stragglers.tensor_shares import LayerCosts
 from tangram_sim.reliability.stragglers.tensor_traffic import SharingCosts, Traffic
 from tangram_sim.reliability.stragglers.whatif import analyse

@@ -20,8 +20,7 @@ from tangram_sim.hwdb import Hwdb, cluster_from_dict
 from tangram_sim.layouts import Layout
 from tangram_sim.models import Model
 from tangram_sim.planners.uniform.layouts import Uniform
-from tangram_sim.reliability.stragglers.replicas import MeasuredPipeline
-from tangram_sim.reliability.stragglers.shares import split_microbatches
+from tangram_sim.reliability.stragglers.replicas import MeasuredPipeline, split_microbatches
 from tangram_sim.studies import api
 from tangram_sim.studies.slow_files import Slow
 from tangram_sim.studies.slow_plans import replayed
