@@ -152,6 +152,11 @@ def read_yaml(path: Path) -> Any:
         raise BadInputError(f"{path}: not YAML: nested too deeply") from None
 
 
+def read_json_or_yaml(path: Path) -> Any:
+    """A JSON document where the file's name ends so, a YAML document elsewhere."""
+    return read_json(path) if path.suffix.lower() == ".json" else read_yaml(path)
+
+
 def read_yaml_mapping(path: Path, wanted: str) -> dict[Any, Any]:
     """A YAML document that is keys with values; `wanted` names those keys where it is something else."""
     data = read_yaml(path)

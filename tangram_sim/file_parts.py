@@ -9,11 +9,11 @@ from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import ValidationInfo
 
-from tangram_sim.errors import unknown_name
+from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.naming import fault_of_name, fault_of_text
 
 if TYPE_CHECKING:
@@ -72,6 +72,14 @@ class FilePart(BaseModel):
         if not tables or (table and table not in tables):
             raise unknown_name(f"table of {type(self).__name__}", table, tables)
         return pd.DataFrame(self.model_dump(include={table or tables[0]})[table or tables[0]])
+
+    @classmethod
+    def read(cls, data: Any, where: str) -> Self:
+        """The part that `data` is. Raises BadInputError naming `where` and the first key that is wrong."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise BadInputError(f"{where}: {first_problem(error)}") from None
 
     @classmethod
     def from_objects(cls, *sources: object, **given: Any) -> Self:
@@ -137,3 +145,14 @@ def _way_to_truth(value: Any, keys: Collection[str], *, into_mappings: bool) -> 
         if way is not None:
             return [key, *way] if key else way
     return [] if isinstance(value, bool) else None
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first problem of a validation error in plain words: key path and complaint."""
+    problem = error.errors(include_url=False)[0]
+    path = ".".join(str(part) for part in problem["loc"])
+    more = f" (and {error.error_count() - 1} more problems)" if error.error_count() > 1 else ""
+    # A noun says of keys that it lacks what Python says of arguments.
+    unknown = problem["type"] == "unexpected_keyword_argument"
+    complaint = "extra inputs are not permitted" if unknown else problem["msg"].lower()
+    return f"{path or 'document'}: {complaint}{more}"

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Sequence
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.datafiles import parse_json
 from tangram_sim.errors import BadInputError
-from tangram_sim.hwdb.model_section import first_problem
 from tangram_sim.layouts import Layout
 from tangram_sim.studies.documents import Document, PipelineDocument
 from tangram_sim.studies.planfile import pipeline_documents
@@ -119,10 +118,7 @@ def write(plan: Plan) -> str:
 
 def read(text: str) -> tuple[Pipeline, ...]:
     """The pipelines of a rank map. Raises BadInputError for any other text."""
-    try:
-        found = RankMapDocument.model_validate(parse_json(text, FILE))
-    except ValidationError as error:
-        raise BadInputError(f"{FILE}: {first_problem(error)}") from None
+    found = RankMapDocument.read(parse_json(text, FILE), FILE)
     if found.format != FORMAT:
         raise BadInputError(f"{FILE}: format {found.format!r}; this tangram-sim reads {FORMAT!r}")
     return tuple(_pipeline(found.ranks, number, pipeline) for number, pipeline in enumerate(found.pipelines))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tangram_sim.clusters import Cluster, Gpu, GroupLimit, Link, Network, Node, NodeGroup
-from tangram_sim.datafiles import read_json, read_yaml
+from tangram_sim.datafiles import read_json_or_yaml
 from tangram_sim.digests import warn_of_change
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.hwdb.cluster_schema import MAX_NODES, ClusterIn, GroupIn, parse_cluster
@@ -60,7 +60,7 @@ def load_cluster(name_or_path: str, hwdb: Hwdb | None = None) -> Cluster:
         if is_model_name(given):
             raise BadInputError(f"`{given}` is a model, given for a cluster: {ORDER}")
         raise unknown_name("cluster", given, shipped, _HINT)
-    data = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    data = read_json_or_yaml(path)
     if is_plan(data, path):
         warn_of_change(data, path)
         return cluster_from_dict(data["cluster"], hwdb, f"{path}: cluster", path.stem)

@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.file_parts import first_problem
 from tangram_sim.hwdb.families.config import LARGEST_SIZE, MOST_LAYERS
 from tangram_sim.model_details import Details
 from tangram_sim.models import Block, Model
@@ -114,14 +115,3 @@ def _require_sizes(section: dict[str, Any], positive: set[str], where: str) -> N
         least = 1 if key in positive else 0
         if not least <= value <= LARGEST_SIZE:
             raise BadInputError(f"{where}.{key}: {value} given; {least} to {LARGEST_SIZE} is wanted")
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first problem of a validation error in plain words: key path and complaint."""
-    problem = error.errors(include_url=False)[0]
-    path = ".".join(str(part) for part in problem["loc"])
-    more = f" (and {error.error_count() - 1} more problems)" if error.error_count() > 1 else ""
-    # A noun says of keys that it lacks what Python says of arguments.
-    unknown = problem["type"] == "unexpected_keyword_argument"
-    complaint = "extra inputs are not permitted" if unknown else problem["msg"].lower()
-    return f"{path or 'document'}: {complaint}{more}"

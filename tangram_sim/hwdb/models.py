@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tangram_sim.datafiles import read_json, read_yaml, shipped
+from tangram_sim.datafiles import read_json_or_yaml, shipped
 from tangram_sim.digests import warn_of_change
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.hwdb.file_kinds import ORDER, is_plan, misplaced
@@ -55,7 +55,7 @@ def shipped_name(given: str) -> str | None:
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    facts = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    facts = read_json_or_yaml(path)
     if not isinstance(facts, dict):
         raise BadInputError(f"{path}: expected a Hugging Face config.json or a model.yaml, not a plain value")
     return facts

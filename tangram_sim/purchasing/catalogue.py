@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from tangram_sim.datafiles import read_json, read_yaml
+from tangram_sim.datafiles import read_json_or_yaml
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb
@@ -68,7 +68,7 @@ def load_catalogue(path: Path, hwdb: Hwdb) -> list[tuple[Purchase, int]]:
     """
     if path.suffix not in (".yaml", ".yml", ".json") and not path.exists():
         return _on_one_line(str(path), hwdb)
-    data = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    data = read_json_or_yaml(path)
     if not isinstance(data, Mapping):
         raise BadInputError(
             f"{path}: a catalogue is a mapping with the key offers: [{{node: NAME, most: 4}}, ...]"

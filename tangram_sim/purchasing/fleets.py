@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tangram_sim.clusters import Cluster, GroupLimit, Network, Node, NodeGroup
-from tangram_sim.datafiles import read_json, read_yaml
+from tangram_sim.datafiles import read_json_or_yaml
 from tangram_sim.errors import BadInputError, UnknownNameError, unknown_name
 from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_cluster
 from tangram_sim.hwdb.inline_cluster import counted_nodes, node_keys
@@ -224,7 +224,7 @@ def named_purchase(name: str, count: int, hwdb: Hwdb, extra: dict[str, Any] | No
 
 def _from_file(path: Path, count: int, hwdb: Hwdb) -> Purchase:
     """A node file: the keys of one entry of a cluster file's `nodes`, and `name` and `hardware` if wanted."""
-    data = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    data = read_json_or_yaml(path)
     if not isinstance(data, dict) or "nodes" in data:
         raise BadInputError(
             f"{path}: a node file holds the keys of one node (gpu, gpus, intra_link, nic_gbps, ...), "

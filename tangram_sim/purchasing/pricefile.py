@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from tangram_sim.datafiles import read_json, read_yaml
+from tangram_sim.datafiles import read_json_or_yaml
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
 from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb
@@ -144,7 +144,7 @@ def load_prices(path: Path | None, hwdb: Hwdb) -> Prices:
     rents = gpu_rents(hwdb)
     if path is None:
         return Prices(known, with_failures(ECONOMICS), gpu_rents=rents)
-    data = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    data = read_json_or_yaml(path)
     if not isinstance(data, Mapping):
         raise BadInputError(f"{path}: a price file is a mapping with the keys nodes and economics")
     try:

@@ -170,9 +170,9 @@ def read_question(path: Path) -> Question:
 
     Raises BadInputError for a file that is none.
     """
-    from tangram_sim.datafiles import read_json, read_yaml
+    from tangram_sim.datafiles import read_json_or_yaml
 
-    said = read_json(path) if path.suffix.lower() == ".json" else read_yaml(path)
+    said = read_json_or_yaml(path)
     if isinstance(said, dict) and isinstance(said.get("question"), dict):
         said = said["question"]
     if not isinstance(said, dict):
@@ -186,9 +186,9 @@ def read_questions(path: Path, folder: Path) -> list[Question]:
     An entry may hold files that its fields name, as text by name under `files`: they are written below
     `folder`. Raises BadInputError for what is no question, and for file names that lead elsewhere.
     """
-    from tangram_sim.datafiles import read_json, read_yaml, write_whole
+    from tangram_sim.datafiles import read_json_or_yaml, write_whole
 
-    said = read_json(path) if path.suffix.lower() == ".json" else read_yaml(path)
+    said = read_json_or_yaml(path)
     if not (isinstance(said, dict) and isinstance(said.get("questions"), list)):
         return [read_question(path)]
     if not said["questions"]:

@@ -301,18 +301,11 @@ class RlExportQuestion(Question):
 
 def read_plan(path: Path) -> tuple[RlPlanQuestion, "RlPlanDocument"]:
     """The question and the answer in a file of `rl plan -o`. Raises BadInputError for any other file."""
-    from pydantic import ValidationError
-
     from tangram_sim.datafiles import read_json
     from tangram_sim.studies.rl_documents import RlPlanDocument
 
-    try:
-        document = RlPlanDocument.model_validate(read_json(path))
-        asked = question_of(document.question or {}, str(path))
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, fault["loc"]))
-        raise BadInputError(f"{path}: no plan of `tangram rl plan -o`: {where}: {fault['msg']}") from None
+    document = RlPlanDocument.read(read_json(path), f"{path}: no plan of `tangram rl plan -o`")
+    asked = question_of(document.question or {}, str(path))
     if not isinstance(asked, RlPlanQuestion):
         raise BadInputError(f"{path}: an answer of {asked.VERB}; give one of `tangram rl plan -o`")
     return asked, document

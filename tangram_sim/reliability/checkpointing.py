@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from tangram_sim.datafiles import read_yaml_mapping
 from tangram_sim.errors import BadInputError
@@ -92,12 +92,7 @@ def load_checkpointing(
     `saved_bytes` and `loaded_bytes` are what the fullest node writes and reads, from the plan. Rates are per
     node. Raises BadInputError for malformed files.
     """
-    try:
-        found = _CheckpointFile.model_validate(read_yaml_mapping(path, _KEYS))
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in problem["loc"]) or "document"
-        raise BadInputError(f"{path}: {where}: {problem['msg'].lower()}") from None
+    found = _CheckpointFile.read(read_yaml_mapping(path, _KEYS), str(path))
     tiers = tuple(
         _tier(tier, index, path, saved_bytes, loaded_bytes, step_s)
         for index, tier in enumerate(found.checkpoint)

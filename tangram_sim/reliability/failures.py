@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from tangram_sim.datafiles import read_yaml_mapping, shipped
 from tangram_sim.errors import BadInputError, UnknownNameError, unknown_name
@@ -86,10 +86,8 @@ def load_failures(given: str) -> FailureModel:
         path = Path(given)
         if not path.is_file():
             raise unknown_name("failure preset", given, presets(), "Or give a YAML file with `classes`.")
-    try:
-        found = _FailureFile.model_validate(read_yaml_mapping(path, "`classes`, and `name` and `source`"))
-    except ValidationError as error:
-        raise BadInputError(f"{path}: {_complaint(error)}") from None
+    data = read_yaml_mapping(path, "`classes`, and `name` and `source`")
+    found = _FailureFile.read(data, str(path))
     classes = tuple(_class(row, path) for row in found.classes)
     names = [failure.name for failure in classes]
     for name in names:
@@ -114,12 +112,6 @@ def _class(row: _Class, path: Path) -> FailureClass:
         repair_s=row.repair_h * HOUR_S,
         gpu=row.gpu,
     )
-
-
-def _complaint(error: ValidationError) -> str:
-    """The first complaint of a validation error, with its key path."""
-    problem = error.errors(include_url=False)[0]
-    return f"{'.'.join(str(part) for part in problem['loc']) or 'document'}: {problem['msg'].lower()}"
 
 
 def require_kinds(model: FailureModel, known: Mapping[str, int]) -> None:

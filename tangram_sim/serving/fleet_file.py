@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tangram_sim.datafiles import read_json, read_yaml
+from tangram_sim.datafiles import read_json_or_yaml
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.serving.batching import BatchingRules, batching_rules
@@ -88,7 +88,7 @@ def load_fleet(path: Path, hwdb: Hwdb) -> ServiceFleet:
 
 def fleet_data(path: Path) -> Any:
     """What a fleet file holds, unchecked; of a plan that `serve plan` wrote, its key `fleet`."""
-    data = read_json(path) if path.suffix.lower() == ".json" else read_yaml(path)
+    data = read_json_or_yaml(path)
     if isinstance(data, dict) and isinstance(data.get("fleet"), dict):
         return data["fleet"]
     return data

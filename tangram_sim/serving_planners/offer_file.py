@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.datafiles import read_yaml
@@ -115,12 +115,7 @@ def _with_prices(offers: Offers, hwdb: Hwdb, source: str, *, priced: bool) -> Of
 
 
 def _read_offers(data: dict[str, object], path: Path, hwdb: Hwdb) -> Offers:
-    try:
-        read = _OffersIn.model_validate(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise BadInputError(f"{path}: {place or 'document'}: {first['msg'].lower()}") from None
+    read = _OffersIn.read(data, str(path))
     gpus = tuple(
         GpuOffer(
             hwdb.gpu(name).name,

@@ -10,9 +10,10 @@ from tangram_sim.clusters import Cluster
 from tangram_sim.datafiles import read_json
 from tangram_sim.digests import warn_of_change, with_digest
 from tangram_sim.errors import BadInputError, TangramError, unknown_name
+from tangram_sim.file_parts import first_problem
 from tangram_sim.hwdb import Hwdb, cluster_from_dict
 from tangram_sim.hwdb.file_kinds import plan_version
-from tangram_sim.hwdb.model_section import first_problem, model_from_dict
+from tangram_sim.hwdb.model_section import model_from_dict
 from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.studies.documents import (
     SCHEMA_VERSION,

@@ -6,21 +6,16 @@ from dataclasses import dataclass, replace
 from math import exp
 from pathlib import Path
 from re import fullmatch
-from typing import Any, TypeVar
-
-from pydantic import ValidationError
+from typing import Any
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.datafiles import read_csv, read_text, read_yaml
 from tangram_sim.errors import BadInputError, unknown_name
-from tangram_sim.file_parts import FilePart
 from tangram_sim.health import Pause, Resizing, Slowdown
-from tangram_sim.hwdb.model_section import first_problem
 from tangram_sim.studies.slow_documents import SlowDocument, SlowEntry, SlowFile
 from tangram_sim.units import DAY_S, HOUR_S
 
 _TRAFFIC = ("used", "by_hour", "trace")
-Part = TypeVar("Part", bound=FilePart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +88,7 @@ def read_slow(text: str, cluster: Cluster) -> Slow:
             "`pause: {seconds: ...}`, `sequences: FILE`, `resizing: {max_pruned: ...}`"
         )
     slowdowns = [slowdown for entry in data.get("slow", []) for slowdown in _entry(entry, cluster, str(path))]
-    stated = _part(SlowFile, {key: data[key] for key in ("pause", "resizing") if key in data}, f"{path}")
+    stated = SlowFile.read({key: data[key] for key in ("pause", "resizing") if key in data}, str(path))
     lengths = data.get("sequences")
     if lengths is not None and not isinstance(lengths, str):
         raise BadInputError(f"{path}: sequences: give the name of a file with one line per microbatch")
@@ -103,14 +98,6 @@ def read_slow(text: str, cluster: Cluster) -> Slow:
         read_sequences(path.parent / lengths) if lengths else (),
         stated.resizing,
     )
-
-
-def _part(model: type[Part], given: Any, where: str) -> Part:
-    """A part of a file as its document. Raises BadInputError naming `where`."""
-    try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        raise BadInputError(f"{where}: {first_problem(error)}") from None
 
 
 def read_sequences(path: Path) -> tuple[tuple[int, ...], ...]:
@@ -178,7 +165,7 @@ def _entry(entry: Any, cluster: Cluster, where: str) -> list[Slowdown]:
         given = _traffic(given, named, where)
     if isinstance(given.get("factor"), Mapping):
         given["factor"] = _lognormal(dict(given["factor"]), where)
-    return [checked(_part(SlowEntry, {"slow": given}, where).slow)]
+    return [checked(SlowEntry.read({"slow": given}, where).slow)]
 
 
 def _traffic(given: dict[str, Any], named: list[str], where: str) -> dict[str, Any]:

@@ -6,10 +6,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from tangram_sim.clusters import Gpu
-from tangram_sim.datafiles import read_json, read_yaml
+from tangram_sim.datafiles import read_json_or_yaml
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.uniform import CannotExportError
 from tangram_sim.hwdb import Hwdb, load_model
@@ -88,7 +86,7 @@ def load_service(path: Path, hwdb: Hwdb, engine: str = "") -> ServiceLaunch:
 
     Raises BadInputError, CannotExportError.
     """
-    data = read_json(path) if path.suffix.lower() == ".json" else read_yaml(path)
+    data = read_json_or_yaml(path)
     if isinstance(data, dict) and "status" in data and not isinstance(data.get("fleet"), dict):
         raise BadInputError(
             f"{path}: a plan without a fleet: only plans of models, not of given throughputs, can be launched"
@@ -100,12 +98,7 @@ def load_service(path: Path, hwdb: Hwdb, engine: str = "") -> ServiceLaunch:
 
 def service_of(data: Any, hwdb: Hwdb, engine: str = "", source: str = "fleet") -> ServiceLaunch:
     """The service in a mapping with the keys of a fleet file. Raises BadInputError, CannotExportError."""
-    try:
-        given = FleetIn.model_validate(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadInputError(f"{source}: {where or 'document'}: {first['msg'].lower()}") from None
+    given = FleetIn.read(data, source)
     planned_for = given.engine
     given = given.with_fields(engine=engine or planned_for)
     groups = tuple(

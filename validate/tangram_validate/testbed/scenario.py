@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tangram_sim.datafiles import read_yaml
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.file_parts import first_problem
 from tangram_sim.hwdb.model_file import from_model_file
-from tangram_sim.hwdb.model_section import first_problem
 from tangram_sim.models import Model
 from tangram_sim.training.job import Job
 from tangram_validate.testbed.emulated import Speed
