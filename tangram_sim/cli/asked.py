@@ -14,15 +14,20 @@ def asked(
     of: type[Question],
     tables: Callable[[Any], None],
     page: Callable[[Any, Any], str] | None = None,
+    *,
+    reader: str = "",
 ) -> Command:
     """The verb that asks questions of one type, and prints the answer with `tables` or as JSON.
 
     `page` makes an HTML report of question and answer; with it the verb has --output, for a report or the
-    JSON answer. An answer is a document, or holds it as `document`.
+    JSON answer. `reader` names the verb that reads the answer's file: with it --output takes JSON alone. An
+    answer is a document, or holds it as `document`.
     """
 
     def command(question: Any, outputs: Any) -> None:
-        if page is not None:
+        if reader:
+            outputs.require_json(reader)
+        elif page is not None:
             outputs.require_writable()
         limit_s = getattr(question, "time_limit_s", None)
         found = question.answer(**{} if limit_s is None else {"left_s": command_clock.left_s(limit_s)})
@@ -31,4 +36,4 @@ def asked(
             return
         outputs.show(found, tables, partial(page, question, found))
 
-    return asking(command, question=of, outputs=Shown if page is None else AnswerOutputs)
+    return asking(command, question=of, outputs=AnswerOutputs if page or reader else Shown)

@@ -87,6 +87,14 @@ class AnswerOutputs(Shown):
             raise BadInputError(f"--output {output}: give report.html to look at, or a .json file")
         self.require_writable()
 
+    def require_json(self, reader: str) -> None:
+        """Raise BadInputError, before any work is done, for an output that `reader` cannot read."""
+        from tangram_sim.cli import writing
+
+        if self.output is not None and writing.is_report(self.output):
+            raise BadInputError(f"--output {self.output}: give a .json file, which `{reader}` reads")
+        self.require_writable()
+
     def show(
         self, found: Any, tables: Callable[[Any], None], page: Callable[[], str] = str, *unwritten: str
     ) -> None:

@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli.derived import derived
-from tangram_sim.cli.outputs import AnswerOutputs
-from tangram_sim.errors import BadInputError
+from tangram_sim.cli.asked import asked
 from tangram_sim.questions.serve_tune import ServeTuneQuestion
 from tangram_sim.reports.columns import ViewColumn
 
@@ -26,17 +24,6 @@ _REPLICAS = (
 )
 
 
-@derived
-def command(question: ServeTuneQuestion, outputs: AnswerOutputs) -> None:
-    """Print the rate that is kept, and the settings of each kind of replica."""
-    from tangram_sim.cli import writing
-
-    if outputs.output is not None and writing.is_report(outputs.output):
-        raise BadInputError(f"--output {outputs.output}: give a .json file, which `serve export` reads")
-    outputs.require_kind()
-    outputs.show(question.answer(), print_tuned)
-
-
 def print_tuned(found: "ServeTuneDocument") -> None:
     """Print the rate that is kept, and a line for each kind of replica."""
     from tangram_sim.cli.console import print_columns, print_line, print_notes
@@ -50,3 +37,6 @@ def print_tuned(found: "ServeTuneDocument") -> None:
     print_line()
     print_columns(_REPLICAS, found.replicas)
     print_notes(found.notes)
+
+
+command = asked(ServeTuneQuestion, print_tuned, reader="serve export")
