@@ -52,8 +52,8 @@ class Usual:
     """What a family has where a file does not say, and what its implementation fixes.
 
     `kv_heads` None: as many as query heads; `head_dim` 0: the hidden size over the heads, unless stated.
-    Biases are fixed, or the key of a flag; `key_norm` is of each "head" or of "all" together, where the flag
-    `normed_if` is on or there is none.
+    Biases are fixed, or the key of a flag; `out_bias` None: as `qkv_bias`. `key_norm` is of each "head" or of
+    "all" together, where the flag `normed_if` is on or there is none.
     """
 
     hidden: int
@@ -67,7 +67,7 @@ class Usual:
     tied: bool = False
     windows: Windows = _none
     qkv_bias: bool | str = False
-    out_bias: bool | str = False
+    out_bias: bool | None = None
     mlp_bias: bool | str = False
     key_norm: str = ""
     normed_if: str = ""
@@ -83,7 +83,6 @@ DENSE = {
         *(4096, 32, 32, 32000, 2048),
         width=11008,
         qkv_bias="attention_bias",
-        out_bias="attention_bias",
         mlp_bias="mlp_bias",
     ),
     "mistral": Usual(4096, 32, 32, 32000, 131072, width=14336, kv_heads=8, windows=everywhere(4096)),
@@ -93,6 +92,7 @@ DENSE = {
         width=22016,
         kv_heads=32,
         qkv_bias=True,
+        out_bias=False,
         windows=_qwen,
     ),
     "qwen3": Usual(
@@ -101,7 +101,6 @@ DENSE = {
         kv_heads=32,
         head_dim=128,
         qkv_bias="attention_bias",
-        out_bias="attention_bias",
         key_norm="head",
         windows=_qwen,
     ),
@@ -109,7 +108,6 @@ DENSE = {
         *(4096, 32, 32, 50304, 2048),
         width=11008,
         qkv_bias="attention_bias",
-        out_bias="attention_bias",
         key_norm="all",
     ),
     "glm4": Usual(  # 9B and 32B of 2025
@@ -117,13 +115,13 @@ DENSE = {
         width=13696,
         kv_heads=2,
         qkv_bias="attention_bias",
+        out_bias=False,
         norms=4,
     ),
     "cohere": Usual(  # Command-R
         *(8192, 32, 40, 256000, 8192),
         width=22528,
         qkv_bias="attention_bias",
-        out_bias="attention_bias",
         key_norm="all",
         normed_if="use_qk_norm",
         norms=1,
@@ -135,7 +133,6 @@ DENSE = {
         width=22528,
         windows=in_turn(4, stated=True),
         qkv_bias="attention_bias",
-        out_bias="attention_bias",
         norms=1,
         parallel=True,
         tied=True,
@@ -146,7 +143,6 @@ DENSE = {
         kv_heads=2,
         windows=everywhere(0),
         qkv_bias="use_bias",
-        out_bias="use_bias",
         mlp_bias="use_bias",
         gated=False,
         norm_bias=True,
@@ -156,7 +152,6 @@ DENSE = {
         *(6144, 32, 32, 256000, 4096),
         width=24576,
         qkv_bias="attention_bias",
-        out_bias="attention_bias",
         mlp_bias="mlp_bias",
         gated=False,
         norm_bias=True,
@@ -168,7 +163,6 @@ DENSE = {
         head_dim=256,
         windows=in_turn(2, stated=False),
         qkv_bias="attention_bias",
-        out_bias="attention_bias",
         norms=4,
         tied=True,
     ),
@@ -210,7 +204,7 @@ def decoder(family: str, config: Config, usual: Usual, part: Callable[[int], Fee
                 value_dim=dim,
                 window=window,
                 qkv_bias=_is_on(config, usual.qkv_bias),
-                out_bias=_is_on(config, usual.out_bias),
+                out_bias=_is_on(config, usual.qkv_bias if usual.out_bias is None else usual.out_bias),
                 norm_parameters={"": 0, "head": 2, "all": heads + kv_heads}[normed] * dim,
             ),
             part(layer),

@@ -40,7 +40,6 @@ def qwen3_moe(config: Config) -> Model:
         *(2048, 32, 24, 151936, 32768),
         kv_heads=4,
         qkv_bias="attention_bias",
-        out_bias="attention_bias",
         key_norm="head",
         windows=qwen_everywhere,
     )
@@ -70,6 +69,7 @@ def glm4_moe(config: Config) -> Model:
         kv_heads=8,
         head_dim=128,
         qkv_bias="attention_bias",
+        out_bias=False,
         key_norm="head",
         normed_if="use_qk_norm",
     )
@@ -118,7 +118,7 @@ def qwen2_moe(config: Config) -> Model:
     part = _with_gated_shared(config, experts=60, active=4, width=1408, shared_width=5632)
     plain = FeedForward(config.count("intermediate_size", 5632))
     step = config.count("decoder_sparse_step", 1)
-    usual = Usual(2048, 16, 24, 151936, 32768, kv_heads=16, qkv_bias=True)
+    usual = Usual(2048, 16, 24, 151936, 32768, kv_heads=16, qkv_bias=True, out_bias=False)
     return decoder("qwen2_moe", config, usual, lambda layer: plain if (layer + 1) % step else part)
 
 
