@@ -44,6 +44,9 @@ def main() -> int:
     parser.add_argument(
         "--reuse", action="store_true", help="order tests by what an earlier state of the code showed"
     )
+    parser.add_argument(
+        "--near", action="store_true", help="ask only tests that were seen to run a mutant's lines"
+    )
     given = parser.parse_args()
     rows, told = [], []
     with tempfile.TemporaryDirectory() as made:
@@ -61,7 +64,7 @@ def main() -> int:
                 given.each,
                 f"{given.seed}/{name}",
             )
-            killed, alive = _judged(place, tested, sample, again=not given.reuse)
+            killed, alive = _judged(place, tested, sample, again=not given.reuse, near=given.near)
             rows.append((name, killed, len(alive)))
             told += [f"- {name}: {item}" for item in alive]
     sys.stdout.write("| room | mutants | killed | share |\n|---|---|---|---|\n")
@@ -91,16 +94,16 @@ def _sample(modules: list[Path], each: int, seed: str) -> list[tuple[Path, Chang
 
 
 def _judged(
-    place: Path, tested: Tested, sample: list[tuple[Path, Change]], *, again: bool
+    place: Path, tested: Tested, sample: list[tuple[Path, Change]], *, again: bool, near: bool
 ) -> tuple[int, list[str]]:
     """(mutants killed, those that lived, in words) of a room."""
     every = tuple(sorted((place / "tangram_sim").rglob("*.py")))
     known = room(place, tested.tests, every, ROOT / "build/mutants", again=again)
     killed, alive = 0, []
-    for path, change in sample:
+    for number, dead in known.judged(sample, near=near):
+        path, change = sample[number]
         was, now = (" ".join(text.split()) for text in (change.was, change.now))
         words = f"{path.relative_to(place)}:{change.line}: `{was}` -> `{now}`"
-        dead = known.kills(path, change)
         killed += dead
         sys.stdout.write(f"{'killed' if dead else 'LIVES'} {words}\n")
         sys.stdout.flush()

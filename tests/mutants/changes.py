@@ -49,12 +49,13 @@ class Change:
     kind: str  # of fault: samples have as many of one as of another
 
     def applied(self, text: str) -> str:
-        """The mutant's text. Columns count bytes, as those of `ast` do."""
+        """The mutant's text, with as many lines. Columns count bytes, as those of `ast` do."""
         lines = text.encode().split(b"\n")
         begin = sum(len(line) + 1 for line in lines[: self.line - 1]) + self.column
         end = sum(len(line) + 1 for line in lines[: self.end_line - 1]) + self.end_column
         data = text.encode()
-        return (data[:begin] + self.now.encode() + data[end:]).decode()
+        now = self.now[:-1] + "\n" * (self.end_line - self.line) + self.now[-1:]
+        return (data[:begin] + now.encode() + data[end:]).decode()
 
 
 def changes(text: str) -> list[Change]:

@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from tests.mutants.changes import Change
+from tests.mutants.in_place import InPlace
 from tests.mutants.kernels import calls, dependents, is_compiled
 from tests.mutants.ordering import TIMES, Ordering
 from tests.mutants.recording import Record, Recording
@@ -30,6 +31,7 @@ from tests.mutants.recording import Record, Recording
 # unchanged tests take, and more for imports and where kernels are compiled anew.
 _START_CPU_S = 20.0
 _COMPILING_CPU_S = 60.0
+_ALL_CPU_S = 6000.0  # of a room and its mutants
 _UNKNOWN_CPU_S = 150.0  # of all tests of a room, where nobody looked
 _WALL = 20.0  # times as much by the clock, on a busy machine, where a mutant waits for ever
 _LIBRARIES = ("numba", "numpy", "scipy.optimize", "scipy.sparse", "pydantic", "yaml", "typer", "rich.console")
@@ -47,26 +49,47 @@ class Room:
 
     def running(self, path: Path, change: Change) -> set[str]:
         """The tests that were seen to run a change's lines, or what calls its kernel."""
-        first = [(path, line) for line in range(change.line, change.end_line + 1)]
+        first = self.record.running(path, change)
         if is_compiled(path.read_text(encoding="utf-8")):
-            first += calls(self.place, path, list(self.modules))
-        lines = self.record.lines
-        return {test for item, line in first for test in lines.get(str(item), {}).get(str(line), ())}
+            for item, line in calls(self.place, path, list(self.modules)):
+                first |= set(self.record.lines.get(str(item), {}).get(str(line), ()))
+        return first
 
-    def kills(self, path: Path, change: Change) -> bool:
+    def judged(self, sample: Sequence[tuple[Path, Change]], *, near: bool) -> Iterator[tuple[int, bool]]:
+        """(number of a change, whether the tests notice it), in the order in which they are judged.
+
+        `near`: only tests are asked that were seen to run the changed lines; any line of the module, where
+        these run at its import.
+        """
+        reading, writing = os.pipe()
+
+        def tell(number: int, dead: bool | None) -> None:
+            os.write(writing, f"{number} {'?' if dead is None else int(dead)}\n".encode())
+
+        run(self.place, self.tests, _ALL_CPU_S, InPlace(sample, self.record, tell, near=near))
+        os.close(writing)
+        with os.fdopen(reading) as told:
+            for line in told:
+                number, dead = line.split()
+                yield int(number), self.kills(*sample[int(number)], near=near) if dead == "?" else dead == "1"
+
+    def kills(self, path: Path, change: Change, *, near: bool = False) -> bool:
         """Whether the tests notice a change; the module is as it was afterwards."""
         text, stamp = path.read_text(encoding="utf-8"), path.stat()
         first = self.running(path, change)
+        if near and not first:
+            first = {test for tests in self.record.lines.get(str(path), {}).values() for test in tests}
         compiled = is_compiled(text)
         kept = _caches(dependents(self.place, path)) if compiled else []
         aside = [(item, item.read_bytes()) for item in kept]
         more_s = _START_CPU_S + (_COMPILING_CPU_S if compiled else 0.0)
         limit_s = TIMES * (sum(self.record.seconds.values()) or _UNKNOWN_CPU_S) + more_s
+        ordering = Ordering(self.record.seconds, first, more_s, alone=near)
         try:
             for item in kept:  # a compiled caller holds the code of what it calls
                 item.unlink()
             path.write_text(change.applied(text), encoding="utf-8")
-            return run(self.place, self.tests, limit_s, Ordering(self.record.seconds, first, more_s)) != 0
+            return run(self.place, self.tests, limit_s, ordering) != 0
         finally:
             path.write_text(text, encoding="utf-8")
             for cache in _caches(dependents(self.place, path)) if compiled else []:
@@ -95,7 +118,7 @@ def room(
     def keep(recording: Recording) -> None:
         written.write_text(json.dumps(asdict(recording.record())), encoding="utf-8")
 
-    if run(place, tests, 6000.0, Recording([str(module) for module in modules]), keep):
+    if run(place, tests, _ALL_CPU_S, Recording([str(module) for module in modules]), keep):
         raise SystemExit(f"{' '.join(tests)}: fail without any mutant")
     found = json.loads(written.read_text(encoding="utf-8"))
     kept.mkdir(parents=True, exist_ok=True)

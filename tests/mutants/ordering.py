@@ -16,12 +16,16 @@ class Ordering:
     by module; within the first and within the others, what takes least comes first.
     """
 
-    def __init__(self, seconds: Mapping[str, float], first: Set[str], more_s: float) -> None:
-        self.seconds, self.first, self.more_s = seconds, first, more_s
+    def __init__(
+        self, seconds: Mapping[str, float], first: Set[str], more_s: float, *, alone: bool = False
+    ) -> None:
+        self.seconds, self.first, self.more_s, self.alone = seconds, first, more_s, alone
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Those that were never seen come last."""
+        """Those that were never seen come last; `alone`, those that do not run the line are left out."""
+        if self.alone:
+            items[:] = [item for item in items if not self._late(item)]
         files: dict[tuple[bool, str], float] = {}
         for item in items:
             key = self._late(item), item.nodeid.partition("::")[0]

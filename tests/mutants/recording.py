@@ -7,9 +7,12 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from coverage import Coverage
+
+from tests.mutants.changes import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,11 @@ class Record:
 
     seconds: dict[str, float] = field(default_factory=dict)
     lines: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
+    def running(self, path: Path, change: Change) -> set[str]:
+        """The tests that were seen to run a change's lines."""
+        seen = self.lines.get(str(path), {})
+        return {test for line in range(change.line, change.end_line + 1) for test in seen.get(str(line), ())}
 
 
 class Recording:
