@@ -8,6 +8,7 @@ sequences a second where generation and training overlap.
 from dataclasses import dataclass, replace
 
 from tangram_sim.clusters import Cluster, NodeGroup
+from tangram_sim.errors import InfeasibleError
 from tangram_sim.models import has_experts
 from tangram_sim.planners.uniform.layouts import Uniform
 from tangram_sim.post_training.plan import TrainingPool
@@ -30,9 +31,9 @@ class Advantage:
     token_s: float = 0.0
 
     @property
-    def ratio(self) -> float:
-        """Generated over trained: the larger, the better the kind is at rollout by comparison."""
-        return self.generates / self.trains if self.trains else float("inf")
+    def ratio(self) -> float | None:
+        """Generated over trained: the larger, the better at rollout by comparison; None: it cannot train."""
+        return self.generates / self.trains if self.trains else None
 
 
 def advantages(problem: RlProblem) -> list[Advantage]:
@@ -57,7 +58,10 @@ def _trained(problem: RlProblem, group: NodeGroup) -> float:
         problem.pack_tokens,
         stack=problem.stack,
     )
-    update_s, forward_s = compute_s(work.model, work, pool, problem.hwdb)
+    try:
+        update_s, forward_s = compute_s(work.model, work, pool, problem.hwdb)
+    except InfeasibleError:  # no units for the number format
+        return 0.0
     passes = work.old_logprobs + work.reference
     sparse = extra.sparse_update_scale if has_experts(work.model) else 1.0
     seconds = update_s * work.epochs * extra.update_scale + passes * forward_s * extra.forward_scale

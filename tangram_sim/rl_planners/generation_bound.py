@@ -143,25 +143,16 @@ class GenerationBound:
         self.steady: dict[int, list[_Longest]] = {}
         self.longest: dict[int, float] = {}
 
-    def burst_rates(self, gpus: Counts, *, exact: bool = False) -> Floats:
-        """Steps a second at most for each number of longest responses. [targets]."""
-        rates = np.array([self._rate(longest, gpus) for longest in self.burst])
-        solved = set[int]()
-        while exact and (place := int(rates.argmin())) not in solved:
-            rates[place] = self._rate(self.burst[place], gpus, exact=True)
-            solved.add(place)
-        return rates
-
     def burst_s(self, gpus: Counts, *, exact: bool = False) -> float:
         """Least seconds in which these GPUs generate a step whose responses all begin at once."""
-        least = self.burst_rates(gpus, exact=exact).min()
+        least = self._rates(self.burst, gpus, exact=exact).min()
         return self.problem.work.generated_share / least if least > 0 else float("inf")
 
     def lent_s(self, own: Counts, every: Counts, from_s: float, *, exact: bool = False) -> float:
         """Least seconds in which `own` GPUs, and from `from_s` on `every` GPU, generate a step."""
         share = self.problem.work.generated_share
-        alone = self.burst_rates(own, exact=exact) / share
-        together = self.burst_rates(every, exact=exact) / share
+        alone = self._rates(self.burst, own, exact=exact) / share
+        together = self._rates(self.burst, every, exact=exact) / share
         if together.min() <= 0:
             return float("inf")
         done = np.minimum(alone * from_s, 1.0)
@@ -174,12 +165,8 @@ class GenerationBound:
         The n longest responses of every step are a lower bound for each n: at most n (eta + 1) run at a time.
         """
         self._draw_steps(eta)
-        targets = self.steady[eta]
-        rates, solved = [self._rate(target, gpus) for target in targets], set[int]()
-        while exact and (place := int(np.argmin(rates))) not in solved:
-            rates[place] = self._rate(targets[place], gpus, exact=True)
-            solved.add(place)
-        return _EDGES_OF_LOOP / min(rates) if min(rates) > 0 else float("inf")
+        least = self._rates(self.steady[eta], gpus, exact=exact).min()
+        return _EDGES_OF_LOOP / least if least > 0 else float("inf")
 
     def longest_s(self, gpus: Counts, eta: int) -> float:
         """Least seconds of a step's longest response, in the mean over the steps of a loop."""
@@ -202,6 +189,15 @@ class GenerationBound:
             for count in _powers(work.sequences)
         ]
         self.longest[eta] = float(steps.max(axis=1).mean())
+
+    def _rates(self, targets: list[_Longest], gpus: Counts, *, exact: bool) -> Floats:
+        """Steps a second at most for each number of longest responses; `exact`: the least is solved."""
+        rates = np.array([self._rate(target, gpus) for target in targets])
+        solved = set[int]()
+        while exact and (place := int(rates.argmin())) not in solved:
+            rates[place] = self._rate(targets[place], gpus, exact=True)
+            solved.add(place)
+        return rates
 
     def _rate(self, target: _Longest, gpus: Counts, *, exact: bool = False) -> float:
         here = np.array([*gpus, 1.0])

@@ -36,7 +36,7 @@ class RlProblem:
     fleet: Cluster
     hwdb: Hwdb
     overheads: Overheads
-    staleness: int = 1
+    staleness: int
     placement: str = ANY
     engine: str = "vllm"
     pack_tokens: int = 16384

@@ -137,7 +137,7 @@ class RlSearch:
         problem = self.problem
         if problem.placement not in (ANY, SPLIT):
             return
-        ratio = {kind.kind: kind.ratio for kind in candidates.kinds}
+        ratio = {kind.kind: (kind.ratio is None, kind.ratio or 0.0) for kind in candidates.kinds}
         order = sorted(range(len(problem.counts)), key=lambda place: ratio[problem.kinds[place]])
         cuts, trains = list[Counts](), [0] * len(problem.counts)
         for place in order:

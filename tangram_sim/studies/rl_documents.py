@@ -42,7 +42,9 @@ class RlAdvantageDocument(Document):
     gpus: int
     trains_per_s: float
     generates_per_s: float
-    ratio: float = Field(description="generated over trained: the kind with the largest generates first")
+    ratio: float | None = Field(
+        description="generated over trained: the kind with the largest generates first; null: it cannot train"
+    )
 
 
 class RlDecisionsDocument(Document):

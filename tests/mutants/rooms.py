@@ -10,7 +10,10 @@ _BESIDE = {
     "parallelizers": ("tests/contracts/test_parallelizer_contract.py",),
     "planners": ("tests/contracts/test_planner_contract.py",),
     "training": ("tests/contracts/test_schedule_contract.py",),
-    "rl_planners": ("tests/unit/post_training/test_search.py",),
+    "rl_planners": (
+        "tests/unit/post_training/test_search.py",
+        "tests/unit/post_training/test_recorded_placements.py",
+    ),
     "serving": ("tests/laws/test_serving_iterations.py",),
     "cost": ("tests/unit/topology",),
     "questions": ("tests/contracts/test_questions.py", "tests/unit/cli/test_cli_errors.py"),

@@ -6,6 +6,7 @@ from tests.unit.hwdb.test_recorded_hwdb import recorded as hwdb
 from tests.unit.nouns.test_recorded_nouns import recorded as nouns
 from tests.unit.planners.test_recorded_fleets import fleets
 from tests.unit.planners.test_recorded_searches import searches
+from tests.unit.post_training.test_recorded_placements import placements
 from tests.unit.serving.test_recorded_services import services
 from tests.unit.topology.test_recorded_paths import recorded as paths
 from tests.unit.training.test_recorded_prices import prices
@@ -16,6 +17,7 @@ RECORDS = {
     "hwdb": hwdb,
     "nouns": nouns,
     "paths": paths,
+    "placements": placements,
     "prices": prices,
     "searches": searches,
     "services": services,

@@ -128,7 +128,8 @@ def show_plan(found: "RlPlanDocument") -> None:
         )
     if found.kinds:
         print_line()
-        print_columns(_KINDS, sorted(found.kinds, key=lambda kind: -kind.ratio))
+        by_ratio = sorted(found.kinds, key=lambda kind: (kind.ratio is not None, -(kind.ratio or 0.0)))
+        print_columns(_KINDS, by_ratio)
     if len(found.curve) > 1:
         print_line()
         step = max(len(found.curve) // _SHOWN, 1)

@@ -3,6 +3,7 @@
 import os
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,10 +16,11 @@ from tangram_sim.post_training.step import StepOutcome, lent_from_s, priced_trai
 from tangram_sim.rl_planners.baselines import NAIVE, baselines
 from tangram_sim.rl_planners.bound import Advantage, advantages
 from tangram_sim.rl_planners.candidates import RoleChoices
-from tangram_sim.rl_planners.generation_bound import GenerationBound
+from tangram_sim.rl_planners.generation_bound import GenerationBound, _fewer, _hull
 from tangram_sim.rl_planners.pools import Pools
 from tangram_sim.rl_planners.problem import Judge, RlProblem
 from tangram_sim.rl_planners.search import RlSearch, search
+from tests.commands import tangram
 from tests.unit.post_training.setups import HWDB, work
 
 # `make fuzz` asks for 200 (FLEETS=): they take a worker nine minutes.
@@ -207,6 +209,41 @@ def test_no_loop_is_played_faster_than_the_bound_of_its_nodes(groups, eta, shape
     assert candidates.rough_s(role_nodes) <= bound_s * (1 + 1e-9)
     for plan in candidates.plans(role_nodes):
         assert judge.step_s(plan) >= bound_s * (1 - 1e-9)
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=30))
+def test_a_hull_is_concave_and_the_least_one_above_all_points(points: list[tuple[int, int]]) -> None:
+    """Its corners are points; every other point is below the line through two corners."""
+    every = [(0.0, 0.0), *((float(x), float(y)) for x, y in points)]
+    x, y = _hull(*np.array(every).T)
+    corners = list(zip(x.tolist(), y.tolist(), strict=True))
+    assert corners[0] == (0.0, 0.0) and set(corners) <= set(every)
+    slopes = np.diff(y) / np.diff(x)
+    assert (np.diff(x) > 0).all() and (np.diff(slopes) < 0).all() and (slopes > 0).all()
+    assert all(rate <= np.interp(running, x, y) + 1e-9 for running, rate in every)
+
+
+def test_a_hull_of_fewer_edges_is_concave_and_above_the_whole_one() -> None:
+    running = np.arange(200.0)
+    rate = running / (1.0 + 0.05 * running)
+    x, y = _fewer(running, rate)
+    assert len(x) < 25 and (np.diff(np.diff(y) / np.diff(x)) < 0).all()
+    assert (x[0], y[0], x[-1], y[-1]) == (0.0, 0.0, running[-1], rate[-1])
+    above = np.interp(running, x, y) - rate
+    assert above.min() > -1e-12 and above.max() < 0.05 * rate.max()
+
+
+def test_kinds_that_cannot_train_never_slow_the_best_plan() -> None:
+    """One lacks the memory, one the units for bf16: a curve over the ratio of GPUs leaves such cuts out."""
+    step = ("--prompts", 16, "--samples", 4, "--response-tokens", 400, "--cap", 1600)
+    alone, small, old = (
+        tangram("rl", "plan", "qwen2.5-7b", f"H20-96GBx8:2{more}", *step, "--json").json
+        for more in ("", "+L40Sx1:1", "+T4x1:1")
+    )
+    for found in (small, old):
+        assert found["step_s"] <= alone["step_s"] * (1 + 1e-9)
+        assert all(point["training_gpus"] >= 8 for point in found["curve"])
+    assert [kind["ratio"] is None for kind in old["kinds"]] == [False, True]
 
 
 def test_the_tail_of_long_responses_is_in_the_bound_of_a_loop() -> None:
