@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from tangram_sim.reliability.stragglers.escalation import Escalation, RemedyOption, escalate
@@ -181,19 +182,18 @@ def _tensor(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
     """
     if setup.tp < 2:
         return []
-    passes = pipeline.forward_s + pipeline.backward_s
-    healthy = np.median(passes, axis=0, keepdims=True)
+    slowness, healthy_s = _slowness(pipeline)
     found = []
     ways = [("uneven tensor shares", ""), ("unit migration", "unit-migration")]
     if setup.max_pruned > 0:
         ways += [("ZERO-resizing", "zero-resizing"), ("SEMI-migration", "semi-migration")]
     for name, method in ways:
-        factor = np.ones_like(passes)
+        factor = np.ones_like(slowness)
         pruned = 0.0
-        for place in np.argwhere(passes > healthy * _SLOW):
+        for place in np.argwhere(slowness > 1):
             cell = tuple(place.tolist())
-            slow = [float(passes[cell] / healthy[0, cell[1]]), *[1.0] * (setup.tp - 1)]
-            costs = LayerCosts(float(healthy[0, cell[1]]))
+            slow = [float(slowness[cell]), *[1.0] * (setup.tp - 1)]
+            costs = LayerCosts(float(healthy_s[cell[1]]))
             if setup.added and method:
                 costs = setup.added[cell[1]].costs(costs, method)
             if not method:
@@ -218,11 +218,19 @@ def _tensor(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
     return found
 
 
+def _slowness(pipeline: MeasuredPipeline) -> tuple[npt.NDArray[np.float64], ...]:
+    """How many times longer the passes of each worker take than their stage's median, 1 where hardly longer,
+    [dp, stages]; that median in seconds, [stages].
+    """
+    passes = pipeline.forward_s + pipeline.backward_s
+    healthy_s = np.median(passes, axis=0)
+    slowness = passes / healthy_s
+    return np.where(slowness < _SLOW, 1.0, slowness), healthy_s
+
+
 def _regrouped(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
     """Slow ranks of several workers go into one tensor-parallel group; then microbatches go by speed."""
-    passes = pipeline.forward_s + pipeline.backward_s
-    slowness = np.maximum(passes / np.median(passes, axis=0, keepdims=True), 1.0)
-    slowness[slowness < _SLOW] = 1.0
+    slowness, _ = _slowness(pipeline)
     if setup.tp < 2 or (slowness > 1).sum() < 2:
         return []
     paces = regrouped_paces(slowness, setup.tp, setup.gpus_per_node // setup.tp)

@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from benchmarks.elastic.figures import Data, Figure, read_figures
 from benchmarks.elastic.node_losses import average
 from tangram_sim.availability import Availability, NodeEvent
 from tangram_sim.errors import BadInputError
-from tangram_sim.reliability.spot.engine import Moment, Outcome, Reaction, replay
+from tangram_sim.reliability.spot.engine import Moment, Outcome, Policy, Reaction, replay
 from tangram_sim.reliability.spot.lookahead import Hold, PerfectForecast, RecentForecast
 from tangram_sim.reliability.spot.policies import Free, Replan, Restart
 from tangram_sim.reliability.spot.policy_common import perfect_gap
@@ -191,26 +192,47 @@ def test_looking_ahead_perfectly_is_no_worse_than_restarting_and_one_interval_is
         )
 
 
-@settings(max_examples=30, deadline=None)
-@given(history=histories(), costs=COSTS, join=st.sampled_from(["next-loss", 5.0, 100.0]))
-def test_what_lies_ahead_begins_with_what_the_job_has(
+class Watched:
+    """A policy, and what it was asked and answered."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.seen = policy, list[tuple[Moment, Reaction]]()
+        self.name, self.speeds, self.checkpoints = policy.name, policy.speeds, policy.checkpoints
+
+    def react(self, moment: Moment) -> Reaction:
+        self.seen.append((moment, self.policy.react(moment)))
+        return self.seen[-1][1]
+
+
+@settings(max_examples=15, deadline=None)
+@given(history=histories(), costs=COSTS, join=st.sampled_from(["at-once", "next-loss", 100.0]))
+def test_reactions_have_their_nodes_and_lose_work_only_with_a_node(
     history: Availability, costs: FixedTransitions, join: str | float
 ) -> None:
-    """Nodes that wait at the door are none of its, also where nothing follows; what runs has its nodes."""
-    chosen = Hold(TABLE, costs, PerfectForecast(history))
-    asked: list[tuple[int, int]] = []
-
-    class Watched:
-        name, speeds, checkpoints = chosen.name, chosen.speeds, chosen.checkpoints
-
-        def react(self, moment: Moment) -> Reaction:
-            found = chosen.react(moment)
-            there = sum(count for _, count in moment.fleet)
-            asked.append((found.option.size if found.option else 0, there))
-            return found
-
-    replay(history, Watched(), costs, join=join)
-    assert asked and all(taken <= there for taken, there in asked)
+    """Nodes that wait to join are not the job's, also where nothing follows; who waits has no stalls."""
+    question = ReplayQuestion(history, TABLE, costs, join)
+    for chosen in (make(question) for make, lacks in POLICIES.values() if not lacks(question)):
+        watched = Watched(chosen)
+        replay(history, watched, costs, join=join)
+        assert watched.seen
+        for moment, reaction in watched.seen:
+            if reaction.option is None:
+                assert reaction.stalls == ()
+            elif not reaction.slowed:
+                assert reaction.option.fits(dict(moment.fleet))
+            if costs.keeps_all or not moment.removed:
+                assert reaction.loses == "nothing"
+        recent = RecentForecast(60.0)
+        for moment, _ in watched.seen:
+            now, *later = recent.ahead(moment, 8)
+            assert (now.nodes, now.lost, now.came) == (
+                sum(count for _, count in moment.fleet),
+                moment.removed,
+                moment.added,
+            )
+            for before, after in pairwise((now, *later)):
+                assert after.nodes == before.nodes - after.lost + after.came
+                assert min(after.lost, after.came) == 0
 
 
 def test_published_totals_from_given_tables() -> None:

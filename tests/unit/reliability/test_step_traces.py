@@ -88,13 +88,20 @@ def test_missing_ranks_and_passes_are_named(drop, message: str) -> None:
         assembled([row for row in rows_of() if not drop(row)])
 
 
+@pytest.mark.parametrize("column", ["dp", "stage", "seq"])
+def test_ranks_and_passes_count_from_0(column: str) -> None:
+    rows = rows_of()
+    rows[-1][column] = -1
+    with pytest.raises(BadInputError, match="count from 0"):
+        assembled(rows)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("0,0,0,XX,0,1,1", "line 2: unknown operation 'XX'"),
         ("0,0,0,F,zero,1,1", "line 2 is"),
         ("0,0", "line 2 is"),
-        ("-1,0,-3,F,0,1,1", "count from 0"),
         ("0,0,0,F,0,nan,1", "line 2 is"),
     ],
 )

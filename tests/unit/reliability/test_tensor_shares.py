@@ -162,20 +162,32 @@ def test_laws_of_shares(x: list[float], cap: float, fixed: float, moved: tuple[i
         assert all(a <= b + tolerance for a, b in pairwise(ordered))
 
 
-@given(SLOWNESS)
+@given(SLOWNESS, st.floats(0.02, 1.0))
 @settings(deadline=None, max_examples=40)
-def test_whole_units_move_and_no_rank_takes_more_than_it_has_memory_for(x: list[float]) -> None:
-    costs = LayerCosts(1.0, most_received=0.2, units=32, unit_part=2 / 3, groups=2)
-    found = migrated(x, costs)
-    unit = costs.unit_part / costs.units
-    group = (1 - costs.unit_part) / costs.groups
-    for share in (*found.sent, *found.received):
-        rest = min(
-            abs((share - count * group) / unit - round((share - count * group) / unit)) for count in range(9)
-        )
-        assert rest == pytest.approx(0.0, abs=1e-6)
-    assert max(found.received) <= 0.2 + 1e-9
+def test_whole_units_move_and_no_rank_takes_more_than_it_has_memory_for(x: list[float], most: float) -> None:
+    costs = LayerCosts(1.0, most_received=most, units=32, unit_part=2 / 3, groups=2)
+    slowest = frozenset({x.index(max(x))})
+    for found in (migrated(x, costs), with_senders(x, costs, slowest, 0.0, 0.0)):
+        unit = costs.unit_part / costs.units
+        group = (1 - costs.unit_part) / costs.groups
+        for share in (*found.sent, *found.received):
+            rest = min(
+                abs((share - count * group) / unit - round((share - count * group) / unit))
+                for count in range(9)
+            )
+            assert rest == pytest.approx(0.0, abs=1e-6)
+        assert sum(found.sent) == pytest.approx(sum(found.received), abs=1e-9)
+        assert max(found.received) <= most + 1e-9
     assert with_one_group(x).most_sent == pytest.approx(2 / 3)  # the last heads stay
+
+
+def test_whole_groups_that_fit_nowhere_stay() -> None:
+    """Two thirds of the columns are units of their own; the rest goes in sixths: room for one, or none."""
+    x = (30.0, *[1.0] * 7)
+    for most, moves in ((0.15, False), (0.2, True)):
+        costs = LayerCosts(1.0, most_received=most, units=32, unit_part=2 / 3, groups=2)
+        found = with_senders(x, costs, frozenset({0}), 0.0, 0.0)
+        assert (found.sent[0] > 2 / 3, found == even(x, costs)) == (moves, not moves)
 
 
 def with_one_group(x: list[float]) -> LayerCosts:
