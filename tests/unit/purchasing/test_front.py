@@ -18,7 +18,7 @@ from tangram_sim.purchasing.fleets import Fleet, Purchase, named_purchase
 from tangram_sim.purchasing.front import Front, Simulated
 from tangram_sim.purchasing.pricefile import NodeFacts, Prices
 from tangram_sim.purchasing.purchase import PurchaseStudy, purchase
-from tangram_sim.purchasing.search import ModelToTrain
+from tangram_sim.purchasing.search import ModelToTrain, work_bound
 from tangram_sim.studies import api
 from tangram_sim.training.job import Job
 from tests.unit.purchasing.shop import HWDB, TODAY, TWO
@@ -79,10 +79,7 @@ def check_against_brute_force(seed: int) -> Front:
     fleet, catalogue, prices = generated(seed)
     study = ask(fleet, catalogue, prices)
     every = [
-        (
-            sum(offer.usd_per_hour * count for offer, count in zip(study.offers, mix, strict=True)),
-            planned_alone(bought(fleet, study.offers, mix)),
-        )
+        (reach_of(fleet, study, mix)[0], planned_alone(bought(fleet, study.offers, mix)))
         for mix in mixes(study.offers, study.limits)
     ]
     undominated = [
@@ -94,7 +91,15 @@ def check_against_brute_force(seed: int) -> Front:
         pytest.approx(item, rel=1e-9) for item in undominated
     ]
     assert all(study.front.is_proven(at) for at in range(len(study.points)))
+    for mix in study.front.simulated:
+        assert mix.tokens_per_s <= mix.bound_tokens_per_s == reach_of(fleet, study, mix.mix)[1]
     return study.front
+
+
+def reach_of(fleet: Fleet, study: PurchaseStudy, mix: tuple[int, ...]) -> tuple[float, float]:
+    """What a mix costs an hour, and tokens/s that none of its plans exceeds, from its own nodes."""
+    usd = sum(offer.usd_per_hour * count for offer, count in zip(study.offers, mix, strict=True))
+    return round(usd, 9), work_bound(WORK, bought(fleet, study.offers, mix).cluster, HWDB)
 
 
 def test_nothing_undominated_is_missing_and_plan_beats_no_row() -> None:
@@ -121,8 +126,13 @@ def test_what_else_is_on_offer_changes_no_figure() -> None:
 
 def test_gaps_are_open_while_the_search_goes_on_and_proven_in_the_end() -> None:
     told: list[PurchaseStudy] = []
-    study = ask(*generated(2), tell=told.append)
+    fleet, *asked = generated(2)
+    study = ask(fleet, *asked, tell=told.append)
     first, last = told[0].front, study.front
+    known = {point.mix for point in first.simulated}
+    others = [mix for mix in mixes(study.offers, study.limits) if mix not in known]
+    reach = {reach_of(fleet, study, mix) for mix in others}
+    assert {(round(usd, 9), bound) for usd, _, bound in first.may_reach} <= reach
     assert first.waiting and not first.is_proven(len(first.points) - 1)
     assert not last.waiting and all(last.is_proven(at) for at in range(len(last.points)))
 

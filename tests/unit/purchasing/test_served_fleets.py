@@ -20,12 +20,15 @@ MONTH_H = 365.25 / 12
 @pytest.fixture
 def shop_of_two(shop: Path) -> Path:
     (shop / "pair.yaml").write_text(FLEET)
+    for label, without in (("g0", 3), ("g1", 2)):
+        lines = FLEET.splitlines()
+        (shop / f"without_{label}.yaml").write_text("\n".join([*lines[:2], lines[without]]))
     return shop
 
 
-def asked(verb: str, shop: Path, kept: Path, *more: object) -> tuple[object, ...]:
+def asked(verb: str, shop: Path, kept: Path, *more: object, fleet: str = "pair") -> tuple[object, ...]:
     return (
-        *(verb, shop / "tiny.yaml", shop / "pair.yaml", *TRAINED, *SERVED, "--json", "--jobs", 1),
+        *(verb, shop / "tiny.yaml", shop / f"{fleet}.yaml", *TRAINED, *SERVED, "--json", "--jobs", 1),
         *("--cache", kept, "--prices", shop / "prices.yaml", *more),
     )
 
@@ -47,8 +50,17 @@ def test_hours_of_serving_reduce_to_the_pure_cases(shop_of_two: Path, kept: Path
     trained = half["shared"]["trained_tokens_per_day"]
     assert trained + half["lost_tokens_per_day"] == pytest.approx(mean)
     assert trained >= half["apart"]["trained_tokens_per_day"]
-    # All is rented: kept apart, the node that serves is given back for half the day.
     (node,) = half["serving_nodes"]
+    # Either node could serve: the one does that leaves more to train.
+    alone = {
+        label: tangram(*asked("what-if", shop_of_two, kept, "--share", 0, fleet=f"without_{label}")).json[
+            "candidates"
+        ][0]["shared"]["trained_tokens_per_day"]
+        for label in ("g0", "g1")
+    }
+    assert half["apart"]["trained_tokens_per_day"] == pytest.approx(max(alone.values()), rel=1e-6)
+    assert alone[node] == max(alone.values()) > min(alone.values())
+    # All is rented: kept apart, the node that serves is given back for half the day.
     rent = {"g0": 4, "g1": 3}[node]
     assert half["shared"]["usd_per_month"] == pytest.approx(24 * 7 * MONTH_H)
     assert half["apart"]["usd_per_month"] == pytest.approx((24 * 7 - 12 * rent) * MONTH_H)
