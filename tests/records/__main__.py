@@ -2,6 +2,7 @@
 
 from tests.records import FOLDER, rounded, text_of
 from tests.unit.cost.test_recorded_collectives import recorded as collectives
+from tests.unit.export.test_post_training import exports
 from tests.unit.hwdb.test_recorded_hwdb import recorded as hwdb
 from tests.unit.nouns.test_recorded_nouns import recorded as nouns
 from tests.unit.planners.test_recorded_fleets import fleets
@@ -19,6 +20,7 @@ RECORDS = {
     "paths": paths,
     "placements": placements,
     "prices": prices,
+    "rl_exports": exports,
     "searches": searches,
     "services": services,
 }

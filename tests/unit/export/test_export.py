@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import tomllib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +14,9 @@ from tangram_sim.clusters import Cluster, NodeGroup
 from tangram_sim.errors import BadInputError, UnknownNameError
 from tangram_sim.export import deepspeed, launch, megatron, rankmap, schedule_csv, torchtitan
 from tangram_sim.export.formats import export
-from tangram_sim.export.uniform import CannotExportError
+from tangram_sim.export.uniform import CannotExportError, check_ranks
 from tangram_sim.layouts import Layout
+from tangram_sim.planners.uniform.shape import Shape
 from tangram_sim.training.plan import Plan, Share, pipeline_of_shares
 from tangram_sim.training.schedules.named import schedule_named
 from tests.unit.export.plans import NODE, plan_of, two_stages, uniform_plans, without_context
@@ -281,3 +283,11 @@ class TestLaunch:
             assert run("1", "train.py", SKIP_GPU_CHECK="1").returncode == 0
         smi.unlink()
         assert "no answer of nvidia-smi" in run("1", "train.py").stderr
+
+
+def test_ranks_of_a_file_are_those_of_its_degrees_each_once() -> None:
+    shape = Shape(tp=2, cp=1, dp=2, ep=1, layers=(((0, 4),),), ranks=(0, 1, 2, 3))
+    check_ranks(shape)
+    for ranks in ((0, 1, 2), (0, 1, 2, 3, 4), (0, 1, 1, 3)):
+        with pytest.raises(CannotExportError, match="tp 2 x cp 1 x dp 2 x pp 1 is not"):
+            check_ranks(replace(shape, ranks=ranks))

@@ -1,8 +1,12 @@
 """Files of verl, NeMo-RL and AReaL: keys that these frameworks have, and the laws that they demand."""
 
 import csv
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,6 +17,7 @@ from tangram_sim.export.uniform import CannotExportError
 from tangram_sim.hwdb import load_cluster
 from tangram_sim.post_training.plan import ASYNC, IN_FLIGHT, Mode, RlPlan, RolloutReplicas
 from tests.places import ROOT
+from tests.records import hold
 from tests.unit.post_training.setups import HWDB, colocated, split, work
 
 # Keys of the frameworks' own configuration files, with file and version of each.
@@ -43,6 +48,22 @@ def test_every_key_is_one_that_the_framework_has(plan: RlPlan, to: str) -> None:
         return
     for key in written(plan, to):
         assert (to, key) in KEYS, key
+
+
+def exports() -> dict[str, Callable[[], dict[str, Any]]]:
+    """Every key of every framework, packed and not."""
+    plans = {"colocated": colocated(), **{mode.kind: split(mode) for mode in MODES}}
+    found: dict[str, Callable[[], dict[str, Any]]] = {}
+    for to, (name, plan), pack in product(("verl", "nemo-rl", "areal"), plans.items(), (0, 2048)):
+        if (to, name) != ("areal", "colocated"):
+            pool = replace(plan.training, pack_tokens=pack)
+            found[f"{to}, {name}, {pack}"] = partial(written, replace(plan, training=pool), to)
+    return found
+
+
+@pytest.mark.parametrize("case", exports())
+def test_values_are_as_recorded(case: str) -> None:
+    hold("rl_exports", case, exports()[case]())
 
 
 @pytest.mark.parametrize("plan", [colocated(), *(split(mode) for mode in MODES)])

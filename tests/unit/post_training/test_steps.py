@@ -65,9 +65,11 @@ def test_more_staleness_never_slows_a_loop_and_bounds_ages(at_sync: str) -> None
     assert loops[0].step_s >= loops[1].step_s * 0.99 >= loops[2].step_s * 0.98
 
 
-def test_a_trainer_that_is_slower_than_rollout_sets_the_pace() -> None:
+@pytest.mark.parametrize("fetches", [1, 4])
+def test_a_trainer_that_is_slower_than_rollout_sets_the_pace(fetches: int) -> None:
+    """However many times a step it takes what is complete."""
     fleet = fleet_of(work(), [RolloutReplicas("H20-96GB", 8)], HWDB)
-    loop = play_loop(fleet, work(), Mode(ASYNC, eta=4), 60.0, 5.0)
+    loop = play_loop(fleet, work(), Mode(ASYNC, eta=4, fetches=fetches), 60.0, 5.0)
     assert loop.step_s == pytest.approx(65.0) and loop.waited_s == pytest.approx(0.0)
 
 
