@@ -117,7 +117,7 @@ def converted(name: str, compute: str) -> Precision:
     return replace(plain("bf16"), name=name, compute=compute, attention_compute=compute, operands=name)
 
 
-def _quantised(name: str, compute: str, kv: str = "bf16", attention: str = "") -> Precision:
+def _quantised(name: str, compute: str, attention: str = "") -> Precision:
     inner = attention or name
     return Precision(
         name=name,
@@ -128,7 +128,7 @@ def _quantised(name: str, compute: str, kv: str = "bf16", attention: str = "") -
         attention_compute=compute if inner == name else "bf16",
         vector="bf16",
         activations="bf16",
-        kv=kv,
+        kv="bf16",
     )
 
 

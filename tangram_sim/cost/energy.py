@@ -5,14 +5,13 @@ kind that nobody measured inherits the shares of its architecture with its own l
 power cap follow an assumed curve: the energy of an operation goes with the square of the clock.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from tangram_sim.clusters import Gpu
 from tangram_sim.cost.kernels import Floats, Number
-from tangram_sim.errors import BadInputError, InfeasibleError
+from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 
 LEAST_CLOCK = 0.3  # of the highest: what drivers let a clock sink to, about 500 of 1,755 MHz on an H100
@@ -71,36 +70,6 @@ class GpuPower:
     def watts(self, activity: Activity, clock: Number = 1.0) -> Floats:
         """Mean watts of one GPU, host apart, over `activity.seconds`."""
         return np.asarray(self.joules(activity, clock) / activity.seconds)
-
-
-def activity(
-    gpu: Gpu,
-    seconds: Number,
-    *,
-    flop: Mapping[str, Number] | None = None,
-    memory_bytes: Number = 0.0,
-    link_bytes: Number = 0.0,
-    link_bytes_per_s: float = 0.0,
-    running_s: Number | None = None,
-) -> Activity:
-    """What `gpu` does in `seconds`: operations by type of number, bytes through memory and over links.
-
-    `running_s`: seconds with kernels resident, all of them where left out. Raises InfeasibleError for a type
-    of number that the GPU has no units for.
-    """
-    arithmetic: Number = 0.0
-    for dtype, count in (flop or {}).items():
-        peak = gpu.peak_flop_per_s(dtype)
-        if not peak:
-            raise InfeasibleError(f"{gpu.name} has no {dtype} units; choose another `dtype=`")
-        arithmetic = arithmetic + count / peak
-    return Activity(
-        seconds,
-        seconds if running_s is None else running_s,
-        arithmetic,
-        memory_bytes / gpu.memory_bytes_per_s,
-        link_bytes / link_bytes_per_s if link_bytes_per_s else 0.0,
-    )
 
 
 def gpu_power(gpu: Gpu, hwdb: Hwdb) -> GpuPower:

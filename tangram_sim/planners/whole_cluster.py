@@ -82,9 +82,7 @@ class WholeClusterPlanner(ABC):
         """
 
 
-def best_that_fits(
-    outlines: Iterable[CoarsePlan], price: Price, planner: WholeClusterPlanner, profile: Profile | None = None
-) -> Plan:
+def best_that_fits(outlines: Iterable[CoarsePlan], price: Price, planner: WholeClusterPlanner) -> Plan:
     """The plan of the first outline (they come best first) that the simulator, too, finds to fit memory.
 
     One is looked at though the deadline is over.
@@ -93,7 +91,7 @@ def best_that_fits(
     for looked, outline in enumerate(outlines, 1):
         if looked > TRIED or (looked > 1 and price.deadline.over()):
             break
-        plan = plan_of(outline, price.model, price.cluster, price.job, profile or price.profile)
+        plan = plan_of(outline, price.model, price.cluster, price.job, price.profile)
         try:
             if price.lowered(plan).fits():
                 return plan

@@ -159,9 +159,7 @@ def lognormal(
     return LognormalLengths(float(brentq(excess, low, high, xtol=1e-12)), sigma, cap, correlation)
 
 
-def lognormal_capped(
-    mean: float, cap: int, capped_share: float, correlation: float = USUAL_CORRELATION
-) -> LognormalLengths:
+def lognormal_capped(mean: float, cap: int, capped_share: float) -> LognormalLengths:
     """Lengths with this mean after the cut and this share of responses at the cap.
 
     Raises BadInputError where the two contradict each other.
@@ -171,7 +169,7 @@ def lognormal_capped(
     below = float(ndtri(1.0 - capped_share))
 
     def made(sigma: float) -> LognormalLengths:
-        return LognormalLengths(log(cap) - below * sigma, sigma, cap, correlation)
+        return LognormalLengths(log(cap) - below * sigma, sigma, cap)
 
     def excess(sigma: float) -> float:
         return made(sigma).mean - mean

@@ -56,13 +56,13 @@ def lost_with_each(pipelines: Sequence[PipelineNodes], nodes: Sequence[int]) -> 
     )
 
 
-def left_after(pipelines: Sequence[PipelineNodes], nodes: int, most: int, seed: int = 0) -> list[float]:
+def left_after(pipelines: Sequence[PipelineNodes], nodes: int, most: int) -> list[float]:
     """Expected share of the speed that is left after 0, 1, ... `most` of `nodes` went, every set alike.
 
     No node changes its stage: a pipeline is left as far as the stage with the fewest live replicas. Sampled
     over orders of losses that are the same for every plan of so many nodes.
     """
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     orders = np.argsort(draw.random((_DRAWS, nodes)), axis=1)  # [draws, nodes]: who goes when
     when = np.argsort(orders, axis=1)  # [draws, nodes]: at which place of the order a node goes
     found = np.zeros(most + 1)
@@ -88,8 +88,8 @@ def poisson(mean: float, most: int) -> list[float]:
     return [*chances, max(left, 0.0)]
 
 
-def liveput_share(pipelines: Sequence[PipelineNodes], nodes: int, losses: float, seed: int = 0) -> float:
+def liveput_share(pipelines: Sequence[PipelineNodes], nodes: int, losses: float) -> float:
     """The share of its speed that a plan keeps, in the mean over a Poisson number of losses ahead."""
     chances = poisson(losses, nodes)
-    left = left_after(pipelines, nodes, len(chances) - 1, seed)
+    left = left_after(pipelines, nodes, len(chances) - 1)
     return sum(chance * share for chance, share in zip(chances, left, strict=True))

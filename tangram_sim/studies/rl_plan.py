@@ -267,13 +267,11 @@ def plan_from(decisions: RlDecisionsDocument, problem: RlProblem) -> RlPlan:
     return plan
 
 
-def searched_document(
-    problem: RlProblem, prices: RlPrices, deadline: Deadline, assumptions: Sequence[str] = ()
-) -> RlPlanDocument:
+def searched_document(problem: RlProblem, prices: RlPrices, deadline: Deadline) -> RlPlanDocument:
     """The best placement found, with bound, curve, advantages and other plans. Raises InfeasibleError."""
     cpu = time.process_time()
     found = RlSearch(problem, deadline).run()
-    document = plan_document(found.best, problem, prices, assumptions)
+    document = plan_document(found.best, problem, prices)
     return document.with_fields(
         lower_bound_s=found.bound_s,
         gap=found.gap,

@@ -17,7 +17,6 @@ def simulate_clients(
     workload: Workload,
     clients: int,
     *,
-    pause_s: float = 0.0,
     engine: str = FAST,
     slo: Slo | None = None,
 ) -> tuple[ServeSimulationDocument, PlayedService]:
@@ -25,7 +24,7 @@ def simulate_clients(
     begun = time.process_time()
     if fleet.link is not None:
         raise BadInputError("clients who wait are played on replicas that do both, prefill and decode")
-    played = play_clients(fleet.replicas, asking(workload, fleet), clients, pause_s=pause_s, engine=engine)
+    played = play_clients(fleet.replicas, asking(workload, fleet), clients, engine=engine)
     document = describe_run(played, engine, "clients", slo or Slo())
     begins = (
         f"all {clients:,} clients begin at once, as benchmarks do: the first of their requests wait longest"

@@ -1,5 +1,7 @@
 """Drawn lengths: the numbers of published runs, and what holds of any of them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from tangram_sim.post_training.lengths import (
     ObservedLengths,
     lognormal,
     lognormal_capped,
+    read_lengths,
 )
 
 
@@ -68,6 +71,16 @@ def test_observed_lengths_are_drawn_as_often_as_they_were_seen() -> None:
     values, counts = np.unique(drawn, return_counts=True)
     assert values.tolist() == [10, 20, 400]
     assert counts[0] / drawn.size == pytest.approx(0.5, abs=0.03)
+
+
+def test_headings_blank_lines_and_other_columns_of_observed_lengths_change_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.csv"
+    path.write_text("10\n400\n20.4\n")
+    plain = read_lengths(path)
+    assert plain == ObservedLengths((10, 400, 20), 400)
+    path.write_text("tokens,prompt\n\n10,1\n400,1\n \n20.4,2\n\n")
+    assert read_lengths(path) == plain
+    assert read_lengths(path, cap=100).cap == 100
 
 
 @pytest.mark.parametrize(("mean", "cap"), [(0.5, 100), (200, 100)])

@@ -14,7 +14,7 @@ from tangram_sim.purchasing.billing import Terms
 from tangram_sim.purchasing.catalogue import Limits, beside, bought, mixes, priced_offers
 from tangram_sim.purchasing.clouds import CLOUDS, cloud_catalogue, clouds_named, provider_of
 from tangram_sim.purchasing.fleets import Fleet, named_purchase, standing_fleet
-from tangram_sim.purchasing.goal import Goal, slow_end_days, spent_usd
+from tangram_sim.purchasing.goal import ASSUMED_DAYS, Goal, goal_of, slow_end_days, spent_usd
 from tangram_sim.purchasing.goal_search import GoalSearch
 from tangram_sim.purchasing.pricefile import Economics, NodeFacts, Preemption, load_prices
 from tangram_sim.purchasing.recommend import Recommendation, _price_flip, recommend, recommend_mix
@@ -294,3 +294,12 @@ class TestFailures:
 def test_tokens_are_a_finite_number_above_zero(given):
     with pytest.raises(BadInputError, match="give a finite number above zero"):
         recommend("gpt3-1.3b", tokens=given)
+
+
+def test_a_time_is_assumed_only_where_neither_time_nor_money_is_given() -> None:
+    for days, usd in product((None, 3.0), (None, 100.0)):
+        goal, notes = goal_of(1e9, days, usd, rented({}))
+        assumed = days is None and usd is None
+        assert bool(notes) == assumed
+        assert goal.days == (ASSUMED_DAYS if assumed else days or math.inf)
+        assert goal.budget_usd == (usd or math.inf)

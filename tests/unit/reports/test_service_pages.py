@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tangram_sim.hwdb import Hwdb
+from tangram_sim.reports.charts import distributions
 from tangram_sim.reports.services import over_time, plan_report, simulation_report
 from tangram_sim.serving.fleet_file import read_fleet
 from tangram_sim.serving.outcome import ServiceOutcome
@@ -43,3 +46,13 @@ def test_a_plan_is_shown_beside_what_else_could_be_done() -> None:
         "without choosing parallelism",
     ):
         assert words in text
+
+
+@given(st.lists(st.sampled_from((0.0, 0.5, 0.5, 2.0, 30.0, 1e3)) | st.floats(0.01, 100.0), min_size=1))
+def test_a_share_that_is_drawn_is_that_of_requests_that_took_no_longer(took: list[float]) -> None:
+    seconds = np.array(took)
+    for series in distributions({"ttft": seconds})["series"]:
+        for x, share in series["points"]:
+            least, most = (100.0 * np.mean(seconds <= x * end) for end in (1 - 1e-5, 1 + 1e-5))
+            assert least - 1e-3 <= share <= most + 1e-3
+        assert series["points"][-1][1] == 100.0
