@@ -147,8 +147,8 @@ def broken(sections: dict[str, Any]) -> list[str]:
         "this device's label is none of the meshes'": hetero["hetero_current_device_type"] not in labels,
         "stages hold several chunks": "num_layers_per_virtual_pipeline_stage" in system,
         "a mesh's ranks do not share its experts": any(
-            (t * d * p) % ((expert or tp)[place] * e * p)
-            for place, (t, e, d, p) in enumerate(zip(tp, ep, dp, pp, strict=True))
+            (t * d * p) % (inner * e * p)
+            for t, e, d, p, inner in zip(tp, ep, dp, pp, expert or tp, strict=False)
         ),
     }
     return [rule for rule, broken_here in rules.items() if broken_here]

@@ -225,7 +225,7 @@ class RlEstimateQuestion(_OnFleet):
             problem = replace(problem, fleet=self.setting.problem(self.step, self.model, whole, hwdb).fleet)
         prices = self.setting.prices(problem)
         outcome = play_step(problem.work, plan, hwdb, overheads=problem.overheads)
-        return self.with_answer(plan_document(outcome, problem, prices, ()))
+        return self.with_answer(plan_document(outcome, problem, prices))
 
 
 @described

@@ -103,7 +103,7 @@ def what_if(
             refused[item.name] = item.reason
         if item.found is None:
             continue
-        document = plan_document(item.found, item.subject, prices, ())
+        document = plan_document(item.found, item.subject, prices)
         if item.subject is problem:
             base = document
         else:

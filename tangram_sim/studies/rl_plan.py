@@ -78,9 +78,7 @@ def _by_kind(replicas: Sequence[RolloutReplicas]) -> dict[str, int]:
     return found
 
 
-def plan_document(
-    outcome: StepOutcome, problem: RlProblem, prices: RlPrices, assumptions: Sequence[str]
-) -> RlPlanDocument:
+def plan_document(outcome: StepOutcome, problem: RlProblem, prices: RlPrices) -> RlPlanDocument:
     """A played plan as a document; what a search adds is the caller's."""
     plan = outcome.plan
     low, high = interval(outcome.step_s, problem.overheads.sigma)
@@ -116,7 +114,7 @@ def plan_document(
             "most": float(ages.max()),
         },
         longer_responses=other_lengths(outcome, problem),
-        assumptions=[*assumptions, *lengths_assumed(outcome)],
+        assumptions=[*lengths_assumed(outcome)],
     )
 
 
