@@ -19,7 +19,6 @@ from tangram_sim.planners.tangram.fleets.stage_rows import (
     replica_sizes,
     sequences_of,
     stage_rows,
-    undominated,
 )
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Part, Plan
@@ -196,10 +195,9 @@ class _Chains:
         kept = work + np.repeat(rest, np.diff(rows.pointers)) <= within_s
         self.work_s = float(behind[0])
         self.paid = passages(bound.of_slice, rows.pointers, price)[0]
-        some, price = rows[kept], price[kept]
-        kept = undominated(some, price)
-        self.rows: StageRows = some[kept]
-        self.price = np.ascontiguousarray(price[kept])
+        # Rows that another kind's beat under these prices stay: to find the few takes longer than they do.
+        self.rows: StageRows = rows[kept]
+        self.price = price[kept]
 
     def first(self, last: Range | None) -> tuple[Range, Floats] | None:
         """Where a chain may end in time, and what it pays by kind; None: nowhere. Looks at `last` first."""

@@ -96,40 +96,29 @@ def stage_rows(model: Model, job: Job, hwdb: Hwdb, cluster: Cluster, sharded: bo
     for kind, (node, count) in enumerate(node_kinds(cluster).items()):
         if not node.gpu.peak_flop_per_s(job.precision.compute):
             continue
-        of_kind = _Kind(model, job, hwdb, node, count, sharded).rows(kind, np.array(firsts))
-        found.append(of_kind[undominated(of_kind, of_kind.gpus)])
+        found.append(_undominated(_Kind(model, job, hwdb, node, count, sharded).rows(kind, np.array(firsts))))
     return _joined(found, len(firsts))
 
 
-def undominated(rows: StageRows, price: Floats) -> NDArray[np.bool_]:
-    """Which rows no other of their class beats where they cost so much."""
+def _undominated(rows: StageRows) -> StageRows:
+    """Rows of one kind of nodes that no other of their class beats."""
     from tangram_sim.planners.tangram.fleets.fleet_bound_kernels import unbeaten
 
-    kept: NDArray[np.bool_] = unbeaten(*_criteria(rows, price))
-    return kept
-
-
-def _criteria(rows: StageRows, price: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """Pointers, and what should be small."""
-    small = (price, rows.seconds, rows.backward_s, rows.closing_s)
-    return rows.pointers, np.stack([*small, -rows.behind, -rows.sequences, -rows.beside], axis=1)
+    small = (rows.gpus, rows.seconds, rows.backward_s, rows.closing_s)
+    costs = np.stack([*small, -rows.behind, -rows.sequences, -rows.beside], axis=1)
+    return rows[unbeaten(rows.pointers, costs)]
 
 
 def _joined(parts: list[StageRows], classes: int) -> StageRows:
-    order: list[NDArray[np.int64]] = []
-    offsets = np.concatenate([[0], np.cumsum([len(part.kinds) for part in parts])])
-    counts = np.zeros(classes + 1, np.int64)
-    for group in range(classes):
-        for part, offset in zip(parts, offsets[:-1].tolist(), strict=True):
-            order.append(np.arange(part.pointers[group], part.pointers[group + 1]) + offset)
-            counts[group + 1] += len(order[-1])
-    chosen = np.concatenate(order).astype(np.int64)
+    of_class = np.concatenate([np.repeat(np.arange(classes), np.diff(part.pointers)) for part in parts])
+    chosen = np.argsort(of_class, kind="stable")
     columns = (
         np.concatenate([getattr(part, field.name) for part in parts])[chosen]
         for field in fields(StageRows)[2:]
     )
     ahead: Floats = np.min([part.ahead_s for part in parts], axis=0)
-    return StageRows(np.cumsum(counts), ahead, *columns)
+    counts = np.bincount(of_class, minlength=classes)
+    return StageRows(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), ahead, *columns)
 
 
 class _Kind:
