@@ -45,6 +45,7 @@ from tangram_sim.studies.training_run import wanted_run, with_run
 from tangram_sim.training.job import RECIPES, Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.stacks import STACKS
+from tangram_sim.training.stage.prices import prices_kept
 from tangram_sim.training.step.intervals import compare
 
 REPRICED = declare(
@@ -111,6 +112,7 @@ def _named(model: Model | str, cluster: Cluster | str, hwdb: Hwdb) -> tuple[Mode
 
 
 @collecting_rarely()
+@prices_kept()
 def plan(
     model: Model | str,
     cluster: Cluster | str,

@@ -277,16 +277,24 @@ def step_of(
     prices: ChainPrices,
     groups: IntArray,
     bounds: IntArray,
+    below_s: float,
 ) -> float:
     """Seconds of the step of stages on `groups` [S] with atoms between `bounds` [S + 1]; inf without memory.
 
-    Played pass by pass, each transfer over a road of its own.
+    Played pass by pass, each transfer over a road of its own. inf, too, where one stage surely is not through
+    `below_s`: it does all microbatches while those in front of it wait for the first and for the last one.
     """
     hops, tied = prices.hops, prices.tied
     stages, atoms = len(groups), prices.sums.shape[2] - 1
     times, hop_s = np.zeros((stages, 4)), np.zeros(stages)
     if not stage_times(chunks, prices, groups, bounds, times, hop_s):
         return np.inf
+    ahead_s = 0.0
+    for stage in range(stages if chunks == 1 else 0):
+        own_s = times[stage, 0] + times[stage, 1]
+        if (ahead_s + passes * own_s) * (1.0 - 1e-9) >= below_s:
+            return np.inf
+        ahead_s += own_s + 2.0 * hop_s[stage]
     if chunks > 1:
         wrap_s = hops[groups[stages - 1], groups[0]]
         blocks = np.minimum(bounds[1:], atoms - 1) - np.maximum(bounds[:-1], 1)
@@ -325,7 +333,7 @@ def improve(
     With a `reach` of 0 every stage keeps its count of atoms: only the groups of two stages change places.
     """
     stages = len(groups)
-    best_s = step_of(passes, eager, chunks, prices, groups, bounds)
+    best_s = step_of(passes, eager, chunks, prices, groups, bounds, np.inf)
     for _ in range(rounds):
         before_s = best_s
         for first in range(1, stages):
@@ -333,7 +341,7 @@ def improve(
                 for move in (1, -1):
                     while True:
                         bounds[first : last + 1] += move
-                        moved_s = step_of(passes, eager, chunks, prices, groups, bounds)
+                        moved_s = step_of(passes, eager, chunks, prices, groups, bounds, best_s)
                         if moved_s >= best_s * (1.0 - 1e-9):
                             bounds[first : last + 1] -= move
                             break
@@ -346,7 +354,7 @@ def improve(
                 less *= min(reach, 1)
                 groups[index], groups[other] = groups[other], groups[index]
                 bounds[index + 1 : other + 1] += less
-                moved_s = step_of(passes, eager, chunks, prices, groups, bounds)
+                moved_s = step_of(passes, eager, chunks, prices, groups, bounds, best_s)
                 if moved_s < best_s * (1.0 - 1e-9):
                     best_s = moved_s
                 else:

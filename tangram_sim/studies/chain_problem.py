@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 from itertools import accumulate, islice, pairwise, permutations
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 
@@ -49,16 +48,6 @@ class Chain:
         )
 
 
-class ChainQuestion(NamedTuple):
-    """What chains are asked for: a step, microbatches, stages, chunks of each, and room on every group."""
-
-    below_s: float
-    passes: int
-    depth: int
-    chunks: int
-    slots: IntArray
-
-
 @dataclass(frozen=True, slots=True)
 class ChainProblem:
     """Stages of one width under one layout on G groups: see `ChainPrices`."""
@@ -89,9 +78,8 @@ class ChainProblem:
 
     def surely_slower(self, depth: int, below_s: float, chunks: int = 1, held: Floats | None = None) -> bool:
         """`surely_slower` of so many stages and chunks, with other counts of microbatches `held`."""
-        held = self.prices.held if held is None else held
-        question = ChainQuestion(below_s, self.passes, depth, chunks, self.slots)
-        return surely_slower(question, StageRoom(self.prices.sums, self.prices.fixed, held))
+        room = StageRoom(self.prices.sums, self.prices.fixed, self.prices.held if held is None else held)
+        return surely_slower(below_s, self.passes, depth, chunks, self.slots, room)
 
     def solve(self, depth: int, below_s: float = inf) -> list[Chain]:
         """Chains of at most `depth` stages, one for each number of stages per group, the fastest first.
@@ -174,7 +162,8 @@ class ChainProblem:
         """Seconds of the step of a chain; inf where a stage has not the memory for its atoms."""
         from tangram_sim.studies.chain_kernels import step_of
 
-        return float(step_of(self.passes, self.eager, self.chunks, self.prices, *_arrays(groups, cuts)))
+        asked = self.passes, self.eager, self.chunks, self.prices
+        return float(step_of(*asked, *_arrays(groups, cuts), inf))
 
     def stage_times(self, chain: Chain) -> tuple[Floats, Floats]:
         """([S, 4] seconds of a forward, of a backward and after the last pass, and 0; [S] of handing one on).
@@ -264,11 +253,16 @@ class ChainProblem:
         return tuple(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def surely_slower(question: ChainQuestion, room: StageRoom) -> bool:
-    """Whether no chain takes less than a limit, for want of memory or speed: asked before `solve`."""
+def surely_slower(
+    below_s: float, passes: int, depth: int, chunks: int, slots: IntArray, room: StageRoom
+) -> bool:
+    """Whether no chain takes less than a limit, for want of memory or speed: asked before `solve`.
+
+    `passes` are microbatches, `depth` stages at most, `slots` those that each group holds.
+    """
     from tangram_sim.studies.chain_kernels import lacks_room
 
-    return bool(lacks_room(*question, room))
+    return bool(lacks_room(below_s, passes, depth, chunks, slots, room))
 
 
 def _arrays(groups: Sequence[int], cuts: Sequence[tuple[int, int]]) -> tuple[IntArray, IntArray]:

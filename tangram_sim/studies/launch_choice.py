@@ -95,11 +95,12 @@ def choose(
     ]
     look = partial(nearest, model, cluster, job, within, options, deadline=deadline)
     near, able = None, launching(free.plan)
-    if knowing:  # far behind the fastest plan only where nothing is near it
-        if options.only_shown:
-            near = look(knowing, below_s=_WORTH * free.step_s * (1.0 + may_be_slower_by(cluster, options)))
-        else:
-            near = look(knowing, below_s=_NEAR * free.step_s) or look(knowing)
+    if knowing:
+        slower = 0.0 if able else may_be_slower_by(cluster, options)
+        shown_s = _WORTH * free.step_s * (1.0 + slower)  # of what would be shown in its place
+        near = look(knowing, below_s=shown_s if able or options.only_shown else _NEAR * free.step_s)
+        if near is None and not (able or options.only_shown):
+            near = look(knowing)  # far behind the fastest plan
     # What another parallelizer proposes, or a search that was told to look at less, is shown as it is.
     told_less = not (options.sub_islands and options.spanning and options.replicate) or options.tolerances
     if told_less or options.parallelizer != "grid":

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import NamedTuple
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import InfeasibleError
@@ -21,6 +22,7 @@ from tangram_sim.planners.uniform.framework_models import model_objections
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS, launching
 from tangram_sim.planners.uniform.layouts import uniform_plan
 from tangram_sim.planners.usable import usable_islands
+from tangram_sim.sim import contention
 from tangram_sim.studies.batch_estimates import Estimator
 from tangram_sim.studies.forecast import Forecast, forecast
 from tangram_sim.studies.launchable_chains import Chains
@@ -29,6 +31,7 @@ from tangram_sim.studies.mesh_chains import MeshChains, refined
 from tangram_sim.training.job import Job
 from tangram_sim.training.plan import Plan
 from tangram_sim.training.step.lowered import Lowering
+from tangram_sim.training.step.side_by_side import LoweredPlan, lower_plan
 
 _ROUNDING = 1e-4  # of the step: plans nearer to each other are as fast
 
@@ -39,6 +42,20 @@ class Launchable:
 
     forecast: Forecast
     frameworks: tuple[str, ...]
+
+
+class _Played(NamedTuple):
+    """A plan, lowered; seconds of its step with shared links; frameworks that launch it."""
+
+    plan: Plan
+    lowered: LoweredPlan
+    step_s: float
+    names: tuple[str, ...]
+
+
+def _played(plan: Plan, names: tuple[str, ...], hwdb: Hwdb) -> _Played:
+    lowered = lower_plan(plan, Lowering.of(plan, hwdb))
+    return _Played(plan, lowered, contention.play(lowered.graph()).makespan_s, names)
 
 
 def launchable_plans(
@@ -67,11 +84,10 @@ def launchable_plans(
     if progress:
         progress(0, 0, f"plans that {titles} can launch")
     found = _found(model, cluster, job, hwdb, wishes, able, deadline=deadline, with_model=True)
-    forecasts = [launchable.forecast for launchable in found]
-    forecasts += [forecast(plan, hwdb) for plan in known if plan.job == job and _names(plan, able)]
+    found += [_played(plan, (), hwdb) for plan in known if plan.job == job and _names(plan, able)]
     played = [
         Scored(item.plan, item.lowered.steps[0], item.step_s)
-        for item in (forecasts if not known else sorted(forecasts, key=lambda item: item.step_s))
+        for item in (found if not known else sorted(found, key=lambda item: item.step_s))
         if item.lowered.fits()
     ]
     if not played:
@@ -105,7 +121,7 @@ def nearest(
     """
     asked = model, cluster, job, hwdb, options, frameworks
     found = _found(*asked, deadline=deadline or Deadline(), with_model=with_model, below_s=below_s)
-    return next(iter(found), None)
+    return Launchable(forecast(found[0].plan, hwdb.filled_to(1.0)), found[0].names) if found else None
 
 
 def _found(
@@ -119,7 +135,7 @@ def _found(
     deadline: Deadline,
     with_model: bool,
     below_s: float = inf,
-) -> list[Launchable]:
+) -> list[_Played]:
     """Plans that one of some frameworks can launch, the best first; see `nearest`."""
     known, spend = [FRAMEWORKS[name] for name in frameworks], LAUNCHES[options.effort]
     layouts = LaunchLayouts(model, cluster, job, hwdb, options, known, with_model=with_model)
@@ -133,17 +149,17 @@ def _found(
                 told[plan] = names
                 break
     whole = hwdb.filled_to(1.0)
-    played = [Launchable(forecast(plan, whole), names) for plan, names in told.items()]
-    best_s = min((launchable.forecast.step_s for launchable in played), default=below_s)
+    played = [_played(plan, names, whole) for plan, names in told.items()]
+    best_s = min((item.step_s for item in played), default=below_s)
     for framework in known:  # degrees that differ from node group to node group
         unequal = MeshChains(layouts, framework).fastest(best_s) if framework.unequal_stages else None
         if unequal and (names := _names(unequal, frameworks)):
-            played.append(Launchable(forecast(unequal, whole), names))
-    best_s = min((launchable.forecast.step_s for launchable in played), default=inf)
+            played.append(_played(unequal, names, whole))
+    best_s = min((item.step_s for item in played), default=inf)
 
-    def rank(launchable: Launchable) -> tuple[bool, int, int, float]:
-        later = launchable.forecast.step_s > best_s * (1.0 + _ROUNDING)
-        return later, *((0, 0) if later else _taken(launchable.forecast.plan)), launchable.forecast.step_s
+    def rank(item: _Played) -> tuple[bool, int, int, float]:
+        later = item.step_s > best_s * (1.0 + _ROUNDING)
+        return later, *((0, 0) if later else _taken(item.plan)), item.step_s
 
     return sorted(played, key=rank)
 

@@ -17,6 +17,7 @@ from tangram_sim.layouts import Layout
 from tangram_sim.models import Block, Model
 from tangram_sim.parallelizers.layouts import divisors, expert_counts, head_counts
 from tangram_sim.placement.ranks import Placement
+from tangram_sim.planners.uniform.layouts import rank_order
 from tangram_sim.studies.launchable_layouts import CONTEXT, Degrees, LaunchLayouts
 from tangram_sim.training.stage import state
 from tangram_sim.training.stage.pricing import Pricer
@@ -50,13 +51,7 @@ class PassBounds:
         """By tensor- and context-parallel degree, sequences per rank and recomputation."""
         layouts, recompute = self.layouts, self.layouts.options.constraints.recompute
         model, job, sizes = layouts.model, layouts.job, layouts.microbatches
-        first = 0
-        for node_group in layouts.cluster.groups:
-            gpus = node_group.count * node_group.node.gpus
-            if node_group.name == group.name:
-                break
-            first += gpus
-        ranks = tuple(range(first, first + gpus))
+        ranks = tuple(rank_order(layouts.cluster, [group.name]))
         rows: list[tuple[Layout, int]] = [
             (Layout(tp, dp, cp, ep, recompute=kind, sequence_parallel=tp > 1), size)
             for tp in divisors(gcd(group.node.gpus, *head_counts(model)))

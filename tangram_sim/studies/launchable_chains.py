@@ -20,6 +20,7 @@ from tangram_sim.clusters import NodeGroup
 from tangram_sim.cost.kernels import Floats
 from tangram_sim.layouts import Layout
 from tangram_sim.models import has_experts
+from tangram_sim.opgraph import OpGraph
 from tangram_sim.parallelizers.layouts import divisors
 from tangram_sim.placement.ranks import Placement
 from tangram_sim.planners.uniform.frameworks import takes
@@ -27,11 +28,12 @@ from tangram_sim.planners.uniform.layouts import AMONG, places_together, rank_or
 from tangram_sim.sim import contention
 from tangram_sim.studies.chain_grounds import Arrangement, arrangements, subsets
 from tangram_sim.studies.chain_prices import ChainPrices, StageRoom, group_prices
-from tangram_sim.studies.chain_problem import Chain, ChainProblem, ChainQuestion, surely_slower
+from tangram_sim.studies.chain_problem import Chain, ChainProblem, surely_slower
 from tangram_sim.studies.chain_roads import ChainRoads, chain_roads, held_ahead
 from tangram_sim.studies.launchable_bounds import PassBounds
 from tangram_sim.studies.launchable_layouts import Degrees, LaunchCandidate, LaunchLayouts, usable_groups
-from tangram_sim.training.schedules import StageTimes, chunked, step_template
+from tangram_sim.training.schedules import StageTimes, StepTemplate, chunked, step_template
+from tangram_sim.training.schedules.step import SYNC
 from tangram_sim.training.step.links import with_links
 
 # Set by hand on the cases of `python -m benchmarks anywhere --narrower`.
@@ -68,6 +70,7 @@ class Chains:
         self.layouts, self._bounds = layouts, PassBounds(layouts)
         self._placement = Placement(layouts.cluster, layouts.hwdb)
         self._roads_of: dict[tuple[tuple[str, ...], int], ChainRoads] = {}
+        self._links_of: dict[tuple[object, ...], tuple[StepTemplate, OpGraph]] = {}
         self._solved: dict[LaunchCandidate, tuple[ChainProblem, Chain, bool]] = {}
         self._depth = min(layouts.budget.stages, layouts.model.layers + 2)
         self._depths: dict[Layout, int] = {}
@@ -127,7 +130,7 @@ class Chains:
 
     def _longer(self, candidate: LaunchCandidate, problem: ChainProblem, chain: Chain) -> float:
         """Times longer the step of a chain is as its transfers share links, as they do when it is played."""
-        depth, chunks, layouts = candidate.layout.pp, candidate.layout.vpp, self.layouts
+        depth, chunks = candidate.layout.pp, candidate.layout.vpp
         if depth == 1:
             return 1.0
         times, hop_s = problem.stage_times(chain)
@@ -143,16 +146,28 @@ class Chains:
             optimizer_s=np.zeros(depth),
             tied_s=float(problem.prices.tied[chain.groups[0], chain.groups[-1]]),
         )
-        pipeline = uniform_plan(layouts.model, layouts.cluster, candidate.job, candidate.layout).pipelines[0]
-        size = pipeline.microbatch * layouts.job.boundary_bytes(layouts.model, 1)
         settled, steps = problem.passes > _SHORT * depth, list[float]()
         for passes in (factor * depth for factor in _SETTLED) if settled else (problem.passes,):
-            template = step_template(candidate.job.schedule, depth, passes, chunks, tied=asked.tied_s > 0.0)
-            graph = template.with_durations(asked)
-            graph = with_links(graph, template, pipeline, self._placement, size)
+            template, linked = self._linked(candidate, passes, tied=asked.tied_s > 0.0)
+            seconds = template.durations(asked)
+            graph = linked.with_durations(seconds)
+            graph = replace(graph, bytes=np.where(graph.kind == SYNC, seconds, 1.0) * linked.bytes)
             steps.append(contention.play(graph).makespan_s)
         periods = problem.passes / depth - _SETTLED[1] if settled else 0.0
         return max((steps[-1] + periods * (steps[-1] - steps[0])) / chain.step_s, 1.0)
+
+    def _linked(self, candidate: LaunchCandidate, passes: int, *, tied: bool) -> tuple[StepTemplate, OpGraph]:
+        """A step of seconds with shared links: those of a candidate, and of others with its ranks."""
+        layout, job = candidate.layout, candidate.job
+        ranks = layout.stage_groups, layout.vpp, layout.tp, layout.cp, layout.dp, layout.micro_batch
+        key = job.schedule, ranks, passes, tied
+        if key not in self._links_of:
+            pipeline = uniform_plan(self.layouts.model, self.layouts.cluster, job, layout).pipelines[0]
+            template = step_template(job.schedule, layout.pp, passes, layout.vpp, tied=tied)
+            size = pipeline.microbatch * job.boundary_bytes(self.layouts.model, 1)
+            graph = template.graph.with_durations(np.ones(len(template.graph)))
+            self._links_of[key] = template, with_links(graph, template, pipeline, self._placement, size)
+        return self._links_of[key]
 
     def _solve(
         self, wave: Sequence[tuple[Degrees, Arrangement]], limit_s: float
@@ -276,8 +291,7 @@ class Chains:
         fixed = np.stack([fixed[:, number] for _, fixed, number in row.prices], axis=1)
         schedule = job.schedule if not chunked(job.schedule) else "1f1b"
         held, chunks = held_ahead(schedule, self._depth, row.passes), max((1, *layouts.chunks))
-        question = ChainQuestion(limit_s, row.passes, row.depth, chunks, slots)
-        if surely_slower(question, StageRoom(sums, fixed, held)):
+        if surely_slower(limit_s, row.passes, row.depth, chunks, slots, StageRoom(sums, fixed, held)):
             return None
         road_s = self._roads(row.arrangement, degrees).seconds(
             layouts.model, job, degrees.size * degrees.dp, [row.layout]

@@ -23,9 +23,9 @@ from tangram_sim.planners.api import Counts
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, StageAssignment
 from tangram_sim.planners.uniform.frameworks import Framework, plan_objections
-from tangram_sim.planners.uniform.layouts import places_in
+from tangram_sim.planners.uniform.layouts import places_together, rank_order
 from tangram_sim.studies.chain_prices import ChainPrices, StageRoom, group_prices
-from tangram_sim.studies.chain_problem import Chain, ChainProblem, ChainQuestion, surely_slower
+from tangram_sim.studies.chain_problem import Chain, ChainProblem, surely_slower
 from tangram_sim.studies.chain_roads import ChainRoads, chain_roads, held_ahead, stages_held
 from tangram_sim.studies.launchable_layouts import LaunchLayouts, usable_groups
 from tangram_sim.training.job import Job
@@ -67,11 +67,7 @@ class MeshChains:
         self.layouts, self.framework = layouts, framework
         self._placement = Placement(layouts.cluster, layouts.hwdb)
         self._depth = min(layouts.budget.stages, layouts.model.layers)
-        self._first, first = dict[str, int](), 0
         self._roads_of: dict[tuple[tuple[str, ...], tuple[int, ...]], ChainRoads] = {}
-        for group in layouts.cluster.groups:
-            self._first[group.name] = first
-            first += group.count * group.node.gpus
 
     def fastest(self, limit_s: float) -> Plan | None:
         """The fastest plan found whose step is shorter than a limit, transfers on roads of their own."""
@@ -111,7 +107,7 @@ class MeshChains:
                         rows.append((size * dp, layout))
         if not rows:
             return {}
-        ranks = tuple(range(self._first[group.name], self._first[group.name] + gpus))
+        ranks = tuple(rank_order(layouts.cluster, [group.name]))
         island, of = self._placement.island(ranks).anonymous(), [layout for _, layout in rows]
         sizes = [microbatch for microbatch, _ in rows]
         sums, fixed = group_prices(layouts.model, island, job, layouts.hwdb, of, sizes)
@@ -140,8 +136,7 @@ class MeshChains:
             slots = np.array([group_layout.slots for group_layout in some], np.int32)
             sums = np.stack([group_layout.sums for group_layout in some], axis=1)
             fixed = np.stack([group_layout.fixed for group_layout in some], axis=1)
-            question = ChainQuestion(limit_s, passes, self._depth, 1, slots)
-            if surely_slower(question, StageRoom(sums, fixed, held)):
+            if surely_slower(limit_s, passes, self._depth, 1, slots, StageRoom(sums, fixed, held)):
                 continue
             roads = self._roads(groups, tuple(group_layout.layout.gpus for group_layout in some))
             of = [group_layout.layout for group_layout in some]
@@ -157,10 +152,8 @@ class MeshChains:
         """Roads between stages of so many GPUs on each of these groups."""
         key = tuple(group.name for group in groups), widths
         if key not in self._roads_of:
-            places = [
-                places_in(group, self._first[group.name], width)
-                for group, width in zip(groups, widths, strict=True)
-            ]
+            cluster, pairs = self.layouts.cluster, zip(groups, widths, strict=True)
+            places = [places_together(cluster, group.name, width) for group, width in pairs]
             self._roads_of[key] = chain_roads(self._placement, places, tied=self.layouts.model.tied)
         return self._roads_of[key]
 
@@ -168,7 +161,7 @@ class MeshChains:
         """(seconds of the step, the plan) of a chain, atoms moved; no plan where it cannot be launched."""
         layouts = self.layouts
         chain, of, microbatch = found
-        free = [places_in(group, self._first[group.name], layout.gpus) for group, layout in of]
+        free = [places_together(layouts.cluster, group.name, layout.gpus) for group, layout in of]
         seats = tuple(
             StageAssignment(of[kind][0].name, free[kind].pop(), of[kind][1], *cut)
             for kind, cut in zip(chain.groups[::-1], chain.cuts[::-1], strict=True)

@@ -47,7 +47,7 @@ def rank_order(cluster: Cluster, order: Sequence[str]) -> list[int]:
     return [rank for name in (order or names) for rank in range(*begins[name])]
 
 
-def places_in(group: NodeGroup, first: int, width: int) -> list[tuple[int, ...]]:
+def _places_in(group: NodeGroup, first: int, width: int) -> list[tuple[int, ...]]:
     """Ranks of every stage of `width` GPUs that a node group, whose ranks begin at `first`, can hold.
 
     A stage stands on whole nodes, or on a part of one node.
@@ -74,7 +74,7 @@ def places_together(cluster: Cluster, names: str, width: int) -> list[tuple[int,
     parts = (among or on).split("+")
     ranks = rank_order(cluster, parts)  # raises for unknown names
     if len(parts) == 1:
-        return places_in(next(group for group in cluster.groups if group.name == names), ranks[0], width)
+        return _places_in(next(group for group in cluster.groups if group.name == names), ranks[0], width)
     places = [tuple(ranks[start : start + width]) for start in range(0, len(ranks) - width + 1, width)]
     group_of = _group_of(cluster)
     return [one for one in places if not among or {group_of[rank] for rank in one} == {*on.split("+")}]

@@ -216,9 +216,10 @@ def step_template(
     found = templates.pop(key, None)
     if found is None:
         found = lower_order(schedule_named(schedule).order(stages, microbatches, chunks), tied=tied)
+        kept = len(found.graph) + sum(len(template.graph) for template in templates.values())
+        while templates and kept > _KEPT_OPS:
+            kept -= len(templates.popitem(last=False)[1].graph)
     templates[key] = found  # at the end: the others go first
-    while len(templates) > 1 and sum(len(template.graph) for template in templates.values()) > _KEPT_OPS:
-        templates.popitem(last=False)
     return found
 
 

@@ -1,7 +1,7 @@
 """Scalar prices of single stages, cached by what they depend on: for replay, estimate and finalists."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 
@@ -155,6 +155,13 @@ class PriceMemory:
             yield
         finally:
             _IN_USE.reset(before)
+
+
+@contextmanager
+def prices_kept() -> Iterator[None]:
+    """Keep prices of stages until the end, in the memory in use or one for the searches of a single plan."""
+    with nullcontext() if _IN_USE.get() else PriceMemory().in_use():
+        yield
 
 
 _IN_USE: ContextVar[PriceMemory | None] = ContextVar("price_memory", default=None)

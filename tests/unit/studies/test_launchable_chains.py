@@ -14,7 +14,7 @@ from tangram_sim.hwdb import Hwdb, cluster_from_dict, load_cluster, load_model
 from tangram_sim.layouts import Layout
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.uniform.frameworks import FRAMEWORKS
-from tangram_sim.planners.uniform.layouts import Uniform, places_in, stage_ranks, uniform_plan
+from tangram_sim.planners.uniform.layouts import Uniform, places_together, stage_ranks, uniform_plan
 from tangram_sim.sim import contention
 from tangram_sim.studies.batch_estimates import Estimate, Estimator
 from tangram_sim.studies.chain_grounds import arrangements
@@ -210,9 +210,9 @@ def test_fewer_groups_and_less_memory_never_let_microbatches_follow_sooner() -> 
 
 def test_stages_stand_on_whole_nodes_or_parts_of_one() -> None:
     cluster = load_cluster("A100-80GBx8:2+L40Sx4:2", HWDB)
-    first, second = cluster.groups
-    assert [len(places_in(first, 0, width)) for width in (1, 3, 4, 8, 16, 12)] == [16, 4, 4, 2, 1, 0]
-    assert places_in(second, 16, 4) == [(16, 17, 18, 19), (20, 21, 22, 23)]
+    held = [len(places_together(cluster, "g0", width)) for width in (1, 3, 4, 8, 16, 12)]
+    assert held == [16, 4, 4, 2, 1, 0]
+    assert places_together(cluster, "g1", 4) == [(16, 17, 18, 19), (20, 21, 22, 23)]
     wanted = Uniform(tp=4, pp=3, dp=1, stage_groups=("g0", "g1", "g0"))
     # Nodes fill from the last stage backwards: stages behind one another share one.
     assert stage_ranks(cluster, wanted, 4) == [(8, 9, 10, 11), (20, 21, 22, 23), (12, 13, 14, 15)]

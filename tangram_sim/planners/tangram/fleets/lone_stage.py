@@ -17,11 +17,11 @@ from tangram_sim.parallelizers.api import Parallelizer, Request
 from tangram_sim.parallelizers.layouts import divisors, head_counts
 from tangram_sim.planners.api import Counts, Scored
 from tangram_sim.planners.deadline import Deadline
+from tangram_sim.planners.search_memory import parallelizer_in_use
 from tangram_sim.planners.tangram.bound import WorkBound
 from tangram_sim.planners.tangram.composition.composed import Composed, Placed
 from tangram_sim.planners.tangram.composition.finalists import PlanEvaluator, seats_of
 from tangram_sim.planners.tangram.fleets.patterns import FleetProblem
-from tangram_sim.registry import parallelizer as parallelizer_named
 from tangram_sim.training.plan import PartialPlan
 from tangram_sim.training.step.lowered import Lowering
 
@@ -50,7 +50,7 @@ class LoneStages:
     ) -> None:
         self.ground, self.bound, self.counts, self.deadline = ground, bound, counts, deadline
         self.shares_only = shares_only  # of a node: all numbers of whole nodes were looked at
-        self.asked: Parallelizer = parallelizer_named(ground.parallelizer)()
+        self.asked: Parallelizer = parallelizer_in_use(ground.parallelizer)
         self.referee = PlanEvaluator(ground.model, ground.cluster, ground.job, lowering, counts, deadline)
 
     def best(self, limit_s: float) -> Scored | None:
