@@ -2,9 +2,10 @@
 
 `python -m tangram_validate.calibration.nested OLD.csv NEW.csv... --sight RECORD.csv`. Three groups of
 sources, none in two: parameters were fitted to those of OLD.csv; of NEW.csv, recorded at first sight, two
-thirds set widths and one third is judged, in turn. Beside the product a closed form of few parameters and one
-MFU for each GPU kind and dtype, fitted to OLD.csv, with widths of their own found the same way. A wider
-interval is no merit: the interval score charges width as well as misses.
+thirds set widths and one third is judged, in turn; then each source by all others, from which the widths in
+force are made. Beside the product a closed form of few parameters and one MFU for each GPU kind and dtype,
+fitted to OLD.csv, with widths of their own found the same way. A wider interval is no merit: the interval
+score charges width as well as misses.
 """
 
 import argparse
@@ -22,14 +23,14 @@ from tangram_sim.hwdb import Hwdb
 from tangram_sim.opgraph import FloatArray
 from tangram_sim.training.step.intervals import Z90
 from tangram_validate.calibration import baselines, judge
-from tangram_validate.calibration.intervals import read_errors, recorded_sigma
+from tangram_validate.calibration.intervals import read_errors, recorded_sigma, spreads
 from tangram_validate.calibration.novelty import CLASSES
 from tangram_validate.calibration.widths import Errors, calibrate, interval_score
 from tangram_validate.published.reading import Run, read_run, read_table
 
 REPEATS, FOLDS, SEED = 8, 3, 20261127
 DRAWS = 2000  # of sources, for the interval of a share
-PRODUCT, RECORDED = "product", "product, widths of that day"
+PRODUCT, OTHERS, RECORDED = "product", "product, widths of all others", "product, widths of that day"
 
 
 def nested_widths(errors: Errors, repeats: int = REPEATS) -> list[FloatArray]:
@@ -136,6 +137,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         errors, names = read_errors(given.sight)
         methods = {PRODUCT: (errors, nested_widths(errors))}
+        methods[OTHERS] = (errors, [spreads(errors)])
         methods[RECORDED] = (errors, [Z90 * recorded_sigma(given.sight)])
         for name, other in others_errors(errors, names, given.old, given.new).items():
             methods[name] = (other, nested_widths(other))
