@@ -5,10 +5,11 @@ Every bandwidth is bytes per second in one direction; peaks are dense with fp32 
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
+from tangram_sim.fields import described, fact, stated
 from tangram_sim.health import HEALTHY, Health
 from tangram_sim.naming import require_text
 from tangram_sim.wiring import DERIVED, Wiring
@@ -108,15 +109,20 @@ class Network:
     between: tuple[GroupLimit, ...] = ()
 
 
+@described
 @dataclass(frozen=True)
 class Cluster:
     """Groups of equal nodes and the network between them; nodes are numbered in file order."""
 
-    name: str
-    groups: tuple[NodeGroup, ...]
-    network: Network = Network()
-    wiring: Wiring = DERIVED  # what the file says of the interconnect's graph
-    health: Health = HEALTHY  # what of it runs slower than its rows say
+    name: str = field(metadata=stated("What it is called: a shipped name, its file's, or its nodes'."))
+    groups: tuple[NodeGroup, ...] = field(
+        metadata=stated("Groups of equal nodes, named g0, g1, ... in file order.")
+    )
+    network: Network = fact(Network(), "Uplinks of groups, and limits between them.")
+    wiring: Wiring = fact(
+        DERIVED, "What its file says of the graph of links; nothing: derived from its nodes."
+    )
+    health: Health = fact(HEALTHY, "What runs slower than its hardware rows say.")
 
     def __post_init__(self) -> None:
         require_text(self.name, "cluster:")

@@ -4,10 +4,12 @@ A dataclass says it where it declares a field:
 
     seq: int = option(2048, "Tokens per sequence.", unit="tokens", least=1)
 
-`tangram_sim.questions` derives from it what each face needs: options, forms, schemas, files, help.
+`tangram_sim.questions` derives from it what each face needs: options, forms, schemas, files, help. A field
+that Python alone sets says it by `stated`, for `help()`.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache
@@ -16,7 +18,27 @@ from typing import Any, TypeVar
 from tangram_sim.errors import BadInputError, shown, unknown_name
 
 MODEL, SEARCH, LIMITS, SOFTWARE, OUTPUT = "Model and job", "Search", "Limits", "Software", "Output"
-_ABOUT, _PART = "tangram_about", "tangram_part"
+_ABOUT, _PART, _STATED = "tangram_about", "tangram_part", "tangram_stated"
+# What names of figures end with, and the unit that this means.
+_UNITS = {
+    "tokens_per_s": "tokens/s",
+    "bytes_per_s": "bytes/s",
+    "flop_per_s": "flop/s",
+    "gb_per_s": "GB/s",
+    "tok_s": "tokens/s",
+    "rps": "requests/s",
+    "s": "seconds",
+    "bytes": "bytes",
+    "w": "watts",
+    "usd_per_hour": "USD/h",
+    "usd": "USD",
+    "share": "a share",
+    "fraction": "a share",
+    "mfu": "a share",
+    "margin": "a share",
+    "tolerance": "a share",
+}
+_ENDING = re.compile(rf"(?:^|_)({'|'.join(_UNITS)})(?=(?:_low|_high|_per_gpu|_cluster)?$)")
 
 Class = TypeVar("Class")
 
@@ -72,6 +94,28 @@ def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - the wor
 def about(help: str, **more: Any) -> dict[str, Any]:  # noqa: A002
     """The metadata of a field that must be given: `model: str = field(metadata=about(...))`."""
     return {_ABOUT: About(help=help, **more)}
+
+
+def stated(help: str, unit: str = "") -> dict[str, Any]:  # noqa: A002
+    """The metadata of a field that Python alone sets: `help()` says it, no option, form or file has it."""
+    return {_STATED: About(help=help, unit=unit)}
+
+
+def fact(default: Any, help: str, unit: str = "") -> Any:  # noqa: A002
+    """A field with a default that Python alone sets, and what it is about."""
+    return field(default=default, metadata=stated(help, unit))
+
+
+def unit_of(name: str) -> str:
+    """The unit that the name of a figure says, like seconds of `step_s`; "" where it says none."""
+    return _UNITS[found.group(1)] if (found := _ENDING.search(name)) else ""
+
+
+def heading(name: str) -> str:
+    """The name of a figure in words, with its unit: `step_s` is "step, seconds"."""
+    unit = unit_of(name)
+    words = _ENDING.sub("", name) if unit else name
+    return ", ".join(each for each in (words.replace("_", " ").strip(), unit) if each)
 
 
 def part(*only: str, **instead: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,17 +220,41 @@ def _built(
 
 
 def described(of: type[Class]) -> type[Class]:
-    """Decorate a dataclass: its docstring, which `help()` shows, says what each field is about."""
-    lines = [f"    {name}: {words}" for name, words in _said(of)]
-    of.__doc__ = f"{of.__doc__ or ''}\n\nFields:\n" + "\n".join(lines)
+    """Decorate a dataclass or document: its docstring, which `help()` shows, says what each field is about.
+
+    Raises TypeError for a public field that says nothing of itself.
+    """
+    of.__doc__ = f"{(of.__doc__ or '').rstrip()}\n\nFields:\n" + "\n".join(_lines(of, "    "))
     return of
 
 
-def _said(of: Any) -> Iterable[tuple[str, str]]:
-    for each in fields(of):
-        if _ABOUT in each.metadata:
-            default = "" if _default(each) in (MISSING, None, ()) else f" Default: {_default(each)!r}."
-            yield each.name, sentence(each.metadata[_ABOUT]) + default
+def _lines(of: Any, indent: str) -> Iterable[str]:
+    """A line for each public field: help, then unit, bounds and default; parts with their fields below."""
+    if known := getattr(of, "model_fields", None):
+        for name, each in known.items():
+            yield indent + _line(of, name, About(help=each.description or ""), each.default)
+        return
+    for each in (item for item in fields(of) if not item.name.startswith("_")):
+        if _PART in each.metadata:
+            kind: Any = each.type
+            yield f"{indent}{each.name}: {kind.__name__}, of which are set:"
+            for leaf in _leaves(of, (), None):
+                if leaf.within[:1] == (each.name,):
+                    yield f"{indent}    {_line(kind, leaf.name, leaf.about, leaf.default)}"
+        else:
+            words = each.metadata.get(_ABOUT) or each.metadata.get(_STATED) or About(help="")
+            yield indent + _line(of, each.name, words, _default(each))
+
+
+def _line(of: Any, name: str, words: About, default: Any) -> str:
+    if not words.help:
+        raise TypeError(f"{of.__name__}.{name} says nothing of itself: describe it by `about` or `stated`")
+    unset = words.unset if default is None or words.unset else ""
+    shown_default = unset or (repr(default) if isinstance(default, bool | int | float | str) else "")
+    figures = [words.unit or unit_of(name), bounds_in_words(words)]
+    figures.append(f"default: {shown_default}" if shown_default not in ("", "''") else "")
+    known = "; ".join(each for each in figures if each)
+    return f"{name}: {sentence(words)}" + f" [{known}]" * bool(known)
 
 
 def sentence(of: About) -> str:
@@ -195,6 +263,16 @@ def sentence(of: About) -> str:
     if of.choices and not any(choice in words for choice in of.choices):
         words = f"{words.rstrip('.')}: {_either(list(of.choices))}."
     return words
+
+
+class HasDocument:
+    """An answer with its figures in a `document`: a notebook shows that."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        shown_document: str = self.document._repr_html_()  # type: ignore[attr-defined]
+        return shown_document
 
 
 def require_valid(holder: Any) -> None:

@@ -6,6 +6,7 @@ Clusters and models have formats of their own, which take figures for nothing el
 from collections.abc import Collection
 from dataclasses import fields, is_dataclass
 from functools import cache
+from html import escape
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
 
@@ -14,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import ValidationInfo
 
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.fields import heading, unit_of
 from tangram_sim.naming import fault_of_name, fault_of_text
 
 if TYPE_CHECKING:
@@ -47,13 +49,27 @@ Text = Annotated[str, AfterValidator(_as_text)]
 Name = Annotated[str, AfterValidator(_as_name)]
 
 
+def _without_fields(schema: dict[str, Any]) -> None:
+    """Leave out of a JSON Schema's description the fields that `help()` lists: they are its properties."""
+    if "description" in schema:
+        schema["description"] = schema["description"].split("\n\nFields:")[0]
+
+
 class FilePart(BaseModel):
     """One mapping of a file or an answer, frozen. Unknown keys are errors, and so are endless figures.
 
     Python counts `true` as 1, and pydantic with it: where a number or a text is wanted, it is refused here.
     """
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", allow_inf_nan=False, frozen=True, json_schema_extra=_without_fields
+    )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: figures with units, those of parts below their names; tables; sentences."""
+        facts, tables = _facts_and_tables(self)
+        rows = [{"figure": name, "value": value} for name, value in facts.items()]
+        return "".join(_html_table(*each) for each in ((type(self).__name__, rows), *tables))
 
     def to_frame(self, table: str = "") -> "pd.DataFrame":
         """One of the answer's tables as a pandas frame, a row per part; SI units.
@@ -115,6 +131,61 @@ class FilePart(BaseModel):
                 where = ".".join(way) + ": " if way else ""
                 raise PydanticCustomError("no_number", f"{where}{shown} is no number and no text")
         return value
+
+
+# What an answer rests on rather than says: in its JSON, not in what a notebook shows.
+_UNSHOWN = {"question", "schema_version", "package_version", "digest", "hwdb_hash", "hwdb_rows", "fleet"}
+
+
+def _facts_and_tables(of: FilePart, above: str = "") -> tuple[dict[str, Any], list[tuple[str, list[Any]]]]:
+    """Figures and words by name, its own before those of its parts; (title, rows) of what it lists."""
+    facts, inner, tables = dict[str, Any](), dict[str, Any](), list[tuple[str, list[Any]]]()
+    for name, value in sorted(_held(of).items(), key=lambda item: isinstance(item[1], bool | str)):
+        title = f"{above}{_head(name)}"
+        if isinstance(value, FilePart):
+            figures, lists = _facts_and_tables(value, f"{title}: ")
+            inner, tables = inner | figures, tables + lists
+        elif isinstance(value, list):
+            tables.append((title, [_row(part) for part in value]))
+        elif isinstance(value, dict):
+            rows = [{"": key} | _row(part) for key, part in value.items()]
+            tables += [(title, rows)] if all(len(row) > 1 for row in rows) else []
+        else:
+            facts[title] = _cell(name, value)
+    return facts | inner, tables
+
+
+def _held(of: FilePart) -> dict[str, Any]:
+    """What a part says beside its defaults, by field."""
+    known = {name: each for name, each in type(of).model_fields.items() if name not in _UNSHOWN}
+    held = {name: getattr(of, name) for name in known}
+    return {name: held[name] for name in held if held[name] not in (None, [], {}, "", known[name].default)}
+
+
+def _row(part: Any) -> dict[str, Any]:
+    """The figures and words of one part by heading; what it holds in turn is left out."""
+    held = _held(part) if isinstance(part, FilePart) else {"value": part}
+    if is_dataclass(part):  # a noun that stands in a document as it is
+        held = {each.name: getattr(part, each.name) for each in fields(part)}
+    plain = {name: value for name, value in held.items() if isinstance(value, str | int | float)}
+    return {_head(name): _cell(name, value) for name, value in plain.items()}
+
+
+def _head(name: str) -> str:
+    return heading(name).replace(", bytes", ", GiB") if unit_of(name) == "bytes" else heading(name)
+
+
+def _cell(name: str, value: Any) -> Any:
+    """A figure with four digits, bytes in GiB."""
+    value = value / 2**30 if unit_of(name) == "bytes" else value
+    return f"{value:,.4g}" if isinstance(value, float) else value
+
+
+def _html_table(title: str, rows: list[Any]) -> str:
+    import pandas as pd
+
+    table: str = pd.DataFrame(rows).fillna("").to_html(index=False, border=0)
+    return f"<h4>{escape(title)}</h4>{table}"
 
 
 @cache

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tangram_sim.fields import described, fact
+
 RECOMPUTE = ("none", "selective", "full")
 
 
+@described
 @dataclass(frozen=True, slots=True, order=True)
 class Layout:
     """Degrees of one stage (or of a run of its layers). GPUs used = pp * tp * cp * dp; ep divides dp * cp.
@@ -18,16 +21,16 @@ class Layout:
     weights that ZeRO-3 gathers come in so many pieces, one at a time (operator splitting of OSDP).
     """
 
-    tp: int = 1
-    dp: int = 1
-    cp: int = 1
-    ep: int = 1
-    pp: int = 1
-    zero_stage: int = 0
-    recompute: str = "none"
-    sequence_parallel: bool = False
-    fsep: bool = False
-    slices: int = 1
+    tp: int = fact(1, "Tensor-parallel degree.", "GPUs")
+    dp: int = fact(1, "Data-parallel degree.", "replicas")
+    cp: int = fact(1, "Context-parallel degree.", "GPUs")
+    ep: int = fact(1, "Ranks of the dp x cp group over which experts are spread.", "GPUs")
+    pp: int = fact(1, "Inner pipeline stages on one scale-up domain.", "stages")
+    zero_stage: int = fact(0, "ZeRO stage, 0 to 3: replicas also cut optimizer states, gradients, weights.")
+    recompute: str = fact("none", "Activations that are computed again: none, selective or full.")
+    sequence_parallel: bool = fact(False, "Whether norms and dropout are cut over tp ranks, too.")
+    fsep: bool = fact(False, "Whether experts are cut over all dp x cp ranks and gathered for each use.")
+    slices: int = fact(1, "Pieces in which ZeRO-3 gathers the weights of a layer.", "pieces")
 
     @property
     def gpus(self) -> int:

@@ -7,6 +7,7 @@ to `tangram_sim.cost`.
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tangram_sim.fields import described, fact, stated
 from tangram_sim.model_details import NO_DETAILS, Details
 from tangram_sim.naming import require_name
 
@@ -176,6 +177,7 @@ class Block:
         return self.parameters(hidden) - idle
 
 
+@described
 @dataclass(frozen=True)
 class Model:
     """A language model: embedding, blocks, head. Sizes are element counts, never bytes.
@@ -183,27 +185,30 @@ class Model:
     The norms of embedding and head are of the kind the last block uses.
     """
 
-    name: str
-    family: str
-    hidden: int
-    vocab: int
-    blocks: tuple[Block, ...]
-    tied: bool = False  # input embedding and head share one matrix
-    positions: int = 0  # rows of a learned position table
-    max_seq: int = 0  # longest sequence it was made for, 0 = not stated
-    embedding_dim: int = 0  # where it differs from hidden (OPT-350M); 0 = hidden
-    token_types: int = 0  # BERT segment embeddings
-    embedding_norm: bool = False
-    final_norm: bool = True
-    head_parameters: int = 0  # beside the vocabulary matrix: biases, transforms
-    masked_lm: bool = False
-    source: str = ""
-    extra_parameters: int = 0  # tensors of the checkpoint that belong to no block (poolers)
-    rotary_base: float = 0.0  # of rotary position embeddings, 0 = not stated; no cost depends on it
-    norm_epsilon: float = 0.0  # what norms add to the variance, 0 = not stated; no cost depends on it
-    details: Details = NO_DETAILS
-    # Keys that its file lacked, each with what its family usually has and was taken; no part of what it is.
-    defaults: tuple[str, ...] = field(default=(), compare=False)
+    name: str = field(metadata=stated("What it is called: a shipped name, or that of its file."))
+    family: str = field(metadata=stated("Its architecture, as in config.json."))
+    hidden: int = field(metadata=stated("Hidden size.", "elements of a token"))
+    vocab: int = field(metadata=stated("Rows of the vocabulary matrix.", "tokens"))
+    blocks: tuple[Block, ...] = field(metadata=stated("Transformer blocks, first to last."))
+    tied: bool = fact(False, "Whether input embedding and head share one matrix.")
+    positions: int = fact(0, "Rows of a learned position table.", "positions")
+    max_seq: int = fact(0, "Longest sequence that it was made for; 0: not stated.", "tokens")
+    embedding_dim: int = fact(0, "Columns of the vocabulary matrix; 0: `hidden`.", "elements")
+    token_types: int = fact(0, "Segment embeddings (BERT).", "rows")
+    embedding_norm: bool = fact(False, "Whether a norm follows the embedding.")
+    final_norm: bool = fact(True, "Whether a norm follows the last block.")
+    head_parameters: int = fact(
+        0, "Of the head, beside the vocabulary matrix: biases, transforms.", "elements"
+    )
+    masked_lm: bool = fact(False, "Whether it predicts masked tokens rather than the next one.")
+    source: str = fact("", "Where its sizes were read.")
+    extra_parameters: int = fact(0, "Of tensors that belong to no block (poolers).", "elements")
+    rotary_base: float = fact(0.0, "Of rotary position embeddings; 0: not stated.", "a number")
+    norm_epsilon: float = fact(0.0, "What norms add to the variance; 0: not stated.", "a number")
+    details: Details = fact(NO_DETAILS, "What frameworks must be told beside sizes.")
+    defaults: tuple[str, ...] = field(
+        default=(), compare=False, metadata=stated("Keys that its file lacked, with what was taken.")
+    )
 
     def __post_init__(self) -> None:
         require_name(self.name, "model:")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tangram_sim.errors import unknown_name
-from tangram_sim.fields import SEARCH, described, option
+from tangram_sim.fields import SEARCH, described, fact, option
 from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.written import name_list, positive
 
@@ -22,7 +22,7 @@ def _recompute(text: str) -> tuple[str, ...]:
 class Constraints:
     """What the user has fixed; a parallelizer proposes nothing else."""
 
-    fixed: tuple[tuple[str, int], ...] = ()  # degrees by name: tp, dp, cp, ep, pp, zero_stage
+    fixed: tuple[tuple[str, int], ...] = fact((), "Degrees by name: tp, dp, cp, ep, pp, zero_stage.")
     recompute: tuple[str, ...] = option(
         RECOMPUTE,
         "Allow only these: none, selective, full.",
@@ -41,10 +41,10 @@ class Constraints:
         unset="free",
         group=SEARCH,
     )
-    sequence_parallel: bool | None = None  # None = free
-    zero_stages: tuple[int, ...] = (0, 1, 2, 3)
-    copies: int = 1  # equal pipelines side by side: dp is a multiple of this
-    microbatch: int = 0  # sequences of a microbatch, whole stage; 0 = free
+    sequence_parallel: bool | None = fact(None, "Whether layouts are sequence-parallel; None: free.")
+    zero_stages: tuple[int, ...] = fact((0, 1, 2, 3), "ZeRO stages that are allowed.")
+    copies: int = fact(1, "Equal pipelines side by side: dp is a multiple of this.", "pipelines")
+    microbatch: int = fact(0, "Sequences of a microbatch, whole stage; 0: free.", "sequences")
 
     def allows(self, layout: Layout, microbatch: int) -> bool:
         """Whether a layout respects everything that is fixed."""

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from tangram_sim.fields import described, stated
 from tangram_sim.parallelizers.api import Parallelizer
 from tangram_sim.parallelizers.grid import Grid
 from tangram_sim.registry import parallelizer as parallelizer_named
@@ -15,6 +16,7 @@ from tangram_sim.training.stage.prices import PriceMemory
 _MENUS = 600
 
 
+@described
 @dataclass
 class SearchMemory:
     """Partial plans and prices kept from one search to the next, in one process.
@@ -28,10 +30,12 @@ class SearchMemory:
             before = plan("llama3-8b", "A100-80GBx8:3+H100x8:2")
             after = plan("llama3-8b", "A100-80GBx8:2+H100x8:2")
 
-    One thread at a time: nothing in it is locked. `parallelizers`: by registered name, those asked so far.
+    One thread at a time: nothing in it is locked.
     """
 
-    parallelizers: dict[str, Parallelizer] = field(default_factory=dict)
+    parallelizers: dict[str, Parallelizer] = field(
+        default_factory=dict, metadata=stated("Those asked so far, by registered name.")
+    )
     _prices: PriceMemory = field(default_factory=PriceMemory)
 
     def parallelizer(self, name: str) -> Parallelizer:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tangram_sim.fields import LIMITS, SEARCH, SOFTWARE, described, option, part
+from tangram_sim.fields import LIMITS, SEARCH, SOFTWARE, described, fact, option, part
 from tangram_sim.parallelizers.constraints import Constraints
 from tangram_sim.placement.tolerances import Tolerances
 from tangram_sim.planners.budget import EFFORTS
@@ -51,7 +51,7 @@ class SearchOptions:
         most=1000,
         group=SEARCH,
     )
-    kept: int = 0  # plans that are handed over, shown or not, for other schedules to begin at
+    kept: int = fact(0, "Plans that are handed over, shown or not, for other schedules to begin at.", "plans")
     parallelizer: str = option(
         "grid",
         "Who plans one slice on one island; auto: try grid and galvatron.",
@@ -61,12 +61,13 @@ class SearchOptions:
     sub_islands: bool = option(
         True, "Whether islands may be split.", spelled="--sub-islands/--whole-islands", group=SEARCH
     )
-    every_candidate: bool = False  # keep a record of all partial plans
-    policies: tuple[str, ...] = POLICIES  # how the enumeration is pruned
+    every_candidate: bool = fact(False, "Whether to keep a record of all partial plans.")
+    policies: tuple[str, ...] = fact(POLICIES, "How the enumeration is pruned.")
     window: float = option(
         0.0,
         "Ask only about loads from 1/N to N. auto: what provably loses nothing.",
         reads=_window,
+        unit="a ratio",
         unset="auto",
         group=SEARCH,
         on_page=False,
@@ -83,7 +84,7 @@ class SearchOptions:
         spelled="--spanning/--island-stages",
         group=SEARCH,
     )
-    tolerances: Tolerances | None = None  # of the cut into islands; None: the default, and the search decides
+    tolerances: Tolerances | None = fact(None, "Spreads of GPUs in one island; None: searched.")
     time_limit_s: float = option(
         float("inf"),
         "Seconds after which to take the best plan so far; 0: of tangram the best uniform one, over all "
@@ -112,6 +113,7 @@ class SearchOptions:
         "Share of every GPU's memory to leave free, e.g. 0.1. auto: so much that the upper end of the "
         "peak's interval fits.",
         label="Memory to leave free",
+        unit="a share",
         reads=margin,
         unset="auto",
         group=LIMITS,
@@ -133,14 +135,15 @@ class SearchOptions:
         group=SEARCH,
         on_page=False,
     )
-    lasting: bool = False  # also score stages on whole islands that are slower: they lose least with a node
-    beside: bool = True  # also look for the nearest plan that a framework can launch
-    only_shown: bool = False  # but for none that would not be shown in place of the fastest
+    lasting: bool = fact(False, "Whether to score slower stages, which lose least with a node.")
+    beside: bool = fact(True, "Whether to look for the nearest plan that a framework can launch, too.")
+    only_shown: bool = fact(False, "Whether to leave out plans that would not be shown.")
     simple_within: float | None = option(
         None,
         "A plan that a framework can launch wins if it is at most this fraction slower and statistically "
         "tied.",
         label="A launchable plan may be slower by",
+        unit="a share",
         least=0,
         unset="0.002, 0.03 where all nodes are alike",
         group=SOFTWARE,

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tangram_sim.errors import InfeasibleError
+from tangram_sim.fields import HasDocument, described, stated
 from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
@@ -31,21 +33,32 @@ from tangram_sim.studies.training_run import wanted_run
 from tangram_sim.training.job import Job
 from tangram_sim.units import DAY_S, HOUR_S, days_of, percent, usd_of
 
+if TYPE_CHECKING:
+    from tangram_sim.purchasing.recommendation_document import RecommendationDocument
+
 MOST_SHOWN = 8
 
 
+@described
 @dataclass(frozen=True)
-class Recommendation:
+class Recommendation(HasDocument):
     """All mixes planned for a goal, the best first, and how sure it is that there is no better one."""
 
-    work: ModelToTrain
-    goal: Goal
-    limits: Limits
-    offers: tuple[Offer, ...]
-    rows: tuple[WhatIfRow, ...]
-    searched: Terminals
-    billing: Billing
-    notes: tuple[str, ...]
+    work: ModelToTrain = field(metadata=stated("The model and the job to train."))
+    goal: Goal = field(metadata=stated("Tokens to train, by when, for how much."))
+    limits: Limits = field(metadata=stated("The most nodes, money and power."))
+    offers: tuple[Offer, ...] = field(metadata=stated("Nodes that may be added, with their prices."))
+    rows: tuple[WhatIfRow, ...] = field(metadata=stated("Mixes planned, the best first: plan, bill, days."))
+    searched: Terminals = field(metadata=stated("How many mixes were planned, and what bounds the others."))
+    billing: Billing = field(metadata=stated("Prices and terms."))
+    notes: tuple[str, ...] = field(metadata=stated("What was assumed or left out, in words."))
+
+    @property
+    def document(self) -> "RecommendationDocument":
+        """Its JSON, as of `purchase` with a goal."""
+        from tangram_sim.purchasing.recommendation_document import recommendation_document
+
+        return recommendation_document(self, None, (), Hwdb.load())
 
     @property
     def best(self) -> WhatIfRow:

@@ -126,6 +126,7 @@ class PlanQuestion(OnTrainingCluster):
         "Raise the effort, from quick on, until the plan is proven within this share of the best one, e.g. "
         "5%.",
         label="Proven within",
+        unit="a share",
         reads=share,
         unset="one effort only",
         group=SEARCH,

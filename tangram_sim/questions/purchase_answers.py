@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tangram_sim.fields import HasDocument
+
 if TYPE_CHECKING:
     from tangram_sim.purchasing.billing import Terms
     from tangram_sim.purchasing.documents import PurchaseDocument
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PurchaseAnswer:
+class PurchaseAnswer(HasDocument):
     """The front of throughput against cost: the document, the study behind it, and its runner."""
 
     document: "PurchaseDocument"
@@ -29,7 +31,7 @@ class PurchaseAnswer:
 
 
 @dataclass(frozen=True)
-class RecommendedAnswer:
+class RecommendedAnswer(HasDocument):
     """One recommendation for a goal: the document, the study behind it, and notes beside it."""
 
     document: "RecommendationDocument"

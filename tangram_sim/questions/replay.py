@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tangram_sim.errors import BadInputError, unknown_name
-from tangram_sim.fields import SEARCH, about, described, option, part
+from tangram_sim.fields import SEARCH, HasDocument, about, described, option, part
 from tangram_sim.questions.question import Question
 from tangram_sim.questions.shared_fields import Hardware, models
 from tangram_sim.training.job import Job
@@ -24,7 +24,7 @@ _SECONDS: dict[str, Any] = {"unit": "seconds", "least": 0, "example": "60"}
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(HasDocument):
     """A replay: its document, what each policy did when, and the history that was replayed."""
 
     document: "ReplayDocument"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.fields import about, described, option, part
+from tangram_sim.fields import HasDocument, about, described, option, part
 from tangram_sim.questions.question import Question
 from tangram_sim.questions.requests import MadeRequests, slo_of, slo_option
 from tangram_sim.questions.shared_fields import Hardware
@@ -19,7 +19,7 @@ _FLEET: dict[str, Any] = {"group": "Fleet"}
 
 
 @dataclass(frozen=True)
-class PlayedFleet:
+class PlayedFleet(HasDocument):
     """A simulated service: its document, and every request that was played."""
 
     document: "ServeSimulationDocument"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tangram_sim.fields import HasDocument
 from tangram_sim.questions.buying import Buying, SearchListener
 from tangram_sim.written import name_list
 
@@ -39,7 +40,7 @@ def millions(tokens: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedAnswer:
+class ServedAnswer(HasDocument):
     """Fleets by what they serve: the document, what was asked in words, and notes beside it."""
 
     document: "ServedDocument"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tangram_sim.errors import BadInputError
-from tangram_sim.fields import described, option
+from tangram_sim.fields import HasDocument, described, option
 from tangram_sim.questions.buying import (
     Buying,
     SearchListener,
@@ -27,7 +27,7 @@ _NODES: dict[str, Any] = {"group": "Additions", "basic": True}
 
 
 @dataclass(frozen=True)
-class WhatIfAnswer:
+class WhatIfAnswer(HasDocument):
     """Candidates beside the fleet as it stands: the document, the study behind it, and its runner."""
 
     document: "WhatIfDocument"

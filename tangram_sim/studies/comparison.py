@@ -10,6 +10,7 @@ from pydantic import Field
 from tangram_sim import registry
 from tangram_sim.clusters import Cluster
 from tangram_sim.errors import BadInputError, InfeasibleError, TangramError
+from tangram_sim.fields import HasDocument
 from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb, ReadSet
 from tangram_sim.models import Model
@@ -69,7 +70,7 @@ class PlannerAnswer:
 
 
 @dataclass(frozen=True)
-class Compared:
+class Compared(HasDocument):
     """Planners side by side: the document, and their plans."""
 
     document: ComparisonDocument

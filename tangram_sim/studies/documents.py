@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
+from tangram_sim.fields import described
 from tangram_sim.file_parts import FilePart, Text
 from tangram_sim.findings import Finding
 from tangram_sim.hwdb.file_kinds import PLAN_SCHEMA
@@ -43,7 +44,7 @@ class AnswerDocument(Document):
 class VersionedAnswer(AnswerDocument):
     """Base of answers that say which version of the schema they are of."""
 
-    schema_version: str = SCHEMA_VERSION
+    schema_version: str = Field(SCHEMA_VERSION, description="version of this format")
 
 
 class JobDocument(Document):
@@ -245,34 +246,35 @@ class RunDocument(Document):
 class PlanAnswer(VersionedAnswer):
     """Base of answers that are plans: they say what made them."""
 
-    package_version: str
+    package_version: str = Field(description="version of tangram-sim that wrote it")
 
 
+@described
 class PlanDocument(PlanAnswer):
     """What `plan --json`, `estimate --json` and plan files hold."""
 
     digest: str = Field("", description="of all other keys but planning times, as written; may be missing")
     hwdb_hash: str = Field(description="digest of the database rows read")
     hwdb_rows: list[str] = Field([], description="rows of GPUs and links it rests on, like `gpus/T4`")
-    model: dict[str, Any]
-    cluster: dict[str, Any]
-    job: JobDocument
+    model: dict[str, Any] = Field(description="the model's sizes, as a model file has them")
+    cluster: dict[str, Any] = Field(description="the cluster, as a cluster file has it")
+    job: JobDocument = Field(description="what one step trains")
     slow: SlowDocument | None = Field(None, description="what ran slow when it was played; null: nothing")
     liveput: LiveputDocument | None = Field(None, description="of `plan --losses`, by which it was chosen")
-    feasible: bool
-    step_s: float = Field(gt=0)
+    feasible: bool = Field(description="whether every stage fits its GPUs")
+    step_s: float = Field(gt=0, description="one optimizer step")
     step_s_low: float = Field(0.0, ge=0, description="90 % interval of step_s; 0 in files without one")
-    step_s_high: float = Field(0.0, ge=0)
-    tokens_per_s: float
-    tokens_per_s_per_gpu: float
+    step_s_high: float = Field(0.0, ge=0, description="the other end of that interval")
+    tokens_per_s: float = Field(description="tokens trained, all GPUs together")
+    tokens_per_s_per_gpu: float = Field(description="the same for each GPU used")
     mfu: float = Field(description="model FLOPs over the dense peak of the GPUs used")
     mfu_cluster: float = Field(description="the same over all GPUs, the idle ones at a peak that they have")
-    schedule: str
-    microbatch: int
+    schedule: str = Field(description="order of microbatches in the pipeline, like 1f1b")
+    microbatch: int = Field(description="sequences of one pipeline pass, whole stage")
     microbatch_per_rank: int = Field(description="largest share of any stage")
-    microbatches: int
-    gpus_used: int
-    gpus_total: int
+    microbatches: int = Field(description="pipeline passes of a step")
+    gpus_used: int = Field(description="GPUs that compute")
+    gpus_total: int = Field(description="GPUs of the cluster")
     bubble_fraction: float = Field(description="idle share of the GPUs used")
     peak_memory_bytes: float = Field(
         description="of the fullest GPU, relative to its capacity, as the driver shows it: what must fit"
@@ -295,13 +297,13 @@ class PlanDocument(PlanAnswer):
     pipeline_bound_step_s: float = Field(
         0.0, ge=0, description=f"{SINGLE_PIPELINES} cannot beat this; 0: not known"
     )
-    planning_s: float | None = None
-    planning_cpu_s: float | None = None
-    partial_plans: PartialPlanCounts | None = None
-    pipelines: list[PipelineDocument]
-    stages: list[StageForecast]
+    planning_s: float | None = Field(None, description="that the search took")
+    planning_cpu_s: float | None = Field(None, description="of all processes of the search")
+    partial_plans: PartialPlanCounts | None = Field(None, description="what the search looked at")
+    pipelines: list[PipelineDocument] = Field(description="the decisions: pipelines side by side")
+    stages: list[StageForecast] = Field(description="the predictions: a row a part of a stage")
     gpu_kinds: list[GpuKind] = Field([], description="of the GPUs used, what their times rest on")
-    alternatives: list[Alternative] = Field([])
+    alternatives: list[Alternative] = Field([], description="other good plans, and what they trade")
     launchable_with: list[str] = Field([], description="frameworks that can be told this plan as it is")
     nearest_launchable: LaunchableDocument | None = Field(
         None, description="the fastest plan found that a framework can launch, where this one is not"

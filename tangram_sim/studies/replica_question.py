@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tangram_sim.fields import SOFTWARE, about, described, option
+from tangram_sim.fields import SOFTWARE, about, described, fact, option, stated
 from tangram_sim.units import read_watts
 
 
@@ -64,21 +64,31 @@ class ReplicaQuestion:
     concurrency: float = option(
         1.0,
         "Requests in flight, each replaced as it ends.",
+        unit="requests",
         label="Requests in flight",
         basic=True,
         group="Requests",
     )
-    rate: float = 0.0
+    rate: float = fact(0.0, "Requests that arrive a second; 0: a closed loop of `concurrency`.", "requests/s")
     isl: float = option(
-        1024.0, "Tokens of a prompt.", label="Tokens of a prompt", basic=True, group="Requests"
+        1024.0, "Tokens of a prompt.", label="Tokens of a prompt", unit="tokens", basic=True, group="Requests"
     )
     osl: float = option(
-        256.0, "Tokens of an output.", label="Tokens of an answer", basic=True, group="Requests"
+        256.0,
+        "Tokens of an output.",
+        label="Tokens of an answer",
+        unit="tokens",
+        basic=True,
+        group="Requests",
     )
-    cached: float = option(0.0, "Tokens of a prompt found in the prefix cache.", group="Requests")
+    cached: float = option(
+        0.0, "Tokens of a prompt found in the prefix cache.", unit="tokens", group="Requests"
+    )
     drafts: int = option(0, "Speculative tokens checked in one iteration.", group=SOFTWARE)
-    acceptance: float = option(0.0, "Chance that a draft is accepted.", group=SOFTWARE)
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of EngineDefaults, as the user set them
+    acceptance: float = option(0.0, "Chance that a draft is accepted.", unit="a share", group=SOFTWARE)
+    settings: Mapping[str, Any] = field(
+        default_factory=dict, metadata=stated("Of EngineDefaults, as the user set them.")
+    )
     power_cap_w: float = option(
         0.0,
         "Most watts of each GPU, like 400W: lowers its clock until it fits.",
@@ -88,4 +98,4 @@ class ReplicaQuestion:
         unset="the board's own limit",
         group="Limits",
     )
-    usd_per_gpu_hour: float = 0.0  # 0: the dearest knowledge of prices.csv, if any
+    usd_per_gpu_hour: float = fact(0.0, "Rent of a GPU; 0: the dearest price known, if any.", "USD/h")

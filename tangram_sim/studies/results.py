@@ -1,10 +1,10 @@
 """What `plan`, `estimate` and `simulate` return: the document, the played plan, and views of both."""
 
-from dataclasses import dataclass
-from html import escape
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from tangram_sim.errors import unknown_name
+from tangram_sim.fields import HasDocument, described, fact, stated
 from tangram_sim.planners.api import Candidate
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import Forecast
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@described
 @dataclass(frozen=True)
-class Result:
+class Result(HasDocument):
     """A document, and the played plan behind it."""
 
-    document: PlanDocument
-    forecast: Forecast
-    candidates: tuple[Candidate, ...] = ()
-    ranked: tuple[Plan, ...] = ()  # of a search: as many as were asked for, fastest first
-    others: tuple[Forecast, ...] = ()  # further plans of the search, as many as `top` asks for
+    document: PlanDocument = field(metadata=stated("Decisions and predictions."))
+    forecast: Forecast = field(metadata=stated("The played step."))
+    candidates: tuple[Candidate, ...] = fact((), "Partial plans, where a record was asked for.")
+    ranked: tuple[Plan, ...] = fact((), "Plans of the search, fastest first, as many as were asked for.")
+    others: tuple[Forecast, ...] = fact((), "Further plans of the search, played, as many as `top` asks for.")
 
     @property
     def step_s(self) -> float:
@@ -57,12 +58,3 @@ class Result:
             f"<Result: {plan.model.name} on {plan.cluster.name}, {show_seconds(self.step_s)} a step "
             f"({low} to {high}), {self.tokens_per_s:,.0f} tokens/s on {plan.gpus_used} GPUs>"
         )
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the headline, and a table of the stages."""
-        columns = ("layers", "island", "gpus", "gpu", "tp", "dp", "cp", "ep", "forward_s", "backward_s")
-        rows = [[getattr(stage, name) for name in columns] for stage in self.document.stages]
-        lines = [columns, *rows]
-        cells = ("".join(f"<td>{escape(str(cell))}</td>" for cell in line) for line in lines)
-        table = "".join(f"<tr>{line}</tr>" for line in cells)
-        return f"<p>{escape(repr(self))}</p><table>{table}</table>"

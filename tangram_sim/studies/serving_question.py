@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
+from tangram_sim.fields import described, fact, stated
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.serving.closed_form import Load
@@ -67,6 +68,7 @@ class EnergyTerms:
     carbon_g_per_kwh: float = 0.0
 
 
+@described
 @dataclass(frozen=True)
 class ServiceGoal:
     """The objective of a plan and its limits.
@@ -77,15 +79,17 @@ class ServiceGoal:
     `scenarios`.
     """
 
-    objective: str = MAKESPAN
-    budget_usd_per_hour: float | None = None
-    slo: Slo = field(default_factory=Slo)
-    engine: str = "vllm"
-    precision: str = "bf16"
-    utilisation: float = 0.8
-    scenarios: tuple[PlanScenario, ...] = ()
-    link_gb_per_s: float | None = None
-    energy: EnergyTerms = field(default_factory=EnergyTerms)
+    objective: str = fact(MAKESPAN, "makespan, cost or goodput.")
+    budget_usd_per_hour: float | None = fact(None, "The most to spend; None: no limit.", "USD/h")
+    slo: Slo = field(default_factory=Slo, metadata=stated("Most seconds to the first token and per token."))
+    engine: str = fact("vllm", "vllm, sglang or trtllm.")
+    precision: str = fact("bf16", "Number format of the weights.")
+    utilisation: float = fact(0.8, "How busy replicas may be at a rate.", "a share")
+    scenarios: tuple[PlanScenario, ...] = fact((), "What the plan must also bear.")
+    link_gb_per_s: float | None = fact(None, "From replicas that prefill to such that decode.", "GB/s")
+    energy: EnergyTerms = field(
+        default_factory=EnergyTerms, metadata=stated("Power cap, PUE, carbon intensity.")
+    )
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -109,16 +113,17 @@ class AskedType:
     model: str = ""
 
 
+@described
 @dataclass(frozen=True)
 class ServiceQuestion:
     """The requests sorted into types, for models on offers."""
 
-    models: Mapping[str, Model]
-    offers: Offers
-    workload: Workload
-    goal: ServiceGoal
-    place: Ints  # type of every request
-    types: tuple[AskedType, ...]
+    models: Mapping[str, Model] = field(metadata=stated("Models by the names that requests call them."))
+    offers: Offers = field(metadata=stated("GPUs that may be used, with prices."))
+    workload: Workload = field(metadata=stated("The requests."))
+    goal: ServiceGoal = field(metadata=stated("Objective and limits: a `ServiceGoal`."))
+    place: Ints = field(metadata=stated("Type of every request.", "a number of `types`"))
+    types: tuple[AskedType, ...] = field(metadata=stated("Types of request: mean tokens, how many."))
 
     @classmethod
     def of(

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from tangram_sim.errors import BadInputError
+from tangram_sim.fields import HasDocument
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.reliability.stragglers.remedies import Advice, Remedy, Setup, advise
 from tangram_sim.reliability.stragglers.replay import Replay, replay_of
@@ -54,7 +55,7 @@ class StragglersDocument(AnswerDocument):
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(HasDocument):
     """A document, and the analysis behind it."""
 
     document: StragglersDocument

@@ -5,13 +5,14 @@ another hardware database re-prices the same decisions.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tangram_sim.clusters import Cluster, Gpu
+from tangram_sim.fields import described, stated
 from tangram_sim.layouts import Layout, gradient_copies
 from tangram_sim.models import Model
 from tangram_sim.training.job import Job
@@ -215,14 +216,17 @@ def holds_batch(pipelines: Sequence[Pipeline], global_batch: int) -> bool:
     return over == 0 or (len(pipelines) == 1 and 0 < over < pipelines[0].microbatch)
 
 
+@described
 @dataclass(frozen=True)
 class Plan:
     """Decisions only: who computes what, under which layout and schedule."""
 
-    model: Model
-    cluster: Cluster
-    job: Job
-    pipelines: tuple[Pipeline, ...]
+    model: Model = field(metadata=stated("What is trained: a `Model`."))
+    cluster: Cluster = field(metadata=stated("Where: a `Cluster`."))
+    job: Job = field(metadata=stated("What one step trains: a `Job`."))
+    pipelines: tuple[Pipeline, ...] = field(
+        metadata=stated("Pipelines side by side, stages with ranks and layouts.")
+    )
 
     @cached_property
     def gpus_used(self) -> int:

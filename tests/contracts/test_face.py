@@ -1,11 +1,18 @@
 """What `import tangram_sim` offers: the same names to type checkers and at run time, tables, plots."""
 
 import ast
+import dataclasses
+import inspect
+import pkgutil
+from importlib import import_module
 from importlib.resources import files
 
 import pytest
 
 import tangram_sim as ts
+from tangram_sim.fields import HasDocument, described
+from tangram_sim.file_parts import FilePart
+from tangram_sim.questions.question import QUESTIONS, question_type
 from tests.places import ROOT
 
 
@@ -48,6 +55,90 @@ def test_results_by_name_as_table_and_as_plots():
     assert held[-1].name == "capacity"
     with pytest.raises(ts.UnknownNameError, match="timeline"):
         found.plot("pie")
+
+
+NOUNS = [
+    name
+    for name in ts.__all__
+    if inspect.isclass(noun := getattr(ts, name))
+    and (dataclasses.is_dataclass(noun) or issubclass(noun, FilePart))
+]
+
+
+def fields_of(noun):
+    """Public fields and their types."""
+    if dataclasses.is_dataclass(noun):
+        return {each.name: each.type for each in dataclasses.fields(noun) if not each.name.startswith("_")}
+    return {name: each.annotation for name, each in noun.model_fields.items()}
+
+
+@pytest.mark.parametrize("name", NOUNS)
+def test_help_says_every_field_of_every_public_noun_with_its_unit(name):
+    noun = getattr(ts, name)
+    said = inspect.getdoc(noun).split("\n\nFields:\n")[1]
+    lines = {line.strip().partition(":")[0]: line for line in said.splitlines()}
+    for field, kind in fields_of(noun).items():
+        words, _, unit = lines[field].partition(": ")[2].partition(" [")
+        assert len(words) > 5, lines[field]
+        if kind in (float, float | None):
+            first = unit.split(";")[0].rstrip("]")  # bounds and defaults follow the unit
+            assert first and "default" not in first and "zero" not in first, lines[field]
+
+
+def test_a_field_that_says_nothing_of_itself_is_refused():
+    with pytest.raises(TypeError, match=r"Silent\.figure says nothing"):
+        described(dataclasses.make_dataclass("Silent", [("figure", int)]))
+
+
+def classes_by_name():
+    """Every class of the rooms that make answers."""
+    found = {}
+    for room in ("export", "purchasing", "questions", "studies"):
+        package = import_module(f"tangram_sim.{room}")
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            found |= dict(inspect.getmembers(import_module(module.name), inspect.isclass))
+    return found
+
+
+def test_every_verbs_answer_is_shown_by_one_mechanism_in_a_notebook():
+    known = classes_by_name()
+    for verb in QUESTIONS:
+        returned = inspect.signature(question_type(verb).answer).return_annotation
+        names = [word.strip() for word in str(getattr(returned, "__name__", returned)).split("|")]
+        for name in names:
+            answer = known[name.rpartition(".")[2]]
+            own = "_repr_html_" in vars(answer)
+            assert issubclass(answer, FilePart | HasDocument) and not own, (verb, name)
+
+
+class _Row(FilePart):
+    gpu: str
+    forward_s: float
+    held_bytes: float
+    unused: float = 0.0
+
+
+class _Found(FilePart):
+    step_s: float
+    rows: list[_Row]
+    notes: list[str]
+    shares: dict[str, float]
+
+
+def test_a_notebook_shows_figures_tables_and_sentences_with_units_and_escapes_names():
+    row = _Row(gpu="<script>", forward_s=1 / 3, held_bytes=2.0**31)
+    shown = _Found(step_s=1234.5678, rows=[row], notes=["a & b"], shares={"A100": 0.5})._repr_html_()
+    for words in (
+        "step, seconds",
+        "1,235",
+        "&lt;script&gt;",
+        "forward, seconds",
+        "0.3333",
+        "held, GiB",
+        ">2<",
+    ):
+        assert words in shown, words
+    assert "a &amp; b" in shown and "A100" in shown and "unused" not in shown
 
 
 def test_unknown_names_say_what_is_near():
