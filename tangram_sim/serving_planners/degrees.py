@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tangram_sim.errors import InfeasibleError
-from tangram_sim.models import Experts
+from tangram_sim.models import Experts, Model
 from tangram_sim.serving_planners.offers import (
     MOST_GPUS,
     GpuOffer,
     OfferPricer,
     PricedConfiguration,
     configuration_of,
-    tensor_degrees,
 )
 
 
@@ -23,23 +22,34 @@ def expert_degrees(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Pric
     no request. None for models without experts, and none for a batch, whose filling and emptying is not
     priced at these degrees.
     """
-    model = pricer.model
-    parts = [block.feed_forward for block in model.blocks]
-    experts = [part.experts for part in parts if isinstance(part, Experts)]
-    if not experts or pricer.mix is not None:
+    if pricer.mix is not None:
         return []
     found = []
     for offer in offers:
-        for tp in tensor_degrees(offer, model):
-            groups = 1
-            while tp * groups <= min(offer.gpus_per_node, offer.available, MOST_GPUS):
-                ranks = tp * groups
-                for ep in sorted({1, ranks}):
-                    if any(count % ep for count in experts) or ranks == 1 or (groups, ep) == (1, 1):
-                        continue
-                    found += _priced(pricer, offer.name, tp, groups, ep)
-                groups *= 2
+        most = min(offer.gpus_per_node, offer.available, MOST_GPUS)
+        shapes = [
+            (tp, groups, ep)
+            for ranks in (2, 4, 8, 16)
+            if ranks <= most
+            for tp, groups, ep in degrees_on(pricer.model, ranks)
+            if (groups, ep) != (1, 1)
+        ]
+        for shape in sorted(shapes):
+            found += _priced(pricer, offer.name, *shape)
     return found
+
+
+def degrees_on(model: Model, ranks: int) -> list[tuple[int, int, int]]:
+    """Every (tp, attention data parallelism, ep) of a model with experts on so many ranks of one stage."""
+    parts = [block.feed_forward for block in model.blocks]
+    experts = [part.experts for part in parts if isinstance(part, Experts)]
+    return [
+        (tp, ranks // tp, ep)
+        for tp in (1, 2, 4, 8, 16)
+        if experts and ranks % tp == 0 and not any(block.attention.heads % tp for block in model.blocks)
+        for ep in sorted({1, ranks})
+        if not any(count % ep for count in experts)
+    ]
 
 
 def _priced(pricer: OfferPricer, kind: str, tp: int, groups: int, ep: int) -> list[PricedConfiguration]:

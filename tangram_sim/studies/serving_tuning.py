@@ -6,11 +6,12 @@ requests keep the objective.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, product
-from math import ceil, isfinite
+from math import isfinite
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,14 @@ from pydantic import Field
 
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_model
-from tangram_sim.models import Experts, Model
-from tangram_sim.serving.fleet import FleetReplica, play
+from tangram_sim.models import Model
+from tangram_sim.serving.fleet import FleetReplica
 from tangram_sim.serving.fleet_file import ServiceFleet, read_fleet
-from tangram_sim.serving.outcome import ServiceOutcome, Slo
-from tangram_sim.serving.router import RoundRobin
-from tangram_sim.serving.workload import Ints, Workload
+from tangram_sim.serving.outcome import Slo
+from tangram_sim.serving.workload import Workload
+from tangram_sim.serving_planners.degrees import degrees_on
 from tangram_sim.studies.documents import Document, VersionedAnswer
+from tangram_sim.studies.serving_rates import GOOD, at_rate, busy_rate, greatest_rate, replica_keeps
 from tangram_sim.studies.serving_requests import nearest_types
 from tangram_sim.studies.serving_simulation import simulate_service
 
@@ -37,15 +39,11 @@ LIMITS: Mapping[str, Sequence[Setting]] = {
 }
 DEGREES, DRAFTS = "degrees", "drafts"
 ALLOWED = ("memory_fraction", "precision", "kv_precision", DEGREES, DRAFTS)
-GOOD = 0.99  # share of the requests that must keep the objective
 BETTER = 1.01  # times the best rate so far, before settings are looked at closer
-_CLOSE = 1.004  # ratio of the ends of a bisection where it stops
+_STARTS = 48  # settings all over the choices that are tried beside
 _PASSES = 3  # over all settings
 _NEAR = (1.3, 0.77, 1.12, 0.89)  # times a limit found, tried in the end
 _PROMPTS = (0.5, 1.0, 2.0)  # whole prompts in the budget of an iteration, tried as well
-_STAYS = 4.0  # as long as a good request stays at most, requests are played at least
-_LONGEST_TPOT_S = 0.1  # that is counted for that
-_MOST_PLAYED = 20_000  # requests
 
 
 class TunedReplicaDocument(Document):
@@ -145,18 +143,10 @@ def _allowed(
 def degrees_of(model: Model, entry: Mapping[str, Any]) -> list[str]:
     """Every (tp, attention_dp, ep) of a model with experts on a replica's GPUs, in words; of one stage."""
     stages = entry.get("stages") or [entry]
-    experts = [part.experts for block in model.blocks if isinstance(part := block.feed_forward, Experts)]
-    if not experts or len(stages) > 1 or entry.get("pp", 1) > 1:
+    if len(stages) > 1 or entry.get("pp", 1) > 1:
         return []
     ranks = stages[0].get("tp", 1) * entry.get("attention_dp", 1)
-    heads = [block.attention.heads for block in model.blocks]
-    return [
-        f"tp{tp} dp{ranks // tp} ep{ep}"
-        for tp in (1, 2, 4, 8, 16)
-        if ranks % tp == 0 and not any(count % tp for count in heads)
-        for ep in sorted({1, ranks})
-        if not min(experts) % ep
-    ]
+    return [f"tp{tp} dp{groups} ep{ep}" for tp, groups, ep in degrees_on(model, ranks)]
 
 
 def with_settings(entry: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
@@ -185,49 +175,6 @@ def _shared_out(
         width = len(entry.get("shares") or [1.0])
         found.append({**entry, "shares": [mine / whole if whole else 1.0] * width})
     return found
-
-
-def greatest_rate(keeps: Callable[[float], bool], start: float, floor: float = 0.0) -> float:
-    """The greatest rate (requests/s) that `keeps` says yes to, to .4 %; 0.0 where it says no to all.
-
-    From `start` on it is doubled or halved, then bisected. Above a `floor` that it does not reach: 0.0.
-    """
-    if floor and not keeps(floor):
-        return 0.0
-    low = high = floor or start
-    if floor or keeps(low):
-        while keeps(high := 2.0 * low):
-            low = high
-    else:
-        while high > start / 1024 and not keeps(low := high / 2.0):
-            high = low
-        if high <= start / 1024:
-            return 0.0
-    while high / low > _CLOSE:
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
-
-
-def at_rate(workload: Workload, rate_rps: float, slo: Slo) -> Workload:
-    """The same requests, arriving as they do but at another mean rate; again and again if that is too short.
-
-    Before replicas have filled, latencies are those of an empty service.
-    """
-    found = replace(workload, arrival_s=workload.arrival_s * (workload.rate_rps / rate_rps))
-    stay_s = slo.ttft_s + float(workload.output_tokens.mean()) * min(slo.tpot_s, _LONGEST_TPOT_S)
-    times = min(ceil(_STAYS * stay_s / found.span_s), _MOST_PLAYED // len(found))
-    return found.repeated(times) if times > 1 else found
-
-
-def replica_keeps(fleet_replica: FleetReplica, workload: Workload, slo: Slo) -> Callable[[float], bool]:
-    """Whether a replica alone serves the requests at a rate so that 99 % keep the objective."""
-
-    def keeps(rate_rps: float) -> bool:
-        played = at_rate(workload, rate_rps, slo)
-        return ServiceOutcome(play([fleet_replica], played, RoundRobin())).good(slo) >= GOOD * len(played)
-
-    return keeps
 
 
 def _fleet_keeps(
@@ -263,7 +210,7 @@ def _names(fleet: ServiceFleet) -> dict[int, str]:
 
 @dataclass
 class _Tuning:
-    """The search of one replica's settings: one after the other, as long as any of them gains."""
+    """The search of one replica's settings, one after the other: from the file's and the best of many."""
 
     data: Mapping[str, Any]
     entry: Mapping[str, Any]
@@ -281,7 +228,19 @@ class _Tuning:
 
     def run(self) -> "_Tuning":
         """This search, done."""
-        self.default_rps = self.best_rps = self._rate({}, 0.0)
+        self.default_rps = self._rate({}, 0.0)
+        found = []
+        for starts in ((), self._spread()):
+            self.settings, self.best_rps = {}, self.default_rps
+            for settings in starts:
+                self._take(settings)
+            self._descend()
+            found.append((self.best_rps, self.settings))
+        self.best_rps, self.settings = max(found, key=itemgetter(0))
+        return self
+
+    def _descend(self) -> None:
+        """Change one setting after the other, as long as any of them gains."""
         prompt = float(self.workload.input_tokens.mean())
         for _ in range(_PASSES):
             before = self.best_rps
@@ -294,7 +253,6 @@ class _Tuning:
         for key in (SEATS, BUDGET):
             for factor in _NEAR:
                 self._try(key, [max(round(factor * self._limit(key)), 1)])
-        return self
 
     def _limit(self, key: str) -> int:
         """A limit in force: as found, as in the file, or the engine's own."""
@@ -307,10 +265,29 @@ class _Tuning:
         for value in values:
             if value == self.settings.get(key, self.entry.get(key)):
                 continue
-            tried = {**self.settings, key: value}
-            rate = self._rate(tried, BETTER * self.best_rps)
-            if rate > self.best_rps:
-                self.settings, self.best_rps = tried, rate
+            self._take({**self.settings, key: value})
+
+    def _take(self, settings: dict[str, Setting]) -> None:
+        """Take settings that serve more than what is found."""
+        rate = self._rate(settings, BETTER * self.best_rps)
+        if rate > self.best_rps:
+            self.settings, self.best_rps = settings, rate
+
+    def _spread(self) -> Iterator[dict[str, Setting]]:
+        """Settings spread evenly over all values of all choices together (Roberts' additive recurrence).
+
+        Changed one after the other, settings stay where only two changed together would gain.
+        """
+        choices = {key: values for key, values in self.choices.items() if values}
+        golden = 2.0
+        for _ in range(30):
+            golden = (1.0 + golden) ** (1.0 / (len(choices) + 1))
+        for number in range(_STARTS):
+            at = [(0.5 + number * golden**-power) % 1.0 for power in range(1, len(choices) + 1)]
+            yield {
+                key: values[int(part * len(values))]
+                for part, (key, values) in zip(at, choices.items(), strict=True)
+            }
 
     def _rate(self, settings: Mapping[str, Setting], floor: float) -> float:
         replica = self._built(tuple(settings.items()))
@@ -366,23 +343,3 @@ class _Tuning:
             default_goodput_rps=self.default_rps,
             bound_rps=self.bound_rps(),
         )
-
-
-def busy_rate(replica: FleetReplica, workload: Workload, slo: Slo) -> float:
-    """Requests/s of a replica that never idles, where a mean time per token keeps the objective.
-
-    Prompts come one by one between decodes, or packed into every iteration, whichever takes less.
-    """
-    table, rules = replica.table, replica.rules
-    isl, osl = float(workload.input_tokens.mean()), float(workload.output_tokens.mean())
-    context = isl + osl / 2.0
-    room = min(rules.seats, rules.blocks * rules.block_tokens / context)
-    b: Ints = np.arange(1, ceil(max(room, 1.0)) + 1)
-    contexts = np.asarray(b * context, dtype=np.float64)
-    step = table.decode_steps_s(b, contexts)
-    prompt = np.interp(isl, table.row_knots, table.rows_s) - table.rows_s[0]
-    tpot = step + b / osl * max(prompt, 0.0)
-    if rules.mixed:
-        rows = b / osl * isl
-        tpot = np.minimum(tpot, table.mixed_steps_s(rows, rows * isl / 2.0, b, contexts))
-    return float((b / (osl * tpot))[tpot <= slo.tpot_s].max(initial=0.0))

@@ -16,13 +16,11 @@ from tangram_sim.serving.fleet_file import read_fleet
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.synthetic import LengthMix, synthetic
 from tangram_sim.serving.workload import Workload, plain
+from tangram_sim.studies.serving_rates import at_rate, greatest_rate, replica_keeps
 from tangram_sim.studies.serving_tuning import (
     BUDGET,
     SEATS,
-    at_rate,
     degrees_of,
-    greatest_rate,
-    replica_keeps,
     tune_service,
     with_settings,
 )
