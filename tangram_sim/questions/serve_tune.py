@@ -8,6 +8,7 @@ from tangram_sim.errors import BadInputError
 from tangram_sim.fields import about, described, option, part
 from tangram_sim.questions.question import Question
 from tangram_sim.questions.requests import MadeRequests, slo_of
+from tangram_sim.questions.service_goal import DraftOptions
 from tangram_sim.questions.shared_fields import Hardware
 from tangram_sim.written import name_list
 
@@ -45,9 +46,9 @@ class ServeTuneQuestion(Question):
         "Of models with experts: tensor, data-parallel attention and expert degrees on the same GPUs.",
         **_CHOICES,
     )
-    drafts: str = option("", "Speculative tokens checked in one iteration, like 2,4.", **_CHOICES)
-    acceptance: float | None = option(
-        None, "Chance that a draft is accepted.", least=0, most=1, unset="as the file says", **_CHOICES
+    speculation: DraftOptions = field(
+        default=DraftOptions(),
+        metadata=part(drafts=_CHOICES, acceptance=_CHOICES | {"unset": "as the file says"}),
     )
     hardware: Hardware = field(default=Hardware(), metadata=part())
 
@@ -61,13 +62,13 @@ class ServeTuneQuestion(Question):
             "precision": [*_listed(self.precisions)],
             "kv_precision": [*_listed(self.kv_precisions)],
             "memory_fraction": [*map(_share, _listed(self.memory_fractions))],
-            "drafts": [*map(_drafts, _listed(self.drafts))],
+            "drafts": [*self.speculation.drafts],
         }
         data = fleet_data(self.fleet)
         hwdb = self.hardware.load()
         read_fleet(data, hwdb, str(self.fleet))
-        if self.acceptance is not None:
-            data = {**data, "replicas": [{**one, "acceptance": self.acceptance} for one in data["replicas"]]}
+        if (accepted := self.speculation.acceptance) is not None:
+            data = {**data, "replicas": [{**one, "acceptance": accepted} for one in data["replicas"]]}
         if self.degrees:
             several = [
                 degrees_of(load_model(one.get("model") or data["model"]), one) for one in data["replicas"]
@@ -79,12 +80,6 @@ class ServeTuneQuestion(Question):
 
 def _listed(text: str) -> list[str]:
     return [*name_list(text)] if text else []
-
-
-def _drafts(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) > 64:
-        raise BadInputError(f"`drafts={text}`: give numbers of tokens up to 64, like 2,4")
-    return int(text)
 
 
 def _share(text: str) -> float:

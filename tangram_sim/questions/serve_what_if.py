@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _GOAL = part(
     *("slo", "engine", "precision", "utilisation", "scenario", "link_gb_per_s"),
+    *("drafts", "acceptance"),
     *("power_cap_w", "pue", "carbon"),
 )
 

@@ -14,6 +14,7 @@ from tangram_sim.units import read_watts
 
 if TYPE_CHECKING:
     from tangram_sim.hwdb import Hwdb
+    from tangram_sim.serving.deployment import Speculation
     from tangram_sim.studies.serving_question import PlanScenario, ServiceGoal
 
 _ABOUT: dict[str, Any] = {"group": "Goal"}
@@ -29,6 +30,47 @@ def scenario_option(group: str) -> Any:
         "price; commas between. May be given several times.",
         group=group,
     )
+
+
+def _draft_counts(text: str) -> tuple[int, ...]:
+    """Numbers of tokens, 0 to 64, with commas between. Raises ValueError."""
+    found = tuple(int(word) for word in text.split(",") if word)
+    if not all(0 <= count <= 64 for count in found):
+        raise ValueError("give numbers of tokens up to 64, like 2,4")
+    return found
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class DraftOptions:
+    """Speculative tokens that replicas may check, and the chance that one is accepted."""
+
+    drafts: tuple[int, ...] = option(
+        (),
+        "Speculative tokens checked in one iteration, like 2,4: each number is tried beside none.",
+        label="Speculative tokens to try",
+        reads=_draft_counts,
+        unset="none",
+        group=SOFTWARE,
+    )
+    acceptance: float | None = option(
+        None,
+        "Chance that a draft is accepted, as you measured it.",
+        label="Chance that one is accepted",
+        unit="a share",
+        least=0,
+        most=1,
+        group=SOFTWARE,
+    )
+
+    def tried(self) -> "tuple[Speculation, ...]":
+        """What is tried beside no drafts. Raises BadInputError where one of the two is missing."""
+        from tangram_sim.serving.deployment import Speculation
+
+        if (self.acceptance is None) == bool(self.drafts):
+            given, lacking = ("drafts", "acceptance=0.7") if self.drafts else ("acceptance", "drafts=2,4")
+            raise BadInputError(f"`{given}=` of speculative tokens: give `{lacking}`, too")
+        return tuple(Speculation(count, self.acceptance or 0.0) for count in self.drafts if count)
 
 
 @described
@@ -75,6 +117,7 @@ class GoalOptions:
         **_ABOUT,
     )
 
+    speculation: DraftOptions = field(default=DraftOptions(), metadata=part())
     power_cap_w: float = option(
         0.0,
         "Of a model: most watts of each GPU, like 400W; lowers its clock.",
@@ -106,6 +149,7 @@ class GoalOptions:
             utilisation=self.utilisation,
             scenarios=tuple(each.on(hwdb) for each in scenarios_of(self.scenario)),
             link_gb_per_s=self.link_gb_per_s,
+            speculations=self.speculation.tried(),
             energy=EnergyTerms(self.power_cap_w, self.pue, self.carbon),
         )
 

@@ -143,6 +143,8 @@ def plan_report(found: ServePlanDocument, title: str) -> str:
     )
     answer = f"{figure_of(f'{value:.6g} {unit}', [planned])}, {figure_of(proof, [planned])}."
     sections = [_rented(found, planned), _rivals(found, planned, unit)]
+    if found.replay is not None and found.replay.verdict:
+        answer = f"Replayed, this plan {figure_of(found.replay.verdict, [planned])}. {answer}"
     if found.replay is not None:
         replayed = ledger.cite("simulated", "the plan played by the simulator before it is shown")
         sections.append(_replay(found, replayed))

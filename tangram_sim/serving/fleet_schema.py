@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 from tangram_sim.file_parts import FilePart, Name
 
 MOST_REPLICAS = 10_000
+MOST_DRAFTS = 64  # speculative tokens of one iteration
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Degree = Annotated[int, Field(ge=1, le=4096)]
@@ -54,7 +55,7 @@ class ReplicaIn(_FleetPart):
     pp: Degree = 1
     ep: Degree = 1
     attention_dp: Degree = 1
-    drafts: Annotated[int, Field(ge=0, le=64)] = 0
+    drafts: Annotated[int, Field(ge=0, le=MOST_DRAFTS)] = 0
     acceptance: Annotated[float, Field(ge=0, le=1)] = 0.0
     costs: OwnCostsIn | None = None
     usd_per_hour: Usd = 0.0

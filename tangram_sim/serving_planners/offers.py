@@ -22,7 +22,7 @@ from tangram_sim.serving.build import gpu_island, precision_of
 from tangram_sim.serving.calibration import CalibrationTable
 from tangram_sim.serving.closed_form import Load, closed_loop, greatest_throughput, seats
 from tangram_sim.serving.costs import LayerStepCost, filled_graph
-from tangram_sim.serving.deployment import Deployment, ReplicaStage
+from tangram_sim.serving.deployment import Deployment, ReplicaStage, Speculation
 from tangram_sim.serving.energy import capped
 from tangram_sim.serving.engines import engine_defaults
 from tangram_sim.serving.kv import kv_capacity
@@ -69,6 +69,7 @@ class PricedConfiguration:
     kv_bytes: tuple[float, ...] = ()  # of each type, that pass from prefill to decode; (): whole requests
     attention_dp: int = 1  # groups of tp ranks with requests of their own
     ep: int = 1  # ranks over which routed experts are spread
+    speculation: Speculation | None = None
 
 
 @dataclass
@@ -87,6 +88,7 @@ class OfferPricer:
     slo: Slo
     mix: Floats | None = None
     power_cap_w: float = 0.0  # of each GPU; 0: the board's own limit
+    speculation: Speculation | None = None  # of all replicas
     refused: dict[str, str] = field(default_factory=dict)  # configurations that do not fit, and why
 
     def __post_init__(self) -> None:
@@ -101,7 +103,9 @@ class OfferPricer:
             first += layers
         engine = engine_defaults(self.hwdb, self.engine, cut[0].island.gpu)
         precision = precision_of(self.precision, self.model)
-        return Deployment(self.model, tuple(cut), precision, engine, ep, attention_dp)
+        return Deployment(
+            self.model, tuple(cut), precision, engine, ep, attention_dp, speculation=self.speculation
+        )
 
     def priced(self, stages: Stages) -> PricedConfiguration | None:
         """A configuration with its throughputs; None where it does not fit memory (the reason is kept)."""
@@ -198,16 +202,18 @@ def kept_throughput(
 
 
 def packed_s(cost: LayerStepCost, deployment: Deployment, loads: Load, running: Floats) -> Floats:
-    """Seconds of an iteration that decodes and works on new prompts; 0 for engines that do not mix them.
+    """Seconds a token of iterations that decode and work on new prompts; 0 for engines that do not mix them.
 
-    In each iteration `running` requests yield a token each and running / osl of them finish, to be replaced
-    by requests whose prompts come along. One prompt adds little to decodes that wait for weights to be read
-    from memory, many keep the GPU computing.
+    In each iteration `running` requests yield a token (with drafts: some) and running / osl of them a token
+    finish, to be replaced by requests whose prompts come along. One prompt adds little to decodes that wait
+    for weights to be read from memory, many keep the GPU computing.
     """
     if deployment.engine.prefill != "mixed":
         return np.zeros_like(running)
-    prompts = running / loads.osl
-    return cost.step_s(prompts * loads.rows, prompts * loads.scores, running, running * loads.context)
+    tokens = deployment.speculation.tokens if deployment.speculation else 1.0
+    prompts = running * tokens / loads.osl
+    step_s = cost.step_s(prompts * loads.rows, prompts * loads.scores, running, running * loads.context)
+    return np.asarray(step_s / tokens)
 
 
 def name_of(stages: Stages) -> str:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import floor, inf
 
 from tangram_sim.errors import BadInputError, unknown_name
+from tangram_sim.serving.deployment import Speculation
 from tangram_sim.serving.workload import Floats
 from tangram_sim.serving_planners.degrees import expert_degrees
 from tangram_sim.serving_planners.hexgen import GroupPricer, partition, replicas_of
@@ -39,11 +40,13 @@ def candidates(
     budget_usd_per_hour: float | None,
     *,
     apart: bool = False,
+    speculations: Sequence[Speculation] = (),
 ) -> list[PricedConfiguration]:
     """The configurations that a planner may use in its plan.
 
     `shares` is the share of each type among the requests; `apart`: also replicas that only prefill or only
-    decode. Raises UnknownNameError, BadInputError for planners that know none of these.
+    decode; `speculations`: draft tokens that milp and single kinds may check.
+    Raises UnknownNameError, BadInputError for planners that know none of these.
     """
     if apart and planner in ("hexgen", "melange"):
         raise BadInputError(f"planner {planner} plans whole requests; leave the link out")
@@ -55,6 +58,8 @@ def candidates(
     priced = configurations(pricer, alone or offers)
     if planner != "melange":
         priced += expert_degrees(pricer, alone or offers)
+        for speculation in speculations:
+            priced += _drafted(replace(pricer, speculation=speculation), speculation, alone or offers)
     if apart:
         return [*priced, *halves(pricer, pipelines(pricer, alone or offers))]
     if planner == "melange":
@@ -67,6 +72,18 @@ def candidates(
             )
         ]
     return priced
+
+
+def _drafted(
+    pricer: OfferPricer, speculation: Speculation, offers: Sequence[GpuOffer]
+) -> list[PricedConfiguration]:
+    """Whole replicas of one stage again, with draft tokens: SGLang starts no others with them."""
+    short = [stages for stages in pipelines(pricer, offers) if len(stages) == 1]
+    return [
+        replace(each, name=f"{each.name} drafts{speculation.drafts}", speculation=speculation)
+        for each in (*pricer.priced_together(short), *expert_degrees(pricer, offers))
+        if any(each.rps)
+    ]
 
 
 def _hexgen(

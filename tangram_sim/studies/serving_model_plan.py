@@ -37,7 +37,7 @@ from tangram_sim.units import percent
 
 _Z90 = 1.6449  # of a 90 % interval
 # Plans tried from each of the starts, by their number, each after a replay of the last.
-_ATTEMPTS = {1: (4,), 2: (3, 3), 3: (3, 3, 3)}
+_ATTEMPTS = {1: (4,), 2: (3, 3), 3: (3, 3, 3), 4: (3, 3, 3, 3)}
 _DERATED = 0.88  # of their throughput replicas are planned with after a replay that broke the objective
 
 
@@ -126,12 +126,15 @@ def _best_played(
 ) -> ServePlanDocument:
     """Of the plans that several starts lead to, the one that does best in the simulator, with comparisons.
 
-    Latencies' tails are worse the more stages there are, which no mean says: plans without many are tried,
-    too; and, over a link, plans of replicas that do one half of each request.
+    Latencies' tails are worse the more stages there are, and iterations with prompts yield no drafts, which
+    no mean says: plans without many stages and plans without drafts are tried, too; and, over a link, plans
+    of replicas that do one half of each request.
     """
     whole = [configuration for configuration in priced if configuration.role == WHOLE]
     short = [configuration for configuration in whole if len(configuration.stages) < MOST_STAGES]
     starts = [whole, short] if 0 < len(short) < len(whole) else [whole]
+    plain = [configuration for configuration in whole if configuration.speculation is None]
+    starts += [plain] if 0 < len(plain) < len(whole) else []
     if len(whole) < len(priced):
         starts.append([configuration for configuration in priced if configuration.role != WHOLE])
     best: ServePlanDocument | None = None
@@ -219,8 +222,9 @@ def _replayed_until_kept(
 
 
 def _keeps(replay: PlayedPlanDocument | None, slo: Slo) -> bool:
-    """Whether the 99th percentiles of the replay are within the objective."""
-    return replay is not None and replay.ttft_p99_s <= slo.ttft_s and replay.tpot_p99_s <= slo.tpot_s
+    """Whether the queue does not grow and the 99th percentiles of the replay are within the objective."""
+    keeps_up = replay is not None and not replay.verdict
+    return keeps_up and replay.ttft_p99_s <= slo.ttft_s and replay.tpot_p99_s <= slo.tpot_s
 
 
 def _preferred(serve_plan: ServePlanDocument, other: ServePlanDocument, goal: ServiceGoal) -> bool:

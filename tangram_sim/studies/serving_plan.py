@@ -67,6 +67,7 @@ class PlayedPlanDocument(Document):
     ttft_p99_s: float
     tpot_p99_s: float
     simulate_cpu_s: float
+    verdict: str = Field("", description="by how much requests come faster than they are served; empty: not")
 
 
 class PlayedScenarioDocument(PlayedPlanDocument):

@@ -80,7 +80,13 @@ def _power(one: PricedConfiguration, rates: Floats, question: ServiceQuestion, h
     goal = question.goal
     name = one.model or next(iter(question.models))
     pricer = OfferPricer(
-        question.models[name], hwdb, goal.engine, goal.precision, Load.of(1.0, 1.0), goal.slo
+        question.models[name],
+        hwdb,
+        goal.engine,
+        goal.precision,
+        Load.of(1.0, 1.0),
+        goal.slo,
+        speculation=one.speculation,
     )
     deployment = pricer.deployment(one.stages, attention_dp=one.attention_dp, ep=one.ep)
     fit = CalibrationTable.load(hwdb).fit_of(deployment)

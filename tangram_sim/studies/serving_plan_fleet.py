@@ -38,6 +38,7 @@ def fleet_document(
                 "count": used.count,
                 **({"role": known[used.configuration].role} if apart else {}),
                 **_degrees(known[used.configuration]),
+                **_drafts(known[used.configuration]),
                 **_planned_sequences(known[used.configuration], question),
                 "usd_per_hour": used.cost_per_hour,
                 "shares": found.shares[used.configuration],
@@ -53,6 +54,11 @@ def _degrees(priced: PricedConfiguration) -> dict[str, Any]:
         ((kind, tp, _),) = priced.stages
         return {"gpu": kind, "tp": tp, "attention_dp": priced.attention_dp, "ep": priced.ep}
     return {"stages": [{"gpu": kind, "tp": tp, "layers": layers} for kind, tp, layers in priced.stages]}
+
+
+def _drafts(priced: PricedConfiguration) -> dict[str, Any]:
+    speculation = priced.speculation
+    return {"drafts": speculation.drafts, "acceptance": speculation.acceptance} if speculation else {}
 
 
 def _planned_sequences(priced: PricedConfiguration, question: ServiceQuestion) -> dict[str, int]:

@@ -28,8 +28,8 @@ def replayed(found: ServePlanDocument, question: ServiceQuestion, hwdb: Hwdb) ->
         promised = workload.rate_rps
     else:
         promised = float(found.throughput_rps or 0.0)
-    replay, notes = play_fleet(found.fleet, question, workload, question.place, promised, hwdb)
-    return found.with_fields(replay=replay, notes=[*found.notes, *notes])
+    replay = play_fleet(found.fleet, question, workload, question.place, promised, hwdb)
+    return found.with_fields(replay=replay)
 
 
 def play_fleet(
@@ -39,8 +39,8 @@ def play_fleet(
     types: Ints,
     promised: float,
     hwdb: Hwdb,
-) -> tuple[PlayedPlanDocument, list[str]]:
-    """(a fleet of the question as simulated, what is said of an overload).
+) -> PlayedPlanDocument:
+    """A fleet of the question as simulated.
 
     The requests of a batch come all at once, and `promised` are seconds. Others arrive at the rate
     `promised`, for several times as long as one request takes; what counts is the rate at which requests
@@ -59,7 +59,7 @@ def play_fleet(
             more, kinds = played.repeated(times), np.tile(types, times)
             run, after = simulate_service(built, more, router="weighted", slo=slo, types=kinds)
     value = run.duration_s if batch else promised * carried_share(after, run.duration_s)
-    told = PlayedPlanDocument(
+    return PlayedPlanDocument(
         promised=promised,
         played=value,
         error=value / promised - 1.0,
@@ -67,8 +67,8 @@ def play_fleet(
         ttft_p99_s=run.ttft_s.p99,
         tpot_p99_s=run.tpot_s.p99,
         simulate_cpu_s=run.simulate_cpu_s,
+        verdict=run.verdict,
     )
-    return told, [f"replayed: {run.verdict}"] if run.overloaded else []
 
 
 def carried_share(after: PlayedService, duration_s: float) -> float:

@@ -11,6 +11,7 @@ from tangram_sim.fields import described, fact, stated
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
 from tangram_sim.serving.closed_form import Load
+from tangram_sim.serving.deployment import Speculation
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.workload import Floats, Ints, Workload
 from tangram_sim.serving_planners.offer_file import Offers
@@ -87,6 +88,7 @@ class ServiceGoal:
     utilisation: float = fact(0.8, "How busy replicas may be at a rate.", "a share")
     scenarios: tuple[PlanScenario, ...] = fact((), "What the plan must also bear.")
     link_gb_per_s: float | None = fact(None, "From replicas that prefill to such that decode.", "GB/s")
+    speculations: tuple[Speculation, ...] = fact((), "Draft tokens that replicas may check, beside none.")
     energy: EnergyTerms = field(
         default_factory=EnergyTerms, metadata=stated("Power cap, PUE, carbon intensity.")
     )
@@ -98,6 +100,8 @@ class ServiceGoal:
             raise BadInputError(
                 "a link between prefill and decode belongs to a rate: use objective cost or goodput"
             )
+        if self.speculations and self.objective == MAKESPAN:
+            raise BadInputError("`drafts=` belongs to a rate: use objective cost or goodput")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +200,7 @@ class ServiceQuestion:
                 shares,
                 goal.budget_usd_per_hour,
                 apart=goal.link_gb_per_s is not None,
+                speculations=goal.speculations,
             )
             head = f"{name} on " if self.several else ""
             refused |= {head + item: reason for item, reason in pricer.refused.items()}

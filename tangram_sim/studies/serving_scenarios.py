@@ -47,7 +47,7 @@ def with_scenario_replays(
             rate = question.workload.rate_rps
             whole = rate if question.goal.objective == COST else float(found.throughput_rps or 0.0)
             promised, workload, types = whole * share, question.workload, question.place
-        played, _ = play_fleet(fleet, question, workload, types, promised, hwdb)
+        played = play_fleet(fleet, question, workload, types, promised, hwdb)
         told.append(
             PlayedScenarioDocument(
                 **played.model_dump(),

@@ -18,6 +18,7 @@ from tangram_sim.studies.serving_answer import ServicePredictionDocument
 from tangram_sim.studies.serving_requests import asking, beyond_context, nearest_types
 from tangram_sim.units import HOUR_S
 
+_SLOWER = 1.1  # times as long as before a token takes while a queue grows
 _OVERLOADED = 0.1  # of all requests still there when the last one arrives, and growing
 
 
@@ -257,6 +258,10 @@ def _verdict(outcome: ServiceOutcome) -> str:
     # Where the load is carried, more may be inside at the end than at the middle, too, by chance (Poisson).
     by_chance = 2.0 * math.sqrt(2.0 * at_middle)
     if at_end < _OVERLOADED * len(work) or at_end - at_middle <= max(0.2 * at_middle, by_chance):
+        return ""
+    # Where no request takes longer than those before it, so many more came by chance.
+    quarters = np.array_split(outcome.e2e_s / work.output_tokens[outcome.served], 4)
+    if np.median(quarters[3]) <= _SLOWER * np.median(quarters[1]):
         return ""
     # What is finished while the queue is full: between the first and the last quarter of all answers. While
     # requests still come that may not be so yet, since prompts go before outputs.

@@ -61,6 +61,8 @@ def print_plan(found: "ServePlanDocument") -> None:
 
     proof = "optimal" if found.status == "optimal" else f"gap {(found.gap or 0.0) * 100:.2g} %"
     bound = f"{proof}, bound {_value(found, found.bound)}"
+    if found.replay is not None and found.replay.verdict:
+        print_line(f"replayed by the simulator, this plan {found.replay.verdict}")
     if found.objective == "tokens":
         print_line(f"{_value(found, found.tokens_per_s)}   {bound}")
     elif found.objective == "goodput":

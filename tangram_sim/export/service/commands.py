@@ -4,16 +4,18 @@ Flags are those of the engines' own command lines (vLLM docs, "Engine Arguments"
 Arguments"; TensorRT-LLM docs, "trtllm-serve"); for prefill and decode apart vLLM docs, "NixlConnector",
 SGLang docs, "PD Disaggregation", TensorRT-LLM docs, "Disaggregated Serving". Attention data parallelism: vLLM
 docs, "Data Parallel Deployment"; of SGLang ("Server Arguments", --enable-dp-attention) degree, seats and
-budget are those of all groups together, of vLLM those of one. Uneven stages:
+budget are those of all groups together, of vLLM those of one. Drafts: vLLM docs, "N-Gram Speculation"; SGLang
+docs, "Speculative Decoding", whose number counts the token before them. Uneven stages:
 VLLM_PP_LAYER_PARTITION of vLLM, SGLANG_PP_LAYER_PARTITION of SGLang.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.export.service.groups import ServedGroup
 from tangram_sim.export.uniform import CannotExportError
+from tangram_sim.serving.fleet_schema import MOST_DRAFTS
 
 PORT = 8000
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -43,10 +45,16 @@ class EngineFlags:
     expert_degree: bool = True  # whether that flag takes a number; without one it means all ranks
     attention_dp: tuple[str, ...] = ()  # flags of groups, the last with their number; (): no such flag
     of_all_groups: bool = False  # whether degree, seats and budget are those of all groups together
+    drafts: Callable[[int], tuple[str, ...]] = lambda _: ()  # flags of so many drafts looked up in the prompt
 
 
 def _nixl(role: str) -> str:
     return f'{{"kv_connector":"NixlConnector","kv_role":"{role}"}}'
+
+
+def _looked_up(drafts: int) -> tuple[str, ...]:
+    method = f'{{"method":"ngram","num_speculative_tokens":{drafts},"prompt_lookup_max":4}}'
+    return ("--speculative-config", method)
 
 
 ENGINES: Mapping[str, EngineFlags] = {
@@ -72,6 +80,7 @@ ENGINES: Mapping[str, EngineFlags] = {
         image="vllm/vllm-openai:latest",
         expert_degree=False,
         attention_dp=("--data-parallel-size",),
+        drafts=_looked_up,
     ),
     "sglang": EngineFlags(
         start=("python3", "-m", "sglang.launch_server", "--model-path"),
@@ -95,6 +104,10 @@ ENGINES: Mapping[str, EngineFlags] = {
         image="lmsysorg/sglang:latest",
         attention_dp=("--enable-dp-attention", "--dp-size"),
         of_all_groups=True,
+        drafts=lambda count: (
+            *("--speculative-algorithm", "NGRAM"),
+            *("--speculative-num-draft-tokens", str(count + 1)),
+        ),
     ),
     "trtllm": EngineFlags(
         start=("trtllm-serve", "serve"),
@@ -157,6 +170,12 @@ def command(group: ServedGroup, engine: str, weights: str) -> LaunchCommand:
     if group.expert_parallel:
         ranks = [str(group.tp * group.attention_dp)]
         arguments += [flags.expert_parallel, *(ranks if flags.expert_degree else [])]
+    if group.draft_tokens:
+        arguments += flags.drafts(group.draft_tokens)
+        notes.append(
+            f"{group.name}: drafts are looked up in the prompt; name a draft model of yours in that flag "
+            "instead: the plan counts the acceptance given and no time for drafts"
+        )
     if len(set(group.layers)) > 1:
         if not flags.layers_variable:
             raise CannotExportError(
@@ -206,6 +225,8 @@ def parsed(
         raise BadInputError(
             f"experts over {options[flags.expert_parallel]} ranks, not over all {ranks} of a stage"
         )
+    line = " ".join([*arguments, ""])
+    counts = range(1, MOST_DRAFTS + 1) if flags.drafts(1) else ()
     layers = tuple(layers for _, _, layers in stages)
     uneven = environment.get(flags.layers_variable, "") if flags.layers_variable else ""
     said = tuple(int(part) for part in uneven.split(",")) if uneven else layers
@@ -224,5 +245,6 @@ def parsed(
         context_tokens=context,
         expert_parallel=flags.expert_parallel in arguments,
         attention_dp=groups,
+        draft_tokens=next((count for count in counts if " ".join([*flags.drafts(count), ""]) in line), 0),
         **known,  # type: ignore[arg-type]
     )

@@ -38,6 +38,7 @@ class ServedGroup:
     expert_parallel: bool = False  # experts spread over all ranks of a stage
     role: str = "both"  # or prefill, decode
     attention_dp: int = 1  # groups of tp ranks with requests of their own; seats and budget are of one group
+    draft_tokens: int = 0  # speculative, checked in one iteration
 
     @property
     def gpus(self) -> int:
@@ -142,7 +143,20 @@ def _group(replica: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: s
             f"{spread} in several stages",
             replica.attention_dp > 1 and (replica.pp > 1 or replica.stages is not None),
         ),
-        ("draft tokens, whose model the plan does not name", replica.drafts > 0),
+        *(
+            (f"draft tokens, which {words}", replica.drafts > 0 and met)
+            for words, met in (
+                (
+                    "trtllm-serve takes from a file alone (speculative_config)",
+                    given.engine == "trtllm",
+                ),
+                (
+                    f"SGLang does not look up beside {spread}",
+                    given.engine == "sglang" and replica.attention_dp > 1,
+                ),
+                ("engines do not check in several stages", replica.pp > 1 or len(replica.stages or ()) > 1),
+            )
+        ),
         (
             f"experts over {replica.ep} of {ranks} ranks; vLLM spreads them over all",
             1 < replica.ep != ranks,
@@ -184,6 +198,7 @@ def _group(replica: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: s
         expert_parallel=replica.ep > 1,
         role=replica.role,
         attention_dp=replica.attention_dp,
+        draft_tokens=replica.drafts,
     )
 
 

@@ -169,7 +169,9 @@ TWO_KINDS = [{"gpu": "A100-SXM4-80GB", "tp": 2, "layers": 60}, {"gpu": "L40S", "
         ("vllm", {"stages": UNEQUAL}, "tensor-parallel degrees 2, 4"),
         ("kubernetes", {"stages": TWO_KINDS}, "pods of a Deployment are"),
         ("trtllm", {"stages": TWO_KINDS}, "cuts evenly"),
-        ("vllm", {"gpu": "L40S", "tp": 4, "drafts": 3}, "draft tokens"),
+        ("trtllm", {"gpu": "L40S", "tp": 4, "drafts": 3}, "draft tokens, which trtllm-serve takes"),
+        ("sglang", {"gpu": "L40S", "tp": 2, "attention_dp": 2, "drafts": 3}, "does not look up"),
+        ("vllm", {"gpu": "L40S", "tp": 2, "pp": 2, "drafts": 3}, "draft tokens, which engines do not check"),
         ("sglang", {"gpu": "L40S", "tp": 4, "ep": 2}, "experts over 2 of 4 ranks"),
         ("trtllm", {"gpu": "L40S", "tp": 2, "attention_dp": 2}, "enable_attention_dp"),
         ("vllm", {"gpu": "L40S", "tp": 2, "pp": 2, "attention_dp": 2}, "in several stages"),
@@ -221,3 +223,21 @@ def test_gpus_without_fp8_get_no_fp8_cache() -> None:
     assert any("A100-SXM4-80GB would serve an fp8 cache" in note for note in found.notes)
     with pytest.raises(TangramError, match=r"KV cache in fp8 on A100-SXM4-80GB.*16 bits"):
         service({"kv_precision": "fp8"})
+
+
+@pytest.mark.parametrize(
+    ("to", "flags"),
+    [
+        (
+            "vllm",
+            """--speculative-config '{"method":"ngram","num_speculative_tokens":10,"prompt_lookup_max":4}'""",
+        ),
+        ("sglang", "--speculative-algorithm NGRAM --speculative-num-draft-tokens 11"),
+    ],
+)
+def test_drafts_are_flags_which_the_exporter_reads_back(to: str, flags: str) -> None:
+    """Ten drafts are not read as one: the file is refused where it reads back as another plan."""
+    replica = {"name": "r", "gpu": "H100-SXM5-80GB", "tp": 2, "drafts": 10, "acceptance": 0.8}
+    found = export_service(service({"replicas": [replica]}, to), to, {})
+    assert flags in found.files["launch.sh"]
+    assert any("drafts are looked up" in note for note in found.notes)

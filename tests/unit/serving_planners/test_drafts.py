@@ -1,0 +1,44 @@
+"""Speculative tokens as a setting that a plan of a service chooses, where their acceptance is given."""
+
+from typing import Any
+
+import pytest
+
+from tests.commands import tangram
+
+ASKED = ("--workload", "800:400:1", "--rate", 6, "--slo", "ttft=2,tpot=0.03", "--requests", 200)
+DRAFTS = ("--drafts", "2,4", "--acceptance", 0.8)
+
+
+def planned(*more: object) -> Any:
+    return tangram("serve", "plan", "llama3-70b", "H100x8:2", *ASKED, *more, "--json").json
+
+
+def test_accepted_drafts_make_a_service_cheaper_and_are_played() -> None:
+    """Half the GPUs keep 30 ms a token; the simulator plays the drafts and agrees."""
+    told, without = planned(*DRAFTS), planned()
+    (replica,) = told["fleet"]["replicas"]
+    assert (replica["drafts"], replica["acceptance"]) == (2, 0.8)
+    assert told["cost_per_hour"] < without["cost_per_hour"]
+    assert told["replay"]["good_share"] >= 0.99 and not told["replay"]["verdict"]
+    assert all("drafts" not in replica for replica in without["fleet"]["replicas"])
+
+
+def test_drafts_that_are_hardly_accepted_are_not_taken() -> None:
+    told, without = planned("--drafts", "4", "--acceptance", 0.02), planned()
+    assert told["cost_per_hour"] == without["cost_per_hour"]
+    assert all("drafts" not in replica for replica in told["fleet"]["replicas"])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--drafts", "2"), "give --acceptance 0.7"),
+        (("--acceptance", "0.7"), "give --drafts 2,4"),
+        ((*DRAFTS, "--objective", "makespan"), "belongs to a rate"),
+        (("--drafts", "two", "--acceptance", "0.7"), "--drafts"),
+    ],
+)
+def test_drafts_without_what_they_need_are_refused(given: tuple[object, ...], words: str) -> None:
+    refused = tangram("serve", "plan", "llama3-8b", "H100x8:1", *ASKED, *given)
+    assert refused.code == 2 and words in refused.err, refused.err
