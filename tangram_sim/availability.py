@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 from tangram_sim.units import HOUR_S
 
@@ -117,28 +118,40 @@ class Availability:
         return Availability((*standing, *inside), max(0.0, stop - start_s), self.name)
 
     def of_kind(self, kind: str) -> "Availability":
-        """The nodes of one kind alone: others are not rented."""
+        """The nodes of one kind alone, with their prices: others are not rented."""
         return Availability(
-            tuple(event for event in self.events if event.kind == kind), self.until_s, self.name
+            tuple(
+                event
+                for event in self.events
+                if event.kind == kind or (event.event == "price" and not event.kind)
+            ),
+            self.until_s,
+            self.name,
         )
 
     def delayed(self, boot_s: float) -> "Availability":
-        """This history with every node usable `boot_s` after it came; one gone before is never seen."""
+        """This history with every node usable `boot_s` after it came; one gone before is never seen.
+
+        What happens to a node that boots is seen when it has booted.
+        """
         if boot_s <= 0:
             return self
         came: dict[str, float] = {}
-        never: set[tuple[str, float]] = set()
+        short: set[tuple[str, float]] = set()
+        lives: list[tuple[NodeEvent, float]] = []  # with the time at which the event's node came
         for event in self.events:
             if event.event == "add":
                 came[event.node] = event.time_s
-            elif event.event == "remove" and event.time_s <= came[event.node] + boot_s:
-                never |= {(event.node, came[event.node]), (event.node, event.time_s)}
+            start_s = came.get(event.node, -inf)
+            lives.append((event, start_s))
+            if event.event == "remove" and event.time_s <= start_s + boot_s:
+                short.add((event.node, start_s))
         kept = [
-            _at(event, event.time_s + boot_s) if event.event == "add" else event
-            for event in self.events
-            if event.event not in ("add", "remove") or (event.node, event.time_s) not in never
+            _at(event, max(event.time_s, start_s + boot_s))
+            for event, start_s in lives
+            if (event.node, start_s) not in short
         ]
-        return Availability(tuple(sorted(kept, key=_order)), self.until_s, self.name)
+        return Availability(tuple(sorted(kept, key=lambda event: event.time_s)), self.until_s, self.name)
 
     def usd(self, prices: Mapping[str, float]) -> float:
         """What all nodes cost while they are there, at `prices` per node-hour by kind or as the trace says.
@@ -163,11 +176,6 @@ class Availability:
 def _rate(count: Mapping[str, int], prices: Mapping[str, float]) -> float:
     """USD per hour of a fleet."""
     return sum(number * prices.get(kind, 0.0) for kind, number in count.items())
-
-
-def _order(event: NodeEvent) -> tuple[float, int]:
-    """By time; at one time nodes go before others come."""
-    return event.time_s, 0 if event.event == "remove" else 1
 
 
 def _at(event: NodeEvent, time_s: float) -> NodeEvent:

@@ -117,12 +117,26 @@ def fleet_of(
 ) -> list[FleetReplica]:
     """All replicas of a rollout pool, priced; equal ones share their table. Raises TangramError."""
     longest = int(work.prompt_tokens) + work.lengths.cap
-    fleet = []
+    fleet = list[FleetReplica]()
     for replica in replicas:
-        priced = _priced(work.model, work.rollout_precision, replace(replica, count=1), longest, hwdb)
-        priced = replace(priced, table=stretched(priced.table, scale, more_s))
-        fleet += [priced] * replica.count
+        alone = replace(replica, count=1)
+        extra = (scale, more_s)
+        fleet += [_slowed(work.model, work.rollout_precision, alone, longest, extra, hwdb)] * replica.count
     return fleet
+
+
+@lru_cache(maxsize=512)
+def _slowed(
+    model: Model,
+    precision: str,
+    replica: RolloutReplicas,
+    longest: int,
+    extra: tuple[float, float],
+    hwdb: Hwdb,
+) -> FleetReplica:
+    """A priced replica whose iterations take what rollout adds: (factor, seconds an iteration)."""
+    priced = _priced(model, precision, replica, longest, hwdb)
+    return replace(priced, table=stretched(priced.table, *extra))
 
 
 def requests_of(prompt_tokens: float, lengths: Ints) -> Workload:

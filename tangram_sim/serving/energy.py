@@ -142,17 +142,22 @@ class CappedStepCost(LayerStepCost):
         work = np.broadcast_arrays(
             *(np.asarray(item, dtype=np.float64) for item in (rows, scores, decodes, contexts))
         )
-        times = [cost.step_s(*work) for _, cost in self._tried]
-        watts = [
-            self._watts(cost, clock, seconds, work)
-            for (clock, cost), seconds in zip(self._tried, times, strict=True)
-        ]
-        found = times[-1]
-        for place in range(len(times) - 2, -1, -1):
-            above, below = watts[place], watts[place + 1]
-            part = np.clip((self.cap_w - below) / np.maximum(above - below, 1e-9), 0.0, 1.0)
-            between = times[place + 1] + part * (times[place] - times[place + 1])
-            found = np.where(below <= self.cap_w, between, found)
+        tried = ((cost.step_s(*work), clock, cost) for clock, cost in self._tried)
+        above_s, clock, cost = next(tried)
+        above_w, found, hot = (
+            self._watts(cost, clock, above_s, work),
+            above_s,
+            np.ones_like(above_s, np.bool_),
+        )
+        for below_s, clock, cost in tried:
+            below_w = self._watts(cost, clock, below_s, work)
+            part = np.clip((self.cap_w - below_w) / np.maximum(above_w - below_w, 1e-9), 0.0, 1.0)
+            slower = np.where(below_w <= self.cap_w, below_s + part * (above_s - below_s), below_s)
+            found = np.where(hot, slower, found)
+            hot &= below_w > self.cap_w
+            if not hot.any():
+                break
+            above_s, above_w = below_s, below_w
         return np.asarray(found)
 
     def check(self, load: Load, running: Floats) -> None:

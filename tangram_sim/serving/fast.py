@@ -65,6 +65,7 @@ class FastReplica(ReplicaPlayer):
         )
         counts[[fast_state.UNSEEN, fast_state.INTERVAL]] = rules.recv_interval
         slopes = (table.window_tokens, table.score_s, table.mixed_context_s, table.mixed_window_s)
+        decode, rows, least = table.stacked
         entries = np.zeros((prefixes, fast_state.ENTRIES), dtype=np.int64)
         entries[:, [fast_state.FOLLOWING, fast_state.BEFORE]] = -1
         self._now = fast_state.Now(
@@ -73,11 +74,9 @@ class FastReplica(ReplicaPlayer):
             residues=np.zeros(rules.block_tokens, dtype=np.int64),
             heap=np.zeros(rules.seats, dtype=np.int64),
             entries=entries,
-            decode=np.array(
-                [table.decode_s, table.context_s, table.window_s, table.beside_s], dtype=np.float64
-            ),
-            rows=np.array([table.row_knots, table.rows_s], dtype=np.float64),
-            least=np.asarray(table.least_s, dtype=np.float64),
+            decode=decode,
+            rows=rows,
+            least=least,
         )
 
     @property

@@ -6,6 +6,7 @@ that a simulator can jump over many iterations at once.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +93,13 @@ class StepTable:
     request_s: float = 0.0
     mixed_window_s: float = 0.0
     least_s: Floats = field(default_factory=lambda: np.zeros(7))
+
+    @cached_property
+    def stacked(self) -> tuple[Floats, Floats, Floats]:
+        """(by number of decodes [4, b], by prompt rows [2, knots], least_s [7]) for compiled code."""
+        decode = np.array([self.decode_s, self.context_s, self.window_s, self.beside_s], dtype=np.float64)
+        rows = np.array([self.row_knots, self.rows_s], dtype=np.float64)
+        return decode, rows, np.asarray(self.least_s, dtype=np.float64)
 
     def decode_step_s(self, decodes: int, contexts: float) -> float:
         """Seconds of one iteration of pure decode."""

@@ -19,6 +19,7 @@ from tangram_sim.planners.uniform.layouts import Uniform, rank_order, settle, st
 from tangram_sim.studies.layout_batches import BatchStage, LayoutBatch, priced_stages
 from tangram_sim.training.job import Job
 from tangram_sim.training.schedules import StageTimes, in_flight, schedule_named, step_template
+from tangram_sim.training.schedules.base import Places
 from tangram_sim.training.step.boundary import tied_exchange_s
 from tangram_sim.training.step.factors import ClassShares, PathSeconds, StageKind, step_factors
 from tangram_sim.training.step.ideal import model_flop
@@ -148,7 +149,7 @@ class Estimator:
         job, count = batch.job, len(batch.settled)
         depth, chunks = len(stages), len(stages[0].prices)
         places = schedule_named(job.schedule).places(depth, chunks)
-        tables = self._times(batch, stages, places.wraps, self.model.tied and not places.ends_together)
+        tables = self._times(batch, stages, places)
         slots = np.zeros((count, 5 * depth * chunks + 4 * depth + 1))
         held = np.zeros((count, depth))
         microbatches = np.array([settled_layout.microbatches for settled_layout in batch.settled])
@@ -210,10 +211,8 @@ class Estimator:
             for row in range(len(seconds))
         ]
 
-    def _times(
-        self, batch: LayoutBatch, stages: Sequence[BatchStage], wraps: bool, tied_apart: bool
-    ) -> list[StageTimes]:
-        """Stage times of every layout of a batch; `tied_apart`: two stages hold copies of one matrix."""
+    def _times(self, batch: LayoutBatch, stages: Sequence[BatchStage], places: Places) -> list[StageTimes]:
+        """Stage times of every layout of a batch, whose chunks stand at `places`."""
         depth, model, job = len(stages), self.model, batch.job
         forward, backward, weight = (
             np.stack([stage.column(name) for stage in stages], axis=1)
@@ -227,11 +226,11 @@ class Estimator:
             model, 1
         )
         sends = np.zeros((len(size), depth))
-        for boundary in range(depth if wraps else depth - 1):
+        for boundary in range(depth if places.wraps else depth - 1):
             rate, latency = self.placement.road(batch.stages[boundary], batch.stages[(boundary + 1) % depth])
             sends[:, boundary] = latency + size / max(rate, 1.0)
         tied = [0.0] * len(size)
-        if tied_apart:
+        if model.tied and not places.ends_together:
             copies = [
                 settled_layout.layout.gradient_copies * job.tied_bytes(model)
                 for settled_layout in batch.settled
@@ -251,7 +250,7 @@ class Estimator:
             )
             for row in range(len(size))
         ]
-        return [times.blocking() for times in made] if job.code.blocks_on_sends else made
+        return [times.blocking(places) for times in made] if job.code.blocks_on_sends else made
 
     def _spread(
         self, batch: LayoutBatch, stages: Sequence[BatchStage], slots: Floats, seconds: Floats

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from tangram_sim.training.schedules.base import (
     FORWARD,
     SEND_BACKWARD,
     WEIGHT,
+    Places,
     ScheduleOrder,
     check_order,
 )
@@ -52,12 +54,25 @@ class StageTimes:
     last_backward_extra_s: FloatArray | None = None  # [S], how much gradient sync slows the last backward
     tied_s: float = 0.0  # all-reduce of tied embeddings between first and last stage
 
-    def blocking(self) -> "StageTimes":
-        """These times for stages that compute nothing while they send: passes end when that has arrived."""
-        forward, backward = self.forward_s.copy(), self.backward_input_s.copy()
-        for boundary in range(len(forward) - 1):
-            forward[boundary] += self.send_forward_s[boundary]
-            backward[boundary + 1] += self.send_backward_s[boundary]
+    def blocking(self, places: Places) -> "StageTimes":
+        """These times for stages that compute nothing while they send: a pass ends when that has arrived.
+
+        `places` says where the chunks of the stages stand in the pipeline of all chunks.
+        """
+        stages, chunks = places.place.shape
+        forward, backward = (
+            times.reshape(stages, chunks).copy() for times in (self.forward_s, self.backward_input_s)
+        )
+        order = np.argsort(places.place, axis=None)
+        for (one, chunk), (after, chunk_after) in pairwise(divmod(int(item), chunks) for item in order):
+            if one == after:
+                continue
+            # Of two stages each is next to the other: within a chunk the way leads on or back, else around.
+            onward = after == (one + 1) % stages and (stages > 2 or after > one or chunk != chunk_after)
+            ahead, behind = self.send_forward_s, self.send_backward_s
+            there, back = (ahead[one], behind[one]) if onward else (behind[after], ahead[after])
+            forward[one, chunk] += there
+            backward[after, chunk_after] += back
         none = np.zeros_like(self.send_forward_s)
         return replace(
             self, forward_s=forward, backward_input_s=backward, send_forward_s=none, send_backward_s=none
@@ -111,7 +126,7 @@ class StepTemplate:
 
     Resources: per stage "compute", "send forward", "send backward" and "sync", and one for tied embeddings.
     Devices are the stages. `slot` says where in the table of `slots` times an op's duration comes from:
-    two ops of one slot last equally long (`slot_of` gives the numbers).
+    two ops of one slot last equally long.
     """
 
     graph: OpGraph  # durations are zero

@@ -140,7 +140,7 @@ class Lowering:
             optimizer_s=np.array([sum(chunk.optimizer_s for chunk in row) for row in prices]),
             tied_s=self._tied_s(stages[0], stages[-1]) if template.tied else 0.0,
         )
-        times = times.blocking() if job.code.blocks_on_sends else times
+        times = times.blocking(template.order.places) if job.code.blocks_on_sends else times
         return LoweredStep(
             pipeline,
             self.placement,

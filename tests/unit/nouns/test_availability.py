@@ -117,6 +117,8 @@ def test_kinds_part_a_history(history: Availability) -> None:
             for there, _ in _walk(history)
         ]
         assert [there for there, _ in _walk(alone)] == of_it
+    parts = [history.of_kind(kind).usd(PRICES) for kind in KINDS]
+    assert abs(sum(parts) - history.usd(PRICES)) < 1e-9
 
 
 @given(histories(), st.integers(0, 6))
@@ -134,6 +136,8 @@ def test_nodes_are_used_when_they_have_booted(history: Availability, boot_s: int
         elif event.event == "remove":
             assert event.time_s == gone[event.node]
     assert [event.time_s for event in late.events] == sorted(event.time_s for event in late.events)
+    for second, ((there, _), (usable, _)) in enumerate(zip(_walk(history), _walk(late), strict=True)):
+        assert usable == {node: pace for node, pace in there.items() if second >= came[node] + boot_s}
 
 
 def _paid(history: Availability, seconds: list[tuple[dict[str, float], dict[str, float]]]) -> float:

@@ -24,7 +24,7 @@ from tests.commands import tangram
 from tests.unit.post_training.setups import HWDB, work
 
 # `make fuzz` asks for 200 (FLEETS=): they take a worker nine minutes.
-FLEETS = int(os.environ.get("FLEETS", "40"))
+FLEETS = int(os.environ.get("FLEETS", "20"))
 KINDS = ("H800-SXM5-80GB", "H20-96GB", "L40S", "A100-SXM4-80GB")
 
 

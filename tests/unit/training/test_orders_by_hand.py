@@ -140,7 +140,7 @@ def test_sends_turn_round_in_a_v() -> None:
 def test_stages_that_compute_nothing_while_they_send() -> None:
     """A forward ends when the next stage has it, a backward when the one before has; the wrap stays free."""
     times = StageTimes.equal(3, forward_s=1.0, backward_input_s=2.0, backward_weight_s=0.5, send_s=0.25)
-    blocked = times.blocking()
+    blocked = times.blocking(step_template("1f1b", 3, 3).order.places)
     assert blocked.forward_s.ravel().tolist() == [1.25, 1.25, 1.0]
     assert blocked.backward_input_s.ravel().tolist() == [2.0, 2.25, 2.25]
     assert blocked.send_forward_s.tolist() == blocked.send_backward_s.tolist() == [0, 0, 0]

@@ -33,7 +33,7 @@ def errors(sources: int, per_source: int, between: float, within: float, seed: i
 
 def test_widths_cover_sources_left_out() -> None:
     """Of synthetic sources with errors of their own, known stacks half as wide as others."""
-    drawn = errors(40, 20, 0.1, 0.05)
+    drawn = errors(24, 8, 0.1, 0.05)
     found = widths.calibrate(drawn)
     assert found.residual[3] == pytest.approx(2 * found.residual[0], rel=0.3)
     assert list(found.residual) == sorted(found.residual)
