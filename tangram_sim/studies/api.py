@@ -103,19 +103,24 @@ def lora_share(model: Model, rank: int, trainable: float = 1.0) -> float:
     return min(lora_parameters(model, rank) / model.parameters, 1.0)
 
 
-def _named(model: Model | str, cluster: Cluster | str, hwdb: Hwdb) -> tuple[Model, Cluster]:
-    """The model and the cluster, loaded where they are given by name. Raises UnknownNameError."""
+def _named(model: Model | str | Path, cluster: Cluster | str | Path, hwdb: Hwdb) -> tuple[Model, Cluster]:
+    """The model and the cluster, loaded where a name or a file is given. Raises UnknownNameError."""
+    for given, kind, what in ((model, Model, "model"), (cluster, Cluster, "cluster")):
+        if not isinstance(given, kind | str | Path):
+            raise BadInputError(
+                f"{what}: {type(given).__name__} cannot be read; give a name, a file or a ts.{kind.__name__}"
+            )
     return (
-        load_model(model) if isinstance(model, str) else model,
-        load_cluster(cluster, hwdb) if isinstance(cluster, str) else cluster,
+        model if isinstance(model, Model) else load_model(str(model)),
+        cluster if isinstance(cluster, Cluster) else load_cluster(str(cluster), hwdb),
     )
 
 
 @collecting_rarely()
 @prices_kept()
 def plan(
-    model: Model | str,
-    cluster: Cluster | str,
+    model: Model | str | Path,
+    cluster: Cluster | str | Path,
     job: Job | None = None,
     *,
     wishes: SearchOptions | None = None,
@@ -249,8 +254,8 @@ def _alternative(scored: Forecast, best: Forecast) -> Alternative:
 
 
 def estimate(
-    model: Model | str,
-    cluster: Cluster | str,
+    model: Model | str | Path,
+    cluster: Cluster | str | Path,
     job: Job | None = None,
     layout: Uniform | None = None,
     *,
@@ -277,8 +282,8 @@ def estimate(
 
 
 def estimate_many(
-    model: Model | str,
-    cluster: Cluster | str,
+    model: Model | str | Path,
+    cluster: Cluster | str | Path,
     job: Job | None = None,
     layouts: Sequence[Uniform] = (),
     *,
@@ -336,7 +341,9 @@ def least_work_s(made: Plan, hwdb: Hwdb) -> float:
     return WorkBound(made.model, made.job, islands, hwdb, made.cluster).step_s()
 
 
-def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | None = None) -> Result:
+def simulate(
+    source: Result | PlanDocument | Path | str, *, engine: str = "fast", hwdb: Hwdb | None = None
+) -> Result:
     """Replay a plan. Rows of `hwdb`'s overlays win over the figures a file embeds and re-price its decisions.
 
     Raises BadInputError for files of another schema or decisions that contradict themselves.
@@ -345,8 +352,9 @@ def simulate(source: PlanDocument | Path, *, engine: str = "fast", hwdb: Hwdb | 
         raise unknown_name("engine", engine, ("fast", "reference"))
     reads = ReadSet()
     hwdb = (hwdb or Hwdb.load()).read_into(reads)
-    where = "plan" if isinstance(source, PlanDocument) else str(source)
-    read, keys = (source, {}) if isinstance(source, PlanDocument) else read_plan_keys(source)
+    given = source.document if isinstance(source, Result) else source
+    where = "plan" if isinstance(given, PlanDocument) else str(given)
+    read, keys = (given, {}) if isinstance(given, PlanDocument) else read_plan_keys(Path(given))
     made = plan_from_document(read, hwdb, where)
     _require_units(made)
     played = forecast(made, hwdb, engine)

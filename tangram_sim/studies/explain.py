@@ -14,6 +14,7 @@ from tangram_sim.sim.critical import critical_path
 from tangram_sim.studies.advice import advice
 from tangram_sim.studies.documents import AnswerDocument, Document, PlanDocument
 from tangram_sim.studies.forecast import Forecast, PathShare, forecast, longest_run
+from tangram_sim.studies.results import Result
 from tangram_sim.training.plan import LayerLayout, Plan
 from tangram_sim.training.schedules.step import OP_WORDS
 from tangram_sim.training.stage.peaks import capacity_bytes, device_bytes
@@ -60,8 +61,9 @@ class Explanation:
     why_not: tuple[WhyNot, ...]
 
 
-def explain(plan: Plan, hwdb: Hwdb) -> Explanation:
-    """Play a plan and take it apart."""
+def explain(plan: Plan | Result, hwdb: Hwdb | None = None) -> Explanation:
+    """Play a plan, or the plan of a result, and take it apart."""
+    plan, hwdb = plan.forecast.plan if isinstance(plan, Result) else plan, hwdb or Hwdb.load()
     lowering = Lowering.of(plan, hwdb)
     played = forecast(plan, hwdb, lowering=lowering)
     why_not = [

@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import exp, inf
-from typing import Any
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.models import Model
@@ -85,7 +84,7 @@ def plan_service(
         "configurations": len(configurations),
         "configurations_refused": refused,
     }
-    found = _without_costs(found.with_fields(notes=notes, assumptions=assumptions), offers.unpriced)
+    found = found.with_fields(notes=notes, assumptions=assumptions)
     if goal.objective == GOODPUT:
         found = _as_goodput(found, float(question.amounts.sum()), goal.utilisation)
     return found.with_fields(planning_cpu_s=time.process_time() - begun)
@@ -243,28 +242,6 @@ def _better(one: PlayedPlanDocument | None, other: PlayedPlanDocument | None, sl
     kept, before = _keeps(one, slo), _keeps(other, slo)
     more = one.played * one.good_share > other.played * other.good_share
     return kept if kept != before else more
-
-
-def _without_costs(found: ServePlanDocument, unpriced: frozenset[str]) -> ServePlanDocument:
-    """The plan without costs of what is in part without a price."""
-
-    def without(replica: dict[str, Any]) -> dict[str, Any]:
-        costs = not unpriced & {stage["gpu"] for stage in replica.get("stages", [replica])}
-        return {key: value for key, value in replica.items() if costs or key != "usd_per_hour"}
-
-    counts = [
-        replica_count.with_fields(cost_per_hour=None)
-        if unpriced & replica_count.gpus.keys()
-        else replica_count
-        for replica_count in found.replicas
-    ]
-    free = any(count.cost_per_hour is None for count in counts)
-    fleet = found.fleet
-    if fleet is not None and "replicas" in fleet:
-        fleet = {**fleet, "replicas": [without(replica) for replica in fleet["replicas"]]}
-    return found.with_fields(
-        replicas=counts, cost_per_hour=None if free else found.cost_per_hour, fleet=fleet
-    )
 
 
 def _spread(

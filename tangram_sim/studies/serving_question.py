@@ -206,8 +206,12 @@ class ServiceQuestion:
             refused |= {head + item: reason for item, reason in pricer.refused.items()}
             if not own:
                 reasons = "; ".join(f"{item}: {reason}" for item, reason in list(pricer.refused.items())[:3])
+                slow = (
+                    f"none answers even one request within TTFT {goal.slo.ttft_s:g} s and TPOT "
+                    f"{goal.slo.tpot_s:g} s; give a looser `slo=` or faster GPUs"
+                )
                 raise InfeasibleError(
-                    f"no replica of {model.name} on these GPUs serves any type of request: {reasons}"
+                    f"no replica of {model.name} on these GPUs serves any type of request: {reasons or slow}"
                 )
             for configuration in own:
                 rps = np.zeros(len(self.types))

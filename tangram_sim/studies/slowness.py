@@ -225,7 +225,7 @@ SLOWED_SPREAD = declare(
 FASTER_THAN_ROW = declare(
     "slow-factor-below-one",
     Severity.WARNING,
-    "slow: a factor below 1 makes its rank faster than its row says",
+    "slow: a factor below 1 makes its rank faster than its row says: 0.5 is twice the speed, 2 half of it",
 )
 PAUSES = declare("slow-pauses", Severity.NOTE, "slow: pauses add {pause_step_s:seconds} to the mean step")
 RESIZED = declare(

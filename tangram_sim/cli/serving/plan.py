@@ -143,4 +143,4 @@ def _usd(value: float | None) -> str:
 
 def _value(found: "ServePlanDocument", value: float | None) -> str:
     unit = {"makespan": "s", "cost": "USD/h", "tokens": "tokens/s", "goodput": "requests/s"}[found.objective]
-    return f"{value:.6g} {unit}"
+    return "-" if value is None else f"{value:.6g} {unit}"

@@ -7,7 +7,7 @@ import pytest
 
 from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
-from tangram_sim.hwdb.prices import gpu_rent
+from tangram_sim.hwdb.prices import assumed_rent, gpu_rent
 from tangram_sim.serving_planners.offer_file import load_offers
 from tangram_sim.studies.serving_whatif import GpuPurchase, with_purchase
 from tests.commands import tangram
@@ -88,7 +88,7 @@ def test_files_options_and_keys_that_mean_nothing_are_named(tmp_path: Path) -> N
     assert "colour" in tangram("serve", "compare", file).out
 
 
-def test_costs_of_kinds_without_a_price_are_not_told(tmp_path: Path) -> None:
+def test_costs_of_kinds_without_a_price_rest_on_the_one_that_a_note_says_is_assumed(tmp_path: Path) -> None:
     hwdb = Hwdb.load()
     kind = next(
         name
@@ -96,18 +96,13 @@ def test_costs_of_kinds_without_a_price_are_not_told(tmp_path: Path) -> None:
         if name in hwdb.gpu_names() and not gpu_rent(hwdb, name)[0]
     )
     (tmp_path / "free.yaml").write_text(f"gpus: {{{kind}: {{available: 8}}}}\n")
-    asked = ("llama3-8b", "--fleet", tmp_path / "free.yaml", "--workload", MIX, "--requests", 50)
-    told = tangram("serve", "plan", *asked, "--json").json
-    assert told["cost_per_hour"] is None and told["makespan_s"] > 0
-    for item in (*told["replicas"], *told["fleet"]["replicas"]):
-        assert item.get("cost_per_hour") is None and "usd_per_hour" not in item
-    assert "-" in tangram("serve", "plan", *asked).out.partition(" USD/h")[0]
-    assert (
-        tangram("serve", "compare", *asked, "--planners", "milp", "--json").json["planners"]["milp"][
-            "cost_per_hour"
-        ]
-        is None
-    )
+    asked = ("llama3-8b", "--fleet", tmp_path / "free.yaml", "--workload", MIX)
+    for how in (("--requests", 50), ("--rate", 1)):
+        told = tangram("serve", "plan", *asked, *how, "--json").json
+        gpus = sum(item["gpus"][kind] * item["count"] for item in told["replicas"])
+        assert told["cost_per_hour"] == pytest.approx(gpus * assumed_rent(hwdb, kind))
+        assert any("is assumed" in note and kind in note for note in told["notes"])
+        assert " USD/h" in tangram("serve", "plan", *asked, *how).out
     with pytest.raises(BadInputError, match="No price is known"):
         with_purchase(
             load_offers(tmp_path / "free.yaml", hwdb, priced=False),
