@@ -7,7 +7,7 @@ prices = ["H800=5", "H20=1.75"]
 plan = ts.rl.plan("qwen2.5-7b", "H800x8:1+H20x8:2", price=prices, **step)
 for pool in plan.pools:
     print(f"{pool.role}: {pool.gpus} GPUs, {', '.join(pool.nodes)}, idle {pool.idle_share:.0%} of a step")
-best = max(plan.kinds, key=lambda one: one.ratio)
+best = max(plan.kinds, key=lambda one: one.ratio or 0.0)
 print(f"best at rollout by comparison: {best.gpu}")
 
 compared = ts.rl.compare("qwen2.5-7b", "H800x8:1+H20x8:2", **step)

@@ -7,6 +7,7 @@ to `tangram_sim.cost`.
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tangram_sim.errors import BadInputError
 from tangram_sim.fields import described, fact, stated
 from tangram_sim.model_details import NO_DETAILS, Details
 from tangram_sim.naming import require_name
@@ -302,3 +303,12 @@ def lora_parameters(model: Model, rank: int) -> int:
             outputs.append(attention.kv_heads * attention.value_dim)
         total += sum(rank * (hidden + width) for width in (*outputs, attention.heads * attention.value_dim))
     return total
+
+
+def lora_share(model: Model, rank: int, trainable: float = 1.0) -> float:
+    """The trainable share of LoRA adapters of `rank`. Raises BadInputError where `trainable` is given too."""
+    if rank < 1 or rank > model.hidden:
+        raise BadInputError(f"`lora_rank={rank}`: give 1 to {model.hidden}, the width of {model.name}")
+    if trainable != 1.0:
+        raise BadInputError("`lora_rank=` sets the trainable share; drop `trainable=`, or give it alone")
+    return min(lora_parameters(model, rank) / model.parameters, 1.0)

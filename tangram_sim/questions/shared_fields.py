@@ -217,7 +217,7 @@ class OnTrainingCluster(OnCluster):
         job = self.job
         if self.lora_rank is not None:
             from tangram_sim.hwdb import load_model
-            from tangram_sim.studies.api import lora_share
+            from tangram_sim.models import lora_share
 
             job = replace(job, trainable=lora_share(load_model(model), self.lora_rank, job.trainable))
         if job.frozen and job.trainable >= 1.0:

@@ -17,7 +17,7 @@ from tangram_sim.digests import is_changed
 from tangram_sim.errors import BadInputError, InfeasibleError, unknown_name
 from tangram_sim.findings import Finding, Severity, declare
 from tangram_sim.hwdb import Hwdb, ReadSet, load_cluster, load_model
-from tangram_sim.models import Model, lora_parameters
+from tangram_sim.models import Model
 from tangram_sim.placement.domains import idle_in_domains, idle_in_groups
 from tangram_sim.planners.api import Progress, SearchOptions
 from tangram_sim.planners.budget import budget
@@ -92,15 +92,6 @@ def require_stack(job: Job, hwdb: Hwdb) -> None:
     known = dict.fromkeys((*STACKS, *hwdb.stack_names()))
     if job.stack not in known:
         raise unknown_name("stack", job.stack, known, "`generic` stands for software that is not listed.")
-
-
-def lora_share(model: Model, rank: int, trainable: float = 1.0) -> float:
-    """The trainable share of LoRA adapters of `rank`. Raises BadInputError where `trainable` is given too."""
-    if rank < 1 or rank > model.hidden:
-        raise BadInputError(f"`lora_rank={rank}`: give 1 to {model.hidden}, the width of {model.name}")
-    if trainable != 1.0:
-        raise BadInputError("`lora_rank=` sets the trainable share; drop `trainable=`, or give it alone")
-    return min(lora_parameters(model, rank) / model.parameters, 1.0)
 
 
 def _named(model: Model | str | Path, cluster: Cluster | str | Path, hwdb: Hwdb) -> tuple[Model, Cluster]:

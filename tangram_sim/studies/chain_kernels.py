@@ -333,7 +333,7 @@ def improve(
     With a `reach` of 0 every stage keeps its count of atoms: only the groups of two stages change places.
     """
     stages = len(groups)
-    best_s = step_of(passes, eager, chunks, prices, groups, bounds, np.inf)
+    best_s = step_of(passes, eager, chunks, prices, groups, bounds, below_s=np.inf)
     for _ in range(rounds):
         before_s = best_s
         for first in range(1, stages):
@@ -341,7 +341,7 @@ def improve(
                 for move in (1, -1):
                     while True:
                         bounds[first : last + 1] += move
-                        moved_s = step_of(passes, eager, chunks, prices, groups, bounds, best_s)
+                        moved_s = step_of(passes, eager, chunks, prices, groups, bounds, below_s=best_s)
                         if moved_s >= best_s * (1.0 - 1e-9):
                             bounds[first : last + 1] -= move
                             break
@@ -354,7 +354,7 @@ def improve(
                 less *= min(reach, 1)
                 groups[index], groups[other] = groups[other], groups[index]
                 bounds[index + 1 : other + 1] += less
-                moved_s = step_of(passes, eager, chunks, prices, groups, bounds, best_s)
+                moved_s = step_of(passes, eager, chunks, prices, groups, bounds, below_s=best_s)
                 if moved_s < best_s * (1.0 - 1e-9):
                     best_s = moved_s
                 else:

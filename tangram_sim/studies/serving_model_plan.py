@@ -222,8 +222,9 @@ def _replayed_until_kept(
 
 def _keeps(replay: PlayedPlanDocument | None, slo: Slo) -> bool:
     """Whether the queue does not grow and the 99th percentiles of the replay are within the objective."""
-    keeps_up = replay is not None and not replay.verdict
-    return keeps_up and replay.ttft_p99_s <= slo.ttft_s and replay.tpot_p99_s <= slo.tpot_s
+    if replay is None or replay.verdict:
+        return False
+    return replay.ttft_p99_s <= slo.ttft_s and replay.tpot_p99_s <= slo.tpot_s
 
 
 def _preferred(serve_plan: ServePlanDocument, other: ServePlanDocument, goal: ServiceGoal) -> bool:

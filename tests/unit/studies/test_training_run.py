@@ -8,7 +8,7 @@ import pytest
 import tangram_sim as ts
 from tangram_sim.errors import BadInputError, InfeasibleError
 from tangram_sim.hwdb import Hwdb, load_model
-from tangram_sim.studies.api import lora_share
+from tangram_sim.models import lora_share
 from tangram_sim.studies.planfile import plan_keys
 from tangram_sim.studies.training_run import training_run, wanted_run
 from tests.commands import tangram
