@@ -12,28 +12,27 @@ from tangram_sim.questions.question import Question
 
 def asked(
     of: type[Question],
-    tables: Callable[[Any], None],
+    tables: Callable[..., None],
     page: Callable[[Any, Any], str] | None = None,
     *,
     reader: str = "",
+    of_both: bool = False,
 ) -> Command:
     """The verb that asks questions of one type, and prints the answer with `tables` or as JSON.
 
     `page` makes an HTML report of question and answer; with it the verb has --output, for a report or the
-    JSON answer. `reader` names the verb that reads the answer's file: with it --output takes JSON alone. An
-    answer is a document, or holds it as `document`.
+    JSON answer. `reader` names the verb that reads the answer's file: with it --output takes JSON alone.
+    `of_both`: tables take the question, then the answer. An answer is a document, or holds it as `document`.
     """
 
     def command(question: Any, outputs: Any) -> None:
         if reader:
             outputs.require_json(reader)
         elif page is not None:
-            outputs.require_writable()
+            outputs.require_kind()
         limit_s = getattr(question, "time_limit_s", None)
         found = question.answer(**{} if limit_s is None else {"left_s": command_clock.left_s(limit_s)})
-        if page is None:
-            outputs.show(found, tables)
-            return
-        outputs.show(found, tables, partial(page, question, found))
+        shown = partial(tables, question) if of_both else tables
+        outputs.show(found, shown, *(() if page is None else (partial(page, question, found),)))
 
     return asking(command, question=of, outputs=AnswerOutputs if page or reader else Shown)

@@ -1,12 +1,9 @@
 """`tangram serve compare`: plans of several serving planners under one judge."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from tangram_sim.cli import command_clock
+from tangram_sim.cli.asked import asked
 from tangram_sim.cli.console import print_columns, print_line, print_notes
-from tangram_sim.cli.derived import derived
-from tangram_sim.cli.outputs import Shown
 from tangram_sim.questions.serve_plan import ServeCompareQuestion
 from tangram_sim.reports.columns import ViewColumn, counted, share
 
@@ -14,15 +11,9 @@ if TYPE_CHECKING:
     from tangram_sim.studies.serving_comparison import ServiceComparisonDocument
 
 
-@derived
-def command(question: ServeCompareQuestion, shown: Shown) -> None:
-    """Print the answer."""
-    shown.show(question.answer(left_s=command_clock.left_s(question.time_limit_s)), partial(_show, question))
-
-
-def _show(asked: ServeCompareQuestion, found: "ServiceComparisonDocument") -> None:
+def _show(question: ServeCompareQuestion, found: "ServiceComparisonDocument") -> None:
     """Print one row a planner; below, why others have no plan, and notes."""
-    unit = "s" if found.objective == "makespan" else "USD/h" if asked.fleet is None else "/s"
+    unit = "s" if found.objective == "makespan" else "USD/h" if question.fleet is None else "/s"
     figure = f"{{:.5g}} {unit}"
     columns = (
         ViewColumn("planner", "0"),
@@ -38,3 +29,6 @@ def _show(asked: ServeCompareQuestion, found: "ServiceComparisonDocument") -> No
         if planner.played is None:
             print_line(f"{name}: {planner.status}: {planner.reason}")
     print_notes(found.notes)
+
+
+command = asked(ServeCompareQuestion, _show, of_both=True)

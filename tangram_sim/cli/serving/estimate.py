@@ -1,22 +1,14 @@
 """`tangram serve estimate`: one replica under a steady load, in closed form."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
+from tangram_sim.cli.asked import asked
 from tangram_sim.cli.console import print_line, print_notes, print_table
-from tangram_sim.cli.derived import derived
-from tangram_sim.cli.outputs import Shown
 from tangram_sim.questions.serve_estimate import ServeEstimateQuestion
 from tangram_sim.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
     from tangram_sim.studies.serving_answer import ServeEstimateDocument
-
-
-@derived
-def command(question: ServeEstimateQuestion, shown: Shown) -> None:
-    """Print the answer."""
-    shown.show(question.answer(), partial(_show, question))
 
 
 def _show(question: ServeEstimateQuestion, found: "ServeEstimateDocument") -> None:
@@ -70,3 +62,6 @@ def _summary(found: "ServeEstimateDocument") -> list[tuple[str, str, str]]:
     kept = found.assumptions["weights_bytes_per_gpu"]
     lines.append(("weights", f"{show_bytes(kept)} per GPU", ""))
     return lines
+
+
+command = asked(ServeEstimateQuestion, _show, of_both=True)
