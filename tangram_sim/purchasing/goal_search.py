@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tangram_sim.purchasing.catalogue import Offer, bought
 from tangram_sim.purchasing.goal import Goal
-from tangram_sim.purchasing.rows import ranks_of
 from tangram_sim.purchasing.search import MixSearch
+from tangram_sim.studies.training_run import ranks_of
 from tangram_sim.units import HOUR_S
 
 _SHARE = 0.85  # of its bound that a plan is taken to reach before one of its kinds is known

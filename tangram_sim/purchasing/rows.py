@@ -7,6 +7,7 @@ from tangram_sim.purchasing.billing import Bill, Terms, bill, failure_lacks, goo
 from tangram_sim.purchasing.fleets import Fleet
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.training_run import ranks_of
 from tangram_sim.studies.usual_failures import checkpoint_s, restart_s
 from tangram_sim.units import HOUR_S
 
@@ -151,17 +152,6 @@ class Billing:
             usd_per_million_interval=(per_million_at(rate.high), per_million_at(rate.low)),
             marginal_tokens_per_usd=marginal,
         )
-
-
-def ranks_of(document: PlanDocument) -> list[int]:
-    """All ranks that a plan uses."""
-    return [
-        rank
-        for pipeline in document.pipelines
-        for stage in pipeline.stages
-        for part in stage.parts
-        for rank in part.ranks
-    ]
 
 
 def replicas_told(document: PlanDocument) -> int:

@@ -23,7 +23,7 @@ from tangram_sim.purchasing.days import (
 from tangram_sim.purchasing.fleets import Fleet, Member
 from tangram_sim.purchasing.known import known_on
 from tangram_sim.purchasing.pricefile import Prices
-from tangram_sim.purchasing.rows import planned_goodput, ranks_of, throughput_of
+from tangram_sim.purchasing.rows import planned_goodput, throughput_of
 from tangram_sim.purchasing.search import ModelToTrain, work_bound
 from tangram_sim.purchasing.served_day import DayTerms, ServedDay
 from tangram_sim.purchasing.served_fleets import FleetServices, ServiceDemand, has_all, taken_nodes
@@ -33,6 +33,7 @@ from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.number_formats import resolve
 from tangram_sim.studies.serving_plan import ServePlanDocument
 from tangram_sim.studies.sweep import Sweep
+from tangram_sim.studies.training_run import ranks_of
 from tangram_sim.training.plan import Plan
 from tangram_sim.units import HOUR_S
 

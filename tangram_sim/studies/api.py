@@ -210,8 +210,7 @@ def _one_simple_pipeline(made: Plan) -> bool:
 
 def _islands_used(made: Plan) -> set[str]:
     """Names of islands that hold a stage, alone or joined with others."""
-    parts = [part.island for pipeline in made.pipelines for stage in pipeline.stages for part in stage.parts]
-    return {*parts, *(name for part in parts for name in part.split("+"))}
+    return {name for part in made.parts for name in (part.island, *part.island.split("+"))}
 
 
 def _alternative(scored: Forecast, best: Forecast) -> Alternative:

@@ -269,13 +269,7 @@ def for_nothing(plan: Plan) -> bool:
 
 def has_units(plan: Plan) -> bool:
     """Whether all GPUs that a plan uses have units for its job's number format."""
-    cluster, compute = plan.cluster, plan.job.precision.compute
-    able = [
-        bool(group.node.gpu.peak_flop_per_s(compute))
-        for group in cluster.groups
-        for _ in range(group.count * group.node.gpus)
-    ]
-    return all(able[rank] for pipeline in plan.pipelines for stage in pipeline.stages for rank in stage.ranks)
+    return all(gpu.peak_flop_per_s(plan.job.precision.compute) for gpu in plan.gpu_kinds)
 
 
 FP16_FOR_NOTHING = declare(

@@ -96,8 +96,8 @@ def choose(
     look = partial(nearest, model, cluster, job, within, options, deadline=deadline)
     near, able = None, launching(free.plan)
     if knowing:
-        slower = 0.0 if able else may_be_slower_by(cluster, options)
-        shown_s = _WORTH * free.step_s * (1.0 + slower)  # of what would be shown in its place
+        # What would be shown in its place.
+        shown_s = _WORTH * free.step_s * (1.0 if able else 1.0 + may_be_slower_by(cluster, options))
         near = look(knowing, below_s=shown_s if able or options.only_shown else _NEAR * free.step_s)
         if near is None and not (able or options.only_shown):
             near = look(knowing)  # far behind the fastest plan

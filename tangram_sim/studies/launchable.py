@@ -159,7 +159,8 @@ def _found(
 
     def rank(item: _Played) -> tuple[bool, int, int, float]:
         later = item.step_s > best_s * (1.0 + _ROUNDING)
-        return later, *((0, 0) if later else _taken(item.plan)), item.step_s
+        kinds = len({gpu.name for gpu in item.plan.gpu_kinds})
+        return later, *((0, 0) if later else (kinds, item.plan.gpus_used)), item.step_s
 
     return sorted(played, key=rank)
 
@@ -198,14 +199,6 @@ def _estimated(
             break
     estimate(chains.variants(_finalists(found, spend), best_s))
     return found
-
-
-def _taken(plan: Plan) -> tuple[int, int]:
-    """(kinds of GPU, GPUs) that a plan uses."""
-    kinds = [
-        group.node.gpu.name for group in plan.cluster.groups for _ in range(group.count * group.node.gpus)
-    ]
-    return len({kinds[rank] for rank in plan.ranks}), plan.gpus_used
 
 
 def _finalists(found: Iterable[tuple[float, LaunchCandidate]], spend: LaunchBudget) -> list[LaunchCandidate]:

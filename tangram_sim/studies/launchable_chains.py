@@ -124,9 +124,8 @@ class Chains:
         layers = chain.blocks(self.layouts.model.layers, problem.chunks)
         layout = replace(like.layout, pp=len(where), vpp=problem.chunks, layers=layers, stage_groups=where)
         job = replace(like.job, schedule="interleaved") if problem.chunks > 1 else like.job
-        alone = LaunchCandidate(chain.step_s, job, layout)
-        longer = self._longer(alone, problem, chain)
-        return replace(alone, least_s=chain.step_s * longer, sharing=longer)
+        longer = self._longer(LaunchCandidate(chain.step_s, job, layout), problem, chain)
+        return LaunchCandidate(chain.step_s * longer, job, layout, sharing=longer)
 
     def _longer(self, candidate: LaunchCandidate, problem: ChainProblem, chain: Chain) -> float:
         """Times longer the step of a chain is as its transfers share links, as they do when it is played."""
@@ -150,8 +149,8 @@ class Chains:
         for passes in (factor * depth for factor in _SETTLED) if settled else (problem.passes,):
             template, linked = self._linked(candidate, passes, tied=asked.tied_s > 0.0)
             seconds = template.durations(asked)
-            graph = linked.with_durations(seconds)
-            graph = replace(graph, bytes=np.where(graph.kind == SYNC, seconds, 1.0) * linked.bytes)
+            sent = np.where(linked.kind == SYNC, seconds, 1.0) * linked.bytes
+            graph = replace(linked.with_durations(seconds), bytes=sent)
             steps.append(contention.play(graph).makespan_s)
         periods = problem.passes / depth - _SETTLED[1] if settled else 0.0
         return max((steps[-1] + periods * (steps[-1] - steps[0])) / chain.step_s, 1.0)
@@ -159,12 +158,12 @@ class Chains:
     def _linked(self, candidate: LaunchCandidate, passes: int, *, tied: bool) -> tuple[StepTemplate, OpGraph]:
         """A step of seconds with shared links: those of a candidate, and of others with its ranks."""
         layout, job = candidate.layout, candidate.job
-        ranks = layout.stage_groups, layout.vpp, layout.tp, layout.cp, layout.dp, layout.micro_batch
-        key = job.schedule, ranks, passes, tied
+        width, microbatch = layout.tp * layout.cp * layout.dp, layout.micro_batch * layout.dp
+        key = job.schedule, layout.stage_groups, width, layout.vpp, microbatch, passes, tied
         if key not in self._links_of:
             pipeline = uniform_plan(self.layouts.model, self.layouts.cluster, job, layout).pipelines[0]
             template = step_template(job.schedule, layout.pp, passes, layout.vpp, tied=tied)
-            size = pipeline.microbatch * job.boundary_bytes(self.layouts.model, 1)
+            size = job.boundary_bytes(self.layouts.model, microbatch)
             graph = template.graph.with_durations(np.ones(len(template.graph)))
             self._links_of[key] = template, with_links(graph, template, pipeline, self._placement, size)
         return self._links_of[key]

@@ -60,13 +60,7 @@ def tightened(
     why = uncovered(plan) or (deadline.over() and "for the time limit") or ""
     if why:
         return bounds, [NO_FLEET_BOUND(why=why)] if wishes.fleet_bound else []
-    sharded = any(
-        run.layout.zero_stage > 1
-        for pipeline in plan.pipelines
-        for stage in pipeline.stages
-        for part in stage.parts
-        for run in part.layouts
-    )
+    sharded = any(run.layout.zero_stage > 1 for part in plan.parts for run in part.layouts)
     found = FleetBound(plan.model, plan.cluster, plan.job, hwdb, spend, sharded)
     least_s = found.between(bounds.nearest_s, best.step_s, deadline)
     if least_s > bounds.nearest_s:

@@ -101,14 +101,18 @@ def training_run(
 def _nodes_used(document: PlanDocument, cluster: Cluster) -> list[int]:
     """The node of every rank that the plan uses."""
     first = np.asarray(cluster.first_rank)
-    ranks = [
+    return [int(node) for node in np.searchsorted(first, np.asarray(ranks_of(document)), side="right") - 1]
+
+
+def ranks_of(document: PlanDocument) -> list[int]:
+    """All ranks that a plan uses."""
+    return [
         rank
         for pipeline in document.pipelines
         for stage in pipeline.stages
         for part in stage.parts
         for rank in part.ranks
     ]
-    return [int(node) for node in np.searchsorted(first, np.asarray(ranks), side="right") - 1]
 
 
 def _goodput(document: PlanDocument, cluster: Cluster) -> tuple[float, str]:

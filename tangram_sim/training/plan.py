@@ -228,6 +228,11 @@ class Plan:
         metadata=stated("Pipelines side by side, stages with ranks and layouts.")
     )
 
+    @property
+    def parts(self) -> list[Part]:
+        """The parts of all stages, pipeline by pipeline."""
+        return [part for pipeline in self.pipelines for stage in pipeline.stages for part in stage.parts]
+
     @cached_property
     def gpus_used(self) -> int:
         """GPUs that the plan occupies."""

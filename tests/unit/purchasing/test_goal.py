@@ -18,10 +18,11 @@ from tangram_sim.purchasing.goal import ASSUMED_DAYS, Goal, goal_of, slow_end_da
 from tangram_sim.purchasing.goal_search import GoalSearch
 from tangram_sim.purchasing.pricefile import Economics, NodeFacts, Preemption, load_prices
 from tangram_sim.purchasing.recommend import Recommendation, _price_flip, recommend, recommend_mix
-from tangram_sim.purchasing.rows import Billing, planned_goodput, ranks_of
+from tangram_sim.purchasing.rows import Billing, planned_goodput
 from tangram_sim.purchasing.sensitivity import with_figure
 from tangram_sim.studies.sweep import Sweep
 from tangram_sim.studies.training_power import PowerTerms
+from tangram_sim.studies.training_run import ranks_of
 from tangram_sim.studies.usual_failures import RESTART_S, checkpoint_s, restart_s
 from tangram_sim.units import days_of, usd_of
 from tests.unit.purchasing.shop import HWDB

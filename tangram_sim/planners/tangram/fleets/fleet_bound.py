@@ -76,8 +76,7 @@ def uncovered(plan: Plan) -> str:
         for _ in range(group.count)
         for _ in range(group.node.gpus)
     ]
-    parts = [part for pipeline in plan.pipelines for stage in pipeline.stages for part in stage.parts]
-    covered = all(_is_row(part, {node_of[rank] for rank in part.ranks}) for part in parts)
+    covered = all(_is_row(part, {node_of[rank] for rank in part.ranks}) for part in plan.parts)
     return "" if covered else "the plan has a stage, or shares of a microbatch, that it does not cover"
 
 
