@@ -135,6 +135,19 @@ def test_a_microbatch_follows_the_other_as_soon_as_in_any_chain(problem: ChainPr
         assert known[variant.groups, variant.cuts] == pytest.approx(variant.step_s)
 
 
+@settings(max_examples=40, deadline=None)
+@given(problems(), st.sampled_from((3, 8, 60)))
+def test_no_chain_is_cut_short_under_a_limit_that_it_keeps(problem: ChainProblem, passes: int) -> None:
+    """What a stage and those in front of it take at least is no more than what is played."""
+    from tangram_sim.studies.chain_kernels import step_of
+
+    for chain in every_chain(replace(problem, passes=passes))[:200]:
+        bounds = np.array([*(start for start, _ in chain.cuts), chain.cuts[-1][1]], np.int32)
+        asked = passes, problem.eager, 1, problem.prices
+        step_s = step_of(*asked, np.array(chain.groups, np.int32), bounds, chain.step_s * (1 + 1e-9))
+        assert step_s == chain.step_s
+
+
 def test_chains_without_room_are_told_before_they_are_looked_for() -> None:
     """Four stages for nine blocks: they have the room for three each, not for two, nor half the time."""
     each = np.arange(12.0)
