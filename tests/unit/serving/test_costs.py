@@ -113,6 +113,18 @@ def test_no_prompt_outruns_measured_kernels(
     assert seconds(replace(where, fit=fast), rows, decodes) >= least * (1.0 - 1e-3)
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_prompts_of_mixtures_take_as_long_as_experts_inside_the_engine(engine: str) -> None:
+    """Products of experts beside all others at measured rates, however fast fitted factors make them."""
+    where = cost("qwen3-30b-a3b", engine=engine)
+    values = {**where.fit.values, "gemm": 0.1, "experts": 0.1, "prefill": 0.1}
+    fast = replace(where, fit=replace(where.fit, values=values))
+    (times,) = where.passes(where.work(*np.array([[8192.0], [8192.0**2 / 2], [0.0], [0.0]])))
+    experts = where.fit["experts_floor"] * float(times.experts_least_s[0])
+    rest = float(times.least_s[0] - times.experts_least_s[0])
+    assert seconds(fast, 8192, 0) >= (experts + rest) * (1.0 - 1e-9)
+
+
 def test_caches_are_read_after_products_that_measured_kernels_bound() -> None:
     """However small other factors are, longer contexts lengthen an iteration by their reading."""
     where = cost("llama3-8b", engine="vllm")

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from tangram_validate.serving.commands import BenchmarkCommand, launch_command
 from tangram_validate.serving.copies import COPIED
+from tangram_validate.serving.fitting import FittedRow
 from tangram_validate.serving.lengths import sharegpt_lengths, spread_lengths
 from tangram_validate.serving.predict import predict
 from tangram_validate.serving.reading import DRAFTED, read_rows_as_runs, read_runs
 from tangram_validate.serving.runs import BURST, SHAREGPT, RefusedRun, ServedRun
-from tangram_validate.serving.tables import calibrate
+from tangram_validate.serving.tables import as_row, calibrate
 from tangram_validate.serving.unstated import LENGTHS
 
 from tangram_sim.hwdb import Hwdb
@@ -204,3 +205,20 @@ def test_a_row_of_a_fleet_is_a_burst_on_the_replicas_that_end_last(tmp_path: Pat
     assert isinstance(unclear, RefusedRun) and "eight GH200" in unclear.reason
     assert isinstance(slow, RefusedRun) and "requests a second" in slow.reason
     assert LENGTHS in last.assumed
+
+
+def test_requests_at_once_are_all_read_before_the_first_is_answered() -> None:
+    """Of 64 with a server that takes .1 s longer over each; of those that come one by one each waits .1 s."""
+    read_s = TABLE.fit("vllm")["server_s"] + 0.1
+    slower = as_row(FittedRow("vllm", "*", "server_s", read_s, 0.0, 0), "")
+    slow = CalibrationTable((0, row) for row in [*TABLE.rows(), slower])
+    one_by_one = {"scenario": "open-loop ShareGPT 64 requests, 0.5 sessions/s"}
+    for row, waits in (({}, 6.4), (one_by_one, 0.1)):
+        runs = read(row)
+        before, after = (
+            {one.metric: one.predicted for one in predict(runs, HWDB, table)[0]} for table in (TABLE, slow)
+        )
+        assert after["ttft"] - before["ttft"] == pytest.approx(waits, rel=0.01)
+        tokens = 64 * runs[0].osl
+        longer = tokens / after["output_tok_s"] - tokens / before["output_tok_s"]
+        assert longer == pytest.approx(waits, rel=0.02)

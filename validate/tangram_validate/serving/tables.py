@@ -30,12 +30,8 @@ GRIDS = {
     WAVE: np.linspace(0.0, 0.6, 31),
 }
 WAVES_APART = np.linspace(0.0, 3.0, 61)
-HAND_SET = (
-    "memory_",
-    "serial_",
-    "floor",
-    "experts_floor",
-)  # parameters kept as they are: from logs, or set by hand
+HAND_SET = ("memory_", "serial_", "experts_floor")  # parameters kept as they are: from logs, or set by hand
+FROM_BURSTS = ("sglang", SERVER)  # kept, too: no table has open loops of that engine
 SHRINKING = 5.0  # runs whose word counts as much as the expectation that versions do not differ
 
 
@@ -46,15 +42,15 @@ def calibrate(runs: Sequence[ServedRun], hwdb: Hwdb) -> list[FittedRow]:
     parameters as much as kernels do, and predictions of other kinds were the worse for it.
     """
     kept = CalibrationTable.load(hwdb).rows()
-    memory = [
+    hand_set = [
         FittedRow(
             row["engine"], row["subject"], row["parameter"], row.number("value"), row.number("sigma"), 0
         )
         for row in kept
-        if row["parameter"].startswith(HAND_SET)
+        if row["parameter"].startswith(HAND_SET) or (row["engine"], row["parameter"]) == FROM_BURSTS
     ]
     runs = [run for run in runs if not run.doubt and not run.assumed]
-    rows = fit(observe(runs, hwdb)) + memory
+    rows = fit(observe(runs, hwdb)) + hand_set
     rows += first_tokens(runs, hwdb, rows)
     rows += waves_apart(runs, hwdb, rows)
     return rows + residuals(runs, hwdb, rows) + seen(runs)
