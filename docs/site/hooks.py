@@ -12,29 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import tangram_sim  # noqa: E402
-from docs.site import rooms, verbs  # noqa: E402 - the repository is no installed package
+from docs.site import order, rooms, verbs  # noqa: E402 - the repository is no installed package
 
 DOCS = ROOT / "docs"
-SECTIONS = {
-    "serving": "Serving: theory",
-    "post-training": "Post-training: theory",
-    "models": "Training: theory",
-}
-# Pages of how-to by what a reader is about; a page that is not listed stands under the last heading.
-QUESTIONS = {
-    "Train": (
-        "cookbook", "read-a-plan", "plan-on-a-page", "export-a-plan", "plan-at-scale", "plan-on-spot",
-        "find-slow-ranks", "choose-a-checkpoint-period", "compare-planners", "fine-tune",
-    ),
-    "Serve": ("plan-a-service", "size-a-service", "simulate-a-service", "check-a-service", "serve-by-day"),
-    "Post-train": ("plan-post-training",),
-    "Buy and rent": ("train-from-nothing", "buy-gpus"),
-    "Calibrate and validate": (
-        "calibrate-with-your-runs", "calibrate-collectives", "validate-published", "validate-mixed",
-        "validate-on-a-testbed",
-    ),
-    "Script and extend": (),
-}  # fmt: skip
 _MARKED = re.compile(r"^```(\w+) (?:run|output|file=(\S+))$", re.M)
 _OUTSIDE = re.compile(
     r"\[([^\]]+)\]\((?:\.\./)*\.\./(benchmarks/results|examples|hwdb|validate|traces)/([^)#\s]+)[^)]*\)"
@@ -45,14 +25,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Every page finds its place by the folder that it stands in."""
     nav: list[Any] = [{"Home": "index.md"}]
     nav += [{"Tutorial": "tutorial.md"}] if (DOCS / "tutorial.md").exists() else []
-    nav += [{"Contents": "contents.md"}, {"Words": "concepts.md"}, {"Verbs": "verbs.md"}]
-    left = sorted(page.stem for page in (DOCS / "how-to").glob("*.md"))
-    for title, names in QUESTIONS.items():
-        listed = [name for name in names if name in left]
-        left = [name for name in left if name not in listed]
-        pages = listed or left  # the last heading has what no other lists
-        nav += [{title: [f"how-to/{name}.md" for name in pages]}] if pages else []
-    for folder, title in SECTIONS.items():
+    nav += [{"Cookbook": "how-to/cookbook.md"}, {"Contents": "contents.md"}]
+    nav += [{"Words": "concepts.md"}, {"Verbs": "verbs.md"}]
+    nav += [{title: [f"how-to/{name}.md" for name in names]} for title, names in order.QUESTIONS.items()]
+    for folder, title in order.THEORY.items():
         pages = sorted((DOCS / folder).glob("*.md"))
         nav += [{title: [f"{folder}/{page.name}" for page in pages]}] if pages else []
     results = sorted((ROOT / "benchmarks" / "results").glob("*.md"))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.site.order import QUESTIONS
 from docs.snippets import FROZEN, blocks, frozen, frozen_hardware, matches, run_page
 from tangram_sim.datafiles import shipped
 from tangram_sim.hwdb import Hwdb
@@ -106,3 +107,13 @@ def test_how_to_pages_read_the_frozen_hardware_data() -> None:
     assert Hwdb.load().folders == (shipped("hwdb"),)
     tables = {path.relative_to(FROZEN) for path in FROZEN.rglob("*.csv")}
     assert tables >= {path.relative_to(shipped("hwdb")) for path in shipped("hwdb").glob("*.csv")}
+
+
+def test_pages_stand_in_one_order_by_workload_and_question() -> None:
+    """Every how-to page stands under one heading of the site, and the page of contents follows that order."""
+    listed = [name for names in QUESTIONS.values() for name in names]
+    pages = {page.stem for page in (ROOT / "docs" / "how-to").glob("*.md")} - {"cookbook"}
+    assert sorted(listed) == sorted(pages)
+    contents = (ROOT / "docs" / "contents.md").read_text().split("## How to")[1].split("## ")[0]
+    assert re.findall(r"^- \*\*(.+?)\*\*", contents, re.M) == list(QUESTIONS)
+    assert [name for name in re.findall(r"how-to/([\w-]+)\.md", contents) if name != "cookbook"] == listed
