@@ -4,8 +4,8 @@ import { run, save } from "./ask.js";
 import { asking } from "./asking.js";
 import { draw, short } from "./charts.js";
 import { command, count, failure, h, noted, percent, section, table } from "./dom.js";
-import { choice, drop, toggle } from "./fields.js";
-import { makeEconomics, makeOffers, pricesOf } from "./offers.js";
+import { choice, drop, fillIn, toggle } from "./fields.js";
+import { makeEconomics, makeOffers, pricesOf, typedPrices } from "./offers.js";
 import { showPlan } from "./plan-view.js";
 import { questionForm } from "./question-form.js";
 import { showServed } from "./served-offers.js";
@@ -85,6 +85,20 @@ export function buyPage(offered, setup, state) {
   };
   const search = asking("Compare", {
     verbs: ["what-if", "purchase"], into: content,
+    fill: ({ verb, arguments: [model, cluster], options, files }) => {
+      fillIn(which, verb === "what-if" ? verb : [...goal, "budget"].some((name) => options[name]) ? "goal" : verb);
+      fillIn(nothing, cluster === "none");
+      setup.fill({ arguments: [model, cluster], options, files });
+      form.fill({ ...options, serve: options.serve in files ? "" : options.serve });
+      const own = files["prices.yaml"], said = typedPrices(own);
+      dropped.fill("prices.yaml", said ? "" : own);
+      economics.fill(said?.economics ?? {});
+      traced.fill("requests.csv", files["requests.csv"]);
+      const asked = (options.add ?? []).map((one) => one.split(":")).map(([node, many]) => ({ node, many: Number(many) }));
+      const listed = files["catalogue.yaml"] ? JSON.parse(files["catalogue.yaml"]).offers.map(({ node, most }) => ({ node, many: most })) : [];
+      offers.fill([...asked, ...listed].map((one) => ({ ...one, capital: said?.nodes?.[one.node]?.capital_usd,
+        hour: said?.nodes?.[one.node]?.rent_usd_per_hour })));
+    },
     request: () => request(""),
     show: (answer, asked) => (asked.options.serve ? showServed(content, answer, asked, takeAlong(asked)) : show(answer, asked)),
     soFar: (front) => {

@@ -117,7 +117,13 @@ export function drop(label, accept, took) {
     took(...before);
     show(before[0]);
   }
-  return { element, forget, take };
+  /** Put a file in, or take away what lies there. */
+  const fill = (name, text) => {
+    if (text) return take(name, text);
+    forget();
+    return took(null, null);
+  };
+  return { element, forget, take, fill };
 }
 
 /** Options of a verb from fields by name: what is left empty, or at `unless`, is not said. */

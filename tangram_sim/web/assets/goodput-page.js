@@ -28,8 +28,26 @@ export function goodputPage(offered, setup, state) {
   });
   let history = null, speeds = null, costs = null;
   const replayed = questionForm(offered.questions["train replay"], { prefix: "replay-", without: [...SETUP, "speeds", "costs"] });
+  const dropped = {
+    history: drop("History (CSV: time_s,event,node): ", ".csv", (_, text) => {
+      history = text;
+    }),
+    speeds: drop("Speeds of layouts (CSV); without, the setup's model and cluster are planned: ", ".csv", (_, text) => {
+      speeds = text;
+    }),
+    costs: drop("Seconds of changing over (CSV): ", ".csv", (_, text) => {
+      costs = text;
+    }),
+  };
   const replay = asking("Replay", {
     verbs: ["train replay"], into: content,
+    fill: ({ arguments: [model, , cluster], options, files }) => {
+      dropped.history.fill("trace.csv", files["trace.csv"]);
+      dropped.speeds.fill("speeds.csv", files[options.speeds]);
+      dropped.costs.fill("costs.csv", files[options.costs]);
+      if (!options.speeds) setup.fill({ arguments: [model, cluster], options, files });
+      replayed.fill(options);
+    },
     request: () => {
       if (!history) throw new Error("drop a history of nodes first");
       const request = speeds ? { verb: "train replay", arguments: ["model", "trace.csv"], options: { speeds: "speeds.csv" }, files: { "speeds.csv": speeds } }
@@ -45,13 +63,7 @@ export function goodputPage(offered, setup, state) {
   const forms = h("div", {}, h("form", { onsubmit: ask.ask }, h("fieldset", {}, h("legend", {}, "Failures and checkpoints"), whose.element,
     form.element), ask.element),
   h("form", { onsubmit: replay.ask }, h("fieldset", {}, h("legend", {}, "Nodes that come and go"),
-    drop("History (CSV: time_s,event,node): ", ".csv", (_, text) => {
-      history = text;
-    }).element, drop("Speeds of layouts (CSV); without, the setup's model and cluster are planned: ", ".csv", (_, text) => {
-      speeds = text;
-    }).element, drop("Seconds of changing over (CSV): ", ".csv", (_, text) => {
-      costs = text;
-    }).element, replayed.element), replay.element));
+    dropped.history.element, dropped.speeds.element, dropped.costs.element, replayed.element), replay.element));
   content.append(h("h1", {}, "Months"), h("p", {}, "What failures and checkpoints leave of a plan, how often to save, and which way of "
     + "living with nodes that come and go pays."));
   return [forms, content];

@@ -1,9 +1,10 @@
 // Node types that can be bought or rented, and what they cost as typed here.
 
 import { h } from "./dom.js";
-import { figure, named, options } from "./fields.js";
+import { figure, fillIn, named, options } from "./fields.js";
 import { keep, keyOf, kept } from "./kept.js";
 
+const TYPED = "typed on the page";
 const USUAL = [{ node: "DGX-H100", many: 2 }, { node: "DGX-A100-80GB", many: 4 }];
 
 /** The offers, one a row. `entries()` gives [{node, many, capital, hour}]. */
@@ -20,7 +21,7 @@ export function makeOffers(offered) {
     const capital = figure("USD to buy one", typed.capital ?? "", { min: 0, name: "capital", placeholder: "as known", ...mine });
     const hour = figure("USD an hour to rent one", typed.hour ?? "", { min: 0, name: "hour", placeholder: "as known", ...mine });
     const entry = { typed: () => ({ node: node.value(), many: Number(many.value()), capital: capital.value(), hour: hour.value() }) };
-    const remove = () => {
+    const remove = entry.remove = () => {
       wanted.splice(wanted.indexOf(entry), 1);
       element.remove();
       note();
@@ -36,7 +37,11 @@ export function makeOffers(offered) {
     add({ node: "DGX-B200", many: 1 });
     note();
   } }, "Add an offer");
-  return { element: h("div", {}, rows, more), entries };
+  return { element: h("div", {}, rows, more), entries, fill: (entriesAsked) => {
+    for (const one of [...wanted]) one.remove();
+    entriesAsked.forEach(add);
+    note();
+  } };
 }
 
 /** What costs are worked out from besides: the economics of a file of prices. */
@@ -47,13 +52,19 @@ export function makeEconomics() {
     pue: figure("Power drawn over power of nodes (PUE)", "", { min: 1, name: "pue" }),
     utilisation: figure("Share of the time in training", "", { min: 0, max: 1, name: "utilisation", placeholder: "all of it" }),
   };
-  return { element: h("div", { class: "fields" }, Object.values(fields).map((one) => one.element)),
+  return { fill: (said) => Object.entries(fields).forEach(([name, field]) => fillIn(field, said[name] ?? "")),
+    element: h("div", { class: "fields" }, Object.values(fields).map((one) => one.element)),
     figures: () => Object.fromEntries(Object.entries(options(fields)).map(([name, value]) => [name, Number(value)])) };
+}
+
+/** What was typed of a file of prices that the page made: {nodes, economics}; null of any other file. */
+export function typedPrices(text) {
+  return text?.includes(`"source": "${TYPED}"`) ? JSON.parse(text) : null;
 }
 
 /** A file of prices from what was typed; "" where nothing was. JSON, which is YAML. */
 export function pricesOf(entries, economics) {
-  const said = { date: new Date().toISOString().slice(0, 10), source: "typed on the page" };
+  const said = { date: new Date().toISOString().slice(0, 10), source: TYPED };
   const nodes = {};
   for (const { node, capital, hour } of entries) {
     const figures = { ...(capital ? { capital_usd: Number(capital) } : {}), ...(hour ? { rent_usd_per_hour: Number(hour) } : {}) };

@@ -74,6 +74,12 @@ class TestForms:
         assert says(page, "In figures"), page.evaluate("document.body.innerText")
         assert "$9,000" in page.evaluate("document.body.innerText").replace("$9000", "$9,000")
         assert "--prices=prices.yaml" in command(page)
+        put(page, "capital", "1")
+        put(page, "pue", "2")
+        loaded(page, "buy")
+        assert page.wait_for("document.querySelector('[name=capital]')?.value === '9000'", 60)
+        asked = {"offer": "p3.2xlarge", "many": "1", "kwh": "0.1", "pue": "1.3", "years": "4", "seq": "1024"}
+        assert {name: value(page, name) for name in asked} == asked and says(page, "In figures")
         click(page, "Report")
         assert says(page, "the report is written"), page.evaluate("document.body.innerText")
         seen(page, "buy-prices")
@@ -106,4 +112,7 @@ class TestForms:
             useful.append(json.dumps(rows))
         assert "--checkpoint-s=30" in command(page) and "--checkpoint-every=100" in command(page)
         assert useful[0] != useful[1]
+        page.evaluate("history.back()")
+        assert page.wait_for("document.querySelector('[name=replay-restart-s]').value === '0'", 60)
+        assert value(page, "replay-checkpoint-s") == "30" and says(page, "speeds.csv")
         assert page.problems == []
