@@ -44,10 +44,15 @@ def export_service(service: ServiceLaunch, to: str, weights: Mapping[str, str]) 
         )
         notes.insert(0, words)
     notes = list(dict.fromkeys([*service.notes, *notes]))
-    limits = [group for group in service.groups if group.context_tokens]
+    limits = {
+        group.model: f"{group.context_tokens} tokens" for group in service.groups if group.context_tokens
+    }
     if limits:
-        longest = max(group.context_tokens for group in limits)
-        notes.append(f"requests longer than {longest} tokens are refused: twice the plan's longest type")
+        one = len({*limits.values()}) == 1
+        longest = ", ".join(
+            [*limits.values()][:1] if one else [f"{limits[name]} ({name})" for name in limits]
+        )
+        notes.append(f"requests longer than {longest} are refused: twice the plan's longest type")
     unplaced = [model for model in models if model not in weights]
     if unplaced:
         notes.append(

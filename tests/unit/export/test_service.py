@@ -140,6 +140,7 @@ def test_prefill_and_decode_start_apart_and_read_back(to: str, flags: tuple[str,
 def test_a_manifest_asks_for_the_plan_s_gpus() -> None:
     text = export_service(service(), "kubernetes", {}).files["kubernetes.yaml"]
     first, second = (item for item in yaml.safe_load_all(text) if item["kind"] == "Deployment")
+    assert [item["metadata"]["name"] for item in (first, second)] == ["g0-two-stages", "g1-a100-tp4"]
     pod = first["spec"]["template"]["spec"]
     assert first["spec"]["replicas"] == 3
     assert pod["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
@@ -213,6 +214,21 @@ def test_limits_are_those_of_the_plan_and_not_the_engines_own() -> None:
     assert launch_script.read(text, "vllm", given.groups) == given.groups
     smaller = service({"replicas": [replica | {"max_sequences": 8}], "types": []})
     assert [(group.seats, group.context_tokens) for group in smaller.groups] == [(8, 0)]
+
+
+def test_limits_of_several_models_are_told_one_by_one() -> None:
+    replica = {"gpu": "H100-SXM5-80GB", "tp": 4}
+    models = {"llama3-70b": [3000, 500, "llama3-70b"], "qwen2.5-7b": [300, 40, "qwen2.5-7b"]}
+    replicas = [replica | {"name": name, "model": name} for name in models]
+    given = service({"replicas": replicas, "types": [*models.values()]})
+    notes = export_service(given, "vllm", {}).notes
+    assert any("longer than 7168 tokens (llama3-70b), 1024 tokens (qwen2.5-7b) are" in note for note in notes)
+
+
+def test_weights_that_are_given_are_not_guessed() -> None:
+    for weights, said in (({}, True), ({"llama3-70b": "/checkpoints/mine"}, False)):
+        notes = export_service(service(), "vllm", weights).notes
+        assert any("on the hub" in note for note in notes) == said
 
 
 def test_gpus_without_fp8_get_no_fp8_cache() -> None:
