@@ -71,7 +71,7 @@ def command(question: PurchaseQuestion, outputs: buying.BoughtOutputs) -> None:
 def _show(question: PurchaseQuestion, found: PurchaseAnswer) -> None:
     """Print one row a mix of the front, how far assumptions move it, and notes."""
     from tangram_sim.purchasing.notes import tokens_per_s_means
-    from tangram_sim.purchasing.words import days, money, more_per_usd, per_million, uses
+    from tangram_sim.purchasing.words import days, energy, money, more_per_usd, per_million, uses
 
     study, front, hangs_on = found.study, found.study.front, found.sensitivity
     print_line(
@@ -90,7 +90,7 @@ def _show(question: PurchaseQuestion, found: PurchaseAnswer) -> None:
         ),
         ViewColumn("time", lambda point: ", ".join(days(row.days_to_train) for row in point.rows), "{}"),
         ViewColumn("GPUs used, and busy", lambda point: "; ".join(map(uses, point.rows))),
-        ViewColumn("kW", lambda point: max(row.power_w for row in point.rows) / 1000, "{:.1f}"),
+        ViewColumn("site kW", lambda point: max(row.site_kw for row in point.rows), "{:.1f}"),
         ViewColumn("$/M tokens", lambda point: ", ".join(map(per_million, point.rows)), "{}"),
         ViewColumn("more tokens per $", lambda point: ", ".join(map(more_per_usd, point.rows)), "{}"),
     )
@@ -102,6 +102,7 @@ def _show(question: PurchaseQuestion, found: PurchaseAnswer) -> None:
     print_line("`to next`: proven where no mix that costs less than the next row can be faster than this one")
     buying.print_power([row for point in study.points for row in point.rows])
     print_line(tokens_per_s_means(study.billing.failures))
+    print_line(energy([row for point in study.points for row in point.rows], study.billing.prices))
     if hangs_on is not None and question.money.sensitivity:
         buying.print_sensitivity(hangs_on)
     unseen = f", {front.waiting} not looked at" if front.waiting else ""

@@ -35,6 +35,8 @@ def headline(study: "Recommendation", database: "Hwdb") -> str:
             f" for {dollars(row.usd_to_train)}: ${money(row.usd_per_million_tokens)} per million tokens "
             f"({money(low)} to {money(high)})"
         )
+    elif row.usd_to_train_at_least:
+        cost = f" for {dollars(row.usd_to_train_at_least)} or more: not all costs are stated"
     outlay = row.bill.outlay_usd
     bought = f", {dollars(outlay)} of it laid out for machines" if outlay else ""
     lead = "recommended" if study.reached else "nearest to the goal"
@@ -63,7 +65,7 @@ def _show(question: PurchaseQuestion, answer: RecommendedAnswer) -> None:
     """Print the recommendation first, then the table of runner-ups, why, and what would change it."""
     from tangram_sim.purchasing.goal import slow_end_days
     from tangram_sim.purchasing.notes import tokens_per_s_means
-    from tangram_sim.purchasing.words import money, per_million
+    from tangram_sim.purchasing.words import energy, money, per_million, total
 
     study, found, database = answer.study, answer.sensitivity, question.hardware.load()
     print_line(headline(study, database))
@@ -74,11 +76,11 @@ def _show(question: PurchaseQuestion, answer: RecommendedAnswer) -> None:
         ViewColumn("days", "days_to_train", "{:,.1f}"),
         ViewColumn("slow end", slow_end_days, "{:,.1f}"),
         ViewColumn("in time", lambda row: "yes" if study.reaches(row) else "no"),
-        ViewColumn("total $", "usd_to_train", money),
+        ViewColumn("total $", total, "{}"),
         ViewColumn("$/M tokens", per_million, "{}"),
         ViewColumn("$/h", "bill.usd_per_hour", money),
-        ViewColumn("kW", lambda row: row.power_w / 1000, "{:.1f}"),
-        ViewColumn("MWh", study.mwh, money),
+        ViewColumn("site kW", "site_kw", "{:.1f}"),
+        ViewColumn("MWh", "mwh", money),
         ViewColumn("tokens/s", "throughput.tokens_per_s", "{:,.0f}"),
         ViewColumn("goodput", "goodput.fraction", share(1)),
         ViewColumn("MFU", "document.mfu", share(1)),
@@ -90,6 +92,7 @@ def _show(question: PurchaseQuestion, answer: RecommendedAnswer) -> None:
         for line in lines:
             print_line(f"- {line}")
     print_line(tokens_per_s_means(study.billing.failures))
+    print_line(energy([study.best, *study.runner_ups], study.billing.prices))
     if found is not None and question.money.sensitivity:
         buying.print_sensitivity(found)
     searched = study.searched

@@ -41,6 +41,7 @@ def _show(question: WhatIfQuestion, found: WhatIfAnswer) -> None:
     from tangram_sim.purchasing.notes import tokens_per_s_means
     from tangram_sim.purchasing.words import (
         days,
+        energy,
         hourly,
         more_per_usd,
         outlay,
@@ -63,7 +64,7 @@ def _show(question: WhatIfQuestion, found: WhatIfAnswer) -> None:
         ViewColumn("MFU", "document.mfu", share(1)),
         ViewColumn("time", planned(lambda row: days(row.days_to_train)), "{}"),
         ViewColumn("GPUs used, and busy", lambda row: uses(row) if row.document else row.reason),
-        ViewColumn("kW", planned(lambda row: row.power_w / 1000), "{:.1f}"),
+        ViewColumn("site kW", planned(lambda row: row.site_kw), "{:.1f}"),
         ViewColumn("capital $", planned(outlay), "{}"),
         ViewColumn("$/h", planned(hourly), "{}"),
         ViewColumn("$/M tokens", planned(per_million), "{}"),
@@ -72,6 +73,7 @@ def _show(question: WhatIfQuestion, found: WhatIfAnswer) -> None:
     print_columns(columns, study.rows, leaves=(4, 2, 5, 7, 6, 3))
     buying.print_power(study.rows)
     print_line(tokens_per_s_means(study.billing.failures))
+    print_line(energy(study.rows, study.billing.prices))
     if hangs_on is not None and question.money.sensitivity:
         buying.print_sensitivity(hangs_on)
     islands = (

@@ -89,14 +89,18 @@ class Rents:
 
         The days paid for, and the share of the time that trains; to be put behind the price.
         """
-        said, usd = "", float(self._reserved_for(days))
-        if days < math.inf and usd > self.reserved * (1 + 1e-9):
-            paid = f"{usd / self.reserved * days:,g}"
+        said, paid = "", f"{self.paid_days(days):,g}"
+        if days < self.paid_days(days) / (1 + 1e-9):
             said = f", paid for {paid} day{'' if paid == '1' else 's'}"
         if self.share < 1:
             said = f"{said or ', paid for'}{said and ','} also while nothing trains"
             said += f" (utilisation {self.share:g})"
         return said
+
+    def paid_days(self, days: float) -> float:
+        """Days of a reservation that a run of so many days pays for; those of the run on demand."""
+        reserved = self.is_reserved(days) and days < math.inf
+        return float(self._reserved_for(days)) / self.reserved * days if reserved else days
 
     @property
     def least_usd_per_hour(self) -> float:

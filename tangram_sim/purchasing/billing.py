@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tangram_sim.cost.energy import gpu_power
 from tangram_sim.errors import unknown_name
 from tangram_sim.hwdb.prices import NOT_RENTED, TERM, Figure, Rents
 from tangram_sim.purchasing import costs
@@ -99,19 +100,20 @@ def bill(
     running: Sequence[int],
     prices: Prices,
     terms: Terms | None = None,
-    drawn_w: Mapping[str, float] | None = None,
+    each_w: Mapping[str, float] | None = None,
     days: float = math.inf,
 ) -> Bill:
-    """The bill of a fleet of which `running` nodes of each member draw power; all nodes are paid for.
+    """The bill of a fleet; all nodes are paid for.
 
-    `drawn_w`: watts for each GPU of a kind, its share of the host included, where a plan says what it draws.
+    `each_w`: watts of each GPU of a kind, its share of the host included, of which the electricity of all
+    nodes is; where nobody knows them it is that of `running` nodes of each member at their nameplates.
     `days` of the run: what is rented costs what it does for so long (`Rents`).
     """
     charges: list[Charge] = []
     lacks: list[Lack] = []
     outlay: float | None = 0.0
     for member, nodes in zip(members, running, strict=True):
-        watts = node_w(member, prices, drawn_w) * nodes
+        watts = _watts(member, nodes, prices, each_w)
         lines, capital, lacking = _member(member, watts, prices, terms or Terms(), days)
         charges += lines
         outlay = None if outlay is None or capital is None else outlay + capital
@@ -130,17 +132,41 @@ def rent_of(member: Member, prices: Prices, way: str = "rent") -> Figure | None:
     return facts.rent_usd_per_hour
 
 
-def power_w_of(member: Member, prices: Prices) -> float:
-    """Watts of one node: the price file's figure, else the node's own, else its GPUs'."""
+def most_w_of(member: Member, prices: Prices) -> float:
+    """Watts that one node may draw: the price file's figure, the node's own, else its GPUs' and hosts'."""
     stated = prices.of(member).power_w
-    return stated.value if stated else member.power_w
+    if stated or member.power_is_stated or not (prices.hwdb and member.node.gpu.power_w):
+        return stated.value if stated else member.power_w
+    return member.power_w + gpu_power(member.node.gpu, prices.hwdb).host_w * member.node.gpus
 
 
-def node_w(member: Member, prices: Prices, drawn_w: Mapping[str, float] | None = None) -> float:
-    """Watts of one node: as a plan draws them (see `bill`), else as `power_w_of`."""
-    if drawn_w is None:
-        return power_w_of(member, prices)
-    return drawn_w[member.node.gpu.name] * member.node.gpus
+def idle_w(members: Sequence[Member], prices: Prices) -> dict[str, float] | None:
+    """Watts of one idle GPU of each kind and its share of the host: what any plan draws at the least.
+
+    None where the power of one of the kinds is not known.
+    """
+    gpus = {member.node.gpu.name: member.node.gpu for member in members}
+    if prices.hwdb is None or not all(gpu.power_w for gpu in gpus.values()):
+        return None
+    powers = {name: gpu_power(gpu, prices.hwdb) for name, gpu in gpus.items()}
+    return {name: float(power.idle_w) + power.host_w for name, power in powers.items()}
+
+
+def drawn_w(
+    members: Sequence[Member],
+    running: Sequence[int],
+    prices: Prices,
+    each_w: Mapping[str, float] | None,
+) -> float:
+    """Watts of all members together, without PUE; arguments as of `bill`."""
+    return sum(_watts(*pair, prices, each_w) for pair in zip(members, running, strict=True))
+
+
+def _watts(member: Member, running: int, prices: Prices, each_w: Mapping[str, float] | None) -> float:
+    """Watts of the nodes of one member."""
+    if each_w is None:
+        return most_w_of(member, prices) * running
+    return each_w[member.node.gpu.name] * member.node.gpus * member.nodes
 
 
 def rents_of(member: Member, prices: Prices, terms: Terms) -> Rents:
@@ -220,7 +246,7 @@ def _member(
 
 
 def _power(member: Member, watts: float, prices: Prices) -> tuple[list[Charge], list[str]]:
-    """(electricity charges, missing figures) of nodes that draw `watts`; those that idle need no figure."""
+    """(electricity charges, missing figures) of nodes that draw `watts`."""
     economics: Economics = prices.economics
     if not watts:
         return [], []
@@ -238,20 +264,20 @@ def _hosting(member: Member, prices: Prices) -> list[Charge]:
     fee = prices.economics.hosting_usd_per_kw_month
     if fee is None or not fee.value:
         return []
-    watts = power_w_of(member, prices) * member.nodes
+    watts = most_w_of(member, prices) * member.nodes
     rate = watts / 1000.0 * fee.value * 12.0 / costs.HOURS_PER_YEAR / prices.economics.utilisation.value
     return [
         Charge(member.label, "hosting", rate, member.bought, f"{watts / 1000:.4g} kW, a kW and month {fee}")
     ]
 
 
-def break_even_of(member: Member, prices: Prices) -> float | None:
+def break_even_of(member: Member, prices: Prices, each_w: Mapping[str, float] | None = None) -> float | None:
     """Hours of training after which buying a node has cost less than renting it on demand; inf: never.
 
-    None where its capital price, its rent or the price of power is not stated.
+    `each_w` as of `bill`. None where its capital price, its rent or the price of power is not stated.
     """
     capital, rent = prices.of(member).capital_usd, rent_of(member, prices)
-    power, lacking = _power(member, power_w_of(member, prices), prices)
+    power, lacking = _power(member, _watts(replace(member, nodes=1), 1, prices, each_w), prices)
     if capital is None or rent is None or lacking:
         return None
     economics = prices.economics

@@ -14,7 +14,7 @@ from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.inline_cluster import counted_nodes
 from tangram_sim.hwdb.prices import NOT_RENTED, Rents
-from tangram_sim.purchasing.billing import Terms, bill, power_w_of, rents_of
+from tangram_sim.purchasing.billing import Terms, bill, idle_w, most_w_of, rents_of
 from tangram_sim.purchasing.fleets import Fleet, Member, Purchase, named_purchase
 from tangram_sim.purchasing.notes import price_file
 from tangram_sim.purchasing.pricefile import Prices
@@ -31,11 +31,11 @@ class Offer:
     most: int
     usd_per_hour: float  # of training, all of it: the least for a run of any length
     outlay_usd: float
-    power_w: float
+    power_w: float  # that it may draw, with PUE where that is stated
     rack_units: float  # 0: not stated, and not asked about
     arrives: date | None  # None: at once, or not asked about
     rents: Rents = NOT_RENTED  # by the days of a run
-    power_usd_per_hour: float = 0.0  # what of `usd_per_hour` is electricity at the watts that it states
+    power_usd_per_hour: float = 0.0  # what of `usd_per_hour` is electricity: that of an idle node
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Limits:
 
     budget_usd: float = float("inf")  # outlay
     budget_usd_per_hour: float = float("inf")
-    power_w: float = float("inf")  # of the site, old and new nodes, at the wall: with PUE where it is stated
+    power_w: float = float("inf")  # that all nodes may draw, old and new, with PUE where it is stated
     nodes: float = float("inf")
     rack_units: float = float("inf")
     deadline: date | None = None  # nodes that come later are left out
@@ -124,7 +124,8 @@ def priced_offers(
 ) -> tuple[list[Offer], list[str]]:
     """Offers with their costs, and notes on those left out for their delivery or for want of figures.
 
-    `by_run`: costs hang on the days of a run; otherwise they are those of a use without an end.
+    `by_run`: costs are the least of a run of any length, of nodes that idle; otherwise those of a use without
+    an end, at the watts that nodes may draw.
     Raises BadInputError naming every figure that is missing where no offer can be priced.
     """
     offers: list[Offer] = []
@@ -133,7 +134,8 @@ def priced_offers(
     unpriced: list[tuple[str, tuple[str, ...]]] = []
     for purchase, most in catalogue:
         member = Member(f"+{purchase.name}", purchase.name, 1, bought=True, node=purchase.node)
-        charged, facts = bill([member], [1], prices, terms), prices.of(purchase)
+        least_w = idle_w([member], prices) if by_run else None
+        charged, facts = bill([member], [1], prices, terms, least_w), prices.of(purchase)
         lacks = [*charged.missing]
         if limits.rack_units < float("inf") and facts.rack_units is None:
             lacks.append(f"nodes.{purchase.name}.rack_units")
@@ -159,7 +161,7 @@ def priced_offers(
                 most=min(most, int(facts.available.value)) if facts.available else most,
                 usd_per_hour=rents.least_usd_per_hour or charged.usd_per_hour,
                 outlay_usd=charged.outlay_usd or 0.0,
-                power_w=power_w_of(member, prices) * (pue.value if pue else 1.0),
+                power_w=most_w_of(member, prices) * (pue.value if pue else 1.0),
                 rack_units=facts.rack_units.value if facts.rack_units else 0.0,
                 arrives=arrives,
                 rents=rents,
@@ -182,7 +184,7 @@ def priced_offers(
 def beside(limits: Limits, fleet: Fleet, prices: Prices) -> Limits:
     """The limits that are left for new nodes beside a fleet that stands, which draws its power too."""
     pue = prices.economics.pue
-    drawn = sum(power_w_of(member, prices) * member.nodes for member in fleet.members)
+    drawn = sum(most_w_of(member, prices) * member.nodes for member in fleet.members)
     return replace(limits, power_w=limits.power_w - drawn * (pue.value if pue else 1.0))
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tangram_sim.reliability.periods import daly_interval_s, elastic_share, useful_share
+from tangram_sim.reliability.periods import daly_interval_s, elastic_share, lost_shares, useful_share
 from tangram_sim.units import DAY_S, HOUR_S
 
 HOURS_PER_YEAR = 8766.0  # 365.25 days
@@ -19,6 +19,7 @@ class Goodput:
 
     fraction: float
     interval_s: float  # of work between checkpoints; inf: never fails
+    lost: tuple[tuple[str, float], ...] = ()  # on spot: what the other shares of the time go to
 
 
 def system_mtbf_s(node_mtbf_s: Sequence[tuple[int, float]]) -> float:
@@ -55,7 +56,10 @@ def goodput_on_spot(
         return Goodput(elastic_share(both_s, replicas, restart_s, waiting_s), math.inf)
     interval = daly_interval_s(both_s, checkpoint_s)
     period = interval + checkpoint_s if interval > 0 else 0.0
-    return Goodput(useful_share(both_s, period, checkpoint_s, waiting_s, restart_s), interval)
+    lost = lost_shares(both_s, period, checkpoint_s, waiting_s, restart_s)
+    return Goodput(
+        useful_share(both_s, period, checkpoint_s, waiting_s, restart_s), interval, tuple(lost.items())
+    )
 
 
 def owned_usd_per_hour(

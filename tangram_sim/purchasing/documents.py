@@ -38,7 +38,11 @@ class CandidateDocument(Document):
     step_s: float | None = None
     mfu: float | None = None
     days_to_train: FiniteOrNull = None
-    power_w: float | None = Field(None, description="of the nodes that run, without PUE")
+    power_w: float | None = Field(
+        None, description="mean of all GPUs and hosts, idle ones too, without PUE; as in `plan`"
+    )
+    site_kw: float | None = Field(None, description="the same with PUE where it is stated")
+    mwh: FiniteOrNull = Field(None, description="electricity of the run, with PUE where it is stated")
     outlay_usd: float | None = None
     usd_per_hour: float | None = None
     usd_per_hour_at_least: float | None = Field(None, description="what is known of it")

@@ -60,12 +60,13 @@ def reaches(row: WhatIfRow, goal: Goal) -> bool:
 def ranked(rows: Sequence[WhatIfRow], goal: Goal) -> list[int]:
     """Indices of rows with a plan, the best first: by cost of the run or, for a budget alone, by time.
 
-    Rows that miss the goal come after those that reach it, the nearest first.
+    Of costs that are not all stated what is known counts. Rows that miss the goal come after those that reach
+    it, the nearest first.
     """
 
     def key(index: int) -> tuple[bool, float, float]:
         row = rows[index]
-        usd = row.usd_to_train if row.usd_to_train is not None else math.inf
+        usd = row.usd_to_train_at_least
         if reaches(row, goal):
             first, second = (row.days_to_train, usd) if goal.wants_speed else (usd, row.days_to_train)
             return (False, first, second)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tangram_sim.purchasing.billing import Bill, bill, idle_w
 from tangram_sim.purchasing.catalogue import Offer, bought
 from tangram_sim.purchasing.goal import Goal
 from tangram_sim.purchasing.search import MixSearch
@@ -45,27 +46,30 @@ class GoalSearch(MixSearch):
         self,
         *args: Any,
         goal: Goal,
-        base_usd_per_hour: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        """`base_usd_per_hour`: what the standing fleet costs in any case."""
         super().__init__(*args, **kwargs)
-        self.goal, self.base = goal, base_usd_per_hour
+        self.goal, members = goal, self.fleet.members
+        prices, terms = self.billing.prices, self.billing.terms
+        standing = bill(members, [0] * len(members), prices, terms, idle_w(members, prices))
+        self.base = standing.usd_per_hour - self._electricity(standing)  # what it costs in any case
+        self.electricity += self._electricity(standing)
         self.outlay: NDArray[np.float64] = self.counts @ np.array([offer.outlay_usd for offer in self.offers])
-        self.power: NDArray[np.float64] = self.counts @ np.array([o.power_usd_per_hour for o in self.offers])
         self._place = {mix: place for place, mix in enumerate(self.mixes)}
         self.kinds = [tuple(bool(count) for count in mix) for mix in self.mixes]
 
-    def _usd(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
-        """USD of the run of every mix at these throughputs, amortised capital and power included."""
+    def usd(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
+        """USD of the run of every mix at these throughputs, amortised capital and power included.
+
+        The least that it can cost where a mix is not planned and the throughput is its bound.
+        """
         return (self.usd_per_hour(self.days(rate)) + self.base) * self._hours(rate)
 
-    def least_usd(self) -> NDArray[np.float64]:
-        """USD that no run of every mix costs less than: under limits on power plans may draw next to none."""
-        undrawn = self.power if self.billing.terms.power is not None else 0.0
-        return self._usd(self.bound) - undrawn * self._hours(self.bound)
+    def _electricity(self, charged: Bill) -> float:
+        """What of a bill is electricity, that of the standing fleet included, USD an hour."""
+        return sum(each.usd_per_hour for each in charged.charges if each.kind == "power")
 
-    def _spent(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
+    def spent_usd(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
         """USD spent by every mix until the goal at these throughputs: purchases and rents."""
         return self.outlay + self.rents(self.days(rate)) * self._hours(rate)
 
@@ -76,11 +80,11 @@ class GoalSearch(MixSearch):
     def _reaching(self, rate: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which mixes reach the goal at these throughputs."""
         fast = (rate > 0) & (rate >= self.goal.least_tokens_per_s * (1 - 1e-12))
-        return np.asarray(fast & (self._spent(rate) <= self.goal.budget_usd * (1 + 1e-12)))
+        return np.asarray(fast & (self.spent_usd(rate) <= self.goal.budget_usd * (1 + 1e-12)))
 
     def _score(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
         """What is to be least: seconds where the fastest for the money is wanted, else USD of the run."""
-        return self._hours(rate) if self.goal.wants_speed else self._usd(rate)
+        return self._hours(rate) if self.goal.wants_speed else self.usd(rate)
 
     def _open(self) -> NDArray[np.int64]:
         """Indices of mixes not planned that may be recommended, the most promising first."""
@@ -89,7 +93,7 @@ class GoalSearch(MixSearch):
         reached = self._reaching(self.rate) & (self.rate > 0) & self.allowed
         if reached.any():
             best = float(self._score(self.rate)[reached].min())
-            least = self._hours(self.bound) if self.goal.wants_speed else self.least_usd()
+            least = self._hours(self.bound) if self.goal.wants_speed else self.usd(self.bound)
             able &= least <= best * _NEAR
         expected = self.bound * self._shares(done)
         leader = -1
@@ -168,7 +172,7 @@ class GoalSearch(MixSearch):
     def terminals(self) -> Terminals:
         """How far the search came, and what the best unplanned mix could cost at the least."""
         unplanned = (self.rate < 0) & self._reaching(self.bound)
-        least = float(self.least_usd()[unplanned].min()) if unplanned.any() else math.inf
+        least = float(self.usd(self.bound)[unplanned].min()) if unplanned.any() else math.inf
         waiting = len(self._open())
         return Terminals(len(self.answers), len(self.mixes) - len(self.answers) - waiting, waiting, least)
 

@@ -100,8 +100,8 @@ class BreakEven:
 def break_evens(rows: Sequence["WhatIfRow"], prices: Prices) -> list[BreakEven]:
     """Break-even hours for every node on offer that has both prices, each once."""
     found: dict[str, BreakEven] = {}
-    for member in (member for row in rows for member in row.fleet.members if member.bought):
-        hours = break_even_of(member, prices)
+    for row, member in ((each, member) for each in rows for member in each.fleet.members if member.bought):
+        hours = break_even_of(member, prices, row.each_w)
         if hours is not None:
             years = hours / costs.HOURS_PER_YEAR / prices.economics.utilisation.value
             ends = (hours, years) if math.isfinite(hours) else (None, None)
@@ -121,15 +121,6 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
     planned = [row for row in rows if row.document is not None]
     notes = [*cautions_of(planned), *_idle(planned), *_old_prices(rows, prices, today or this_day())]
     notes += [*doubts_of(planned, "assumed"), *_not_counted(planned)]
-    bare = dict.fromkeys(
-        member.name or member.label
-        for row in rows
-        for member in row.fleet.members
-        if not member.power_is_stated and prices.of(member).power_w is None
-        if row.document is None or row.document.power is None
-    )
-    if bare:
-        notes.append(f"watts of {', '.join(bare)} are those of the GPUs alone: the node's draw is not stated")
     return [
         *notes,
         *_rents_of_kinds(rows, prices),
@@ -226,7 +217,10 @@ def _failures(rows: Sequence["WhatIfRow"], prices: Prices) -> list[str]:
         taken.append(f"failures of nodes are {economics.mtbf_hours.source} (mtbf_hours)")
     if economics.checkpoint_s is None or economics.restart_s is None:
         taken.append(f"checkpoints and restarts are {ASSUMED_SECONDS} (checkpoint_s, restart_s)")
-    return ["; ".join(taken)] if taken else []
+    best = rows[0].goodput if rows else None
+    lost = [f"{what} {percent(share, 1)}" for what, share in best.lost] if best else []
+    on_spot = [f"of the time of `{rows[0].name}` on spot: {', '.join(lost)}"] if lost else []
+    return [*on_spot, *(["; ".join(taken)] if taken else [])]
 
 
 def _idle(rows: Sequence["WhatIfRow"]) -> list[str]:

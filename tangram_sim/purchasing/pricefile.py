@@ -86,6 +86,7 @@ class Prices:
     named: tuple[str, ...] = ()  # nodes that the buyer's file speaks of
     preemption: Preemption | None = None  # of what is bought, where that is rented on spot
     gpu_rents: Mapping[str, tuple[float, str, Figure]] = field(default_factory=dict)  # by kind, of one GPU
+    hwdb: Hwdb | None = None  # that says what nodes draw by what they do; None: nameplates count
 
     def of(self, priced: Member | Purchase) -> NodeFacts:
         """The figures of one node, by hwdb row or by the name that the price file uses.

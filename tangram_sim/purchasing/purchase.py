@@ -1,7 +1,7 @@
 """A whole purchase study: from catalogue, limits and jobs to the best trade-offs with their bills."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
@@ -87,6 +87,7 @@ def purchase(
     """
     deadline = deadline or Deadline()
     hwdb, terms, sweep = hwdb or Hwdb.load(), terms or Terms(), sweep or Sweep(jobs=1)
+    prices = replace(prices, hwdb=hwdb)
     if not works or any(work.weight <= 0 for work in works):
         raise BadInputError("give at least one model, and weights above zero")
     offers, notes = offered.priced_offers(catalogue, prices, terms, limits, ordered)

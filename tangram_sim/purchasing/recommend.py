@@ -14,7 +14,7 @@ from tangram_sim.models import Model
 from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.purchasing import catalogue as offered
-from tangram_sim.purchasing.billing import RENTED, Terms, bill, failure_lacks, rent_of, way_of
+from tangram_sim.purchasing.billing import RENTED, Terms, failure_lacks, rent_of, rents_of, way_of
 from tangram_sim.purchasing.catalogue import Limits, Offer
 from tangram_sim.purchasing.clouds import MOST_NODES, cloud_catalogue, clouds_named
 from tangram_sim.purchasing.fleets import Fleet, Purchase, standing_fleet
@@ -22,8 +22,9 @@ from tangram_sim.purchasing.front import Front
 from tangram_sim.purchasing.goal import Goal, goal_of, ranked, reaches, slow_end_days
 from tangram_sim.purchasing.goal_search import GoalSearch, Terminals, cloud_mixes
 from tangram_sim.purchasing.notes import notes_of
+from tangram_sim.purchasing.out_of_reach import out_of_reach
 from tangram_sim.purchasing.pricefile import SPOT_RETURN_S, Preemption, Prices, load_prices
-from tangram_sim.purchasing.rows import Billing, WhatIfRow
+from tangram_sim.purchasing.rows import Billing, WhatIfRow, kinds_of
 from tangram_sim.purchasing.search import ModelToTrain
 from tangram_sim.purchasing.sensitivity import with_figure
 from tangram_sim.purchasing.whatif import WhatIf, assumed
@@ -31,12 +32,13 @@ from tangram_sim.purchasing.words import days, dollars
 from tangram_sim.studies.sweep import Sweep
 from tangram_sim.studies.training_run import wanted_run
 from tangram_sim.training.job import Job
-from tangram_sim.units import DAY_S, HOUR_S, days_of, percent, usd_of
+from tangram_sim.units import HOUR_S, days_of, percent, usd_of
 
 if TYPE_CHECKING:
     from tangram_sim.purchasing.recommendation_document import RecommendationDocument
 
 MOST_SHOWN = 8
+_FEW = 20_000  # mixes of a catalogue, of which it is known at once what each takes at the least
 
 
 @described
@@ -74,26 +76,23 @@ class Recommendation(HasDocument):
         """Whether a mix finishes in time and within the budget."""
         return reaches(row, self.goal)
 
-    def mwh(self, row: WhatIfRow) -> float:
-        """Megawatt hours that the nodes of a mix draw until the tokens are trained, as stated for them.
-
-        With PUE where that is stated.
-        """
-        pue = self.billing.prices.economics.pue
-        hours = self.goal.tokens / row.throughput.tokens_per_s / HOUR_S
-        return row.power_w * (pue.value if pue else 1.0) * hours / 1e6
-
     @property
     def runner_ups(self) -> tuple[WhatIfRow, ...]:
         """The best mix of each other set of kinds, and the next best of the recommended one's."""
-        found: dict[tuple[str, ...], int] = {_kinds(self.best): 1}
+        found: dict[tuple[str, ...], int] = {kinds_of(self.best): 1}
         shown = []
         for row in self.rows[1:]:
-            kinds = _kinds(row)
+            kinds = kinds_of(row)
             found[kinds] = found.get(kinds, 0) + 1
-            if found[kinds] <= (2 if kinds == _kinds(self.best) else 1):
+            if found[kinds] <= (2 if kinds == kinds_of(self.best) else 1):
                 shown.append(row)
         return tuple(shown[: MOST_SHOWN - 1])
+
+    @property
+    def _of_other_kinds(self) -> WhatIfRow | None:
+        """The best runner-up of other kinds of nodes that reaches the goal; None: there is none."""
+        able = (row for row in self.runner_ups if self.reaches(row))
+        return next((row for row in able if kinds_of(row) != kinds_of(self.best)), None)
 
     def as_what_if(self) -> WhatIf:
         """The mixes as the rows of a what-if: for its documents, its report and its sensitivity analysis."""
@@ -103,19 +102,21 @@ class Recommendation(HasDocument):
 
     def why(self) -> list[str]:
         """Sentences on why this one: what it was compared with, and how much better it can get."""
-        best, others = self.best, self.runner_ups
+        best = self.best
         if not self.reached:
             return [
                 f"no mix that was planned finishes within {_limits(self.goal)}: `{best.name}` comes nearest"
             ]
         what = "the fastest" if self.goal.wants_speed else "the cheapest"
         said = f"{what} of {self.searched.planned} mixes planned that finish within {_limits(self.goal)}"
-        other = next((row for row in others if reaches(row, self.goal) and _kinds(row) != _kinds(best)), None)
-        if other is not None and best.usd_to_train and other.usd_to_train is not None:
-            more = other.usd_to_train / best.usd_to_train - 1
+        if not (best.bill.known or self.goal.wants_speed):
+            said += ", by the costs that are stated"
+        other = self._of_other_kinds
+        if other is not None and best.usd_to_train_at_least:
+            more = other.usd_to_train_at_least / best.usd_to_train_at_least - 1
             said += f"; `{other.name}`, the next of other kinds, costs {percent(more, 1, signed=True)}"
         least = self.searched.least_usd
-        found = [said]
+        found = [said, *self._reserved(best)]
         if best.usd_to_train and least < best.usd_to_train * (1 - 1e-9) and not self.goal.wants_speed:
             found.append(
                 "a mix that was not planned can be at most "
@@ -123,15 +124,24 @@ class Recommendation(HasDocument):
             )
         return found
 
+    def _reserved(self, row: WhatIfRow) -> list[str]:
+        """A sentence where a row pays for whole days of a reservation, more than its run takes; else ()."""
+        prices, terms, length = self.billing.prices, self.billing.terms, row.days_to_train
+        for member in row.fleet.members:
+            paid = rents_of(member, prices, terms).paid_days(length)
+            if paid > length * (1 + 1e-6):
+                return [
+                    f"`{row.name}` is reserved, and paid for, for {paid:,g} days; the run takes {length:,.3g}"
+                ]
+        return []
+
     def changes(self) -> list[str]:
         """Sentences on what would change the recommendation: prices, time, the slow end of the interval."""
         best = self.best
         found: list[str] = []
         if not self.reached:
             return found
-        other = next(
-            (row for row in self.runner_ups if reaches(row, self.goal) and _kinds(row) != _kinds(best)), None
-        )
+        other = self._of_other_kinds
         if other is not None and best.usd_to_train and other.usd_to_train and not self.goal.wants_speed:
             found += _price_flip(best, other, self.billing, rises=True)
             found += _price_flip(other, best, self.billing, rises=False)
@@ -158,6 +168,7 @@ class Recommendation(HasDocument):
                 f"sooner than {days(best.days_to_train)}: `{one.name}` takes {days(one.days_to_train)} for "
                 f"{dollars(one.usd_to_train)}"
             )
+            found += self._reserved(one)
         return found
 
 
@@ -185,17 +196,18 @@ def recommend_mix(
     """
     deadline, terms = deadline or Deadline(), terms or Terms()
     hwdb, sweep = hwdb or Hwdb.load(), sweep or Sweep(jobs=1)
+    prices = replace(prices, hwdb=hwdb)
     limits = replace(limits, budget_usd=min(limits.budget_usd, goal.budget_usd))
     offers, notes = offered.priced_offers(catalogue, prices, terms, limits, ordered or date.today())
-    limits = offered.beside(limits, fleet, prices)
-    mixes = (
-        [mix for mix in cloud_mixes(offers) if offered.fits(offers, limits, mix)]
-        if one_kind
-        else offered.mixes(offers, limits)
-    )
+    left = offered.beside(limits, fleet, prices)
+
+    def within(limits: Limits) -> list[tuple[int, ...]]:
+        if not one_kind:
+            return offered.mixes(offers, limits)
+        return [mix for mix in cloud_mixes(offers) if offered.fits(offers, limits, mix)]
+
     everything = offered.bought(fleet, offers, [1] * len(offers)).members
     billing = Billing(goal.tokens, prices, terms, not failure_lacks(everything, prices))
-    standing = bill(fleet.members, [0] * len(fleet.members), prices, terms)
 
     def study(search: GoalSearch) -> Recommendation:
         planned: dict[tuple[int, ...], WhatIfRow] = {}
@@ -232,23 +244,28 @@ def recommend_mix(
         if tell is not None and found.rows:
             tell(found)
 
-    search: GoalSearch = GoalSearch(
-        [work],
-        fleet,
-        offers,
-        mixes,
-        hwdb,
-        sweep,
-        billing=billing,
-        wishes=wishes or SearchOptions(),
-        deadline=deadline,
-        tell=None if tell is None else heard,
-        goal=goal,
-        most_usd_per_hour=limits.budget_usd_per_hour,
-        base_usd_per_hour=standing.usd_per_hour,
-    )
-    if not search.may_reach():
-        raise InfeasibleError(_out_of_reach(search, goal))
+    def searching(mixes: Sequence[tuple[int, ...]]) -> GoalSearch:
+        return GoalSearch(
+            [work],
+            fleet,
+            offers,
+            mixes,
+            hwdb,
+            sweep,
+            billing=billing,
+            wishes=wishes or SearchOptions(),
+            deadline=deadline,
+            tell=None if tell is None else heard,
+            goal=goal,
+            most_usd_per_hour=limits.budget_usd_per_hour,
+        )
+
+    mixes = within(left)
+    search = searching(mixes or [(0,) * len(offers)])
+    if not mixes or not search.may_reach():
+        few = one_kind or math.prod(offer.most + 1 for offer in offers) <= _FEW
+        every = within(Limits()) if few else mixes or cloud_mixes(offers)
+        raise InfeasibleError(out_of_reach(searching(every), limits, limits.power_w - left.power_w))
     search.run()
     return study(search)
 
@@ -261,25 +278,6 @@ def _is_no_better(
     if mix == used or row is None or alone is None:
         return False
     return ranked([row, alone], goal)[0] == 1
-
-
-def _out_of_reach(search: GoalSearch, goal: Goal) -> str:
-    """Why no mix can reach the goal, even at its bound: the fastest and the least money that there is."""
-    if len(search.mixes) == 1:
-        return "nothing in the catalogue fits the limits; raise them, or offer other nodes"
-    fastest = int(search.bound.argmax())
-    row_days = goal.tokens / max(float(search.bound[fastest]), 1e-300) / DAY_S / goal.utilisation
-    name = offered.mix_name(search.offers, search.mixes[fastest])
-    return (
-        f"nothing on offer finishes within {_limits(goal)}, whatever the plan: the fastest that the limits "
-        f"allow, {name}, takes {days(row_days)} at the least. Allow more nodes (`max_nodes=`), more time "
-        "(`finish_within=`) or more money (`budget=`)"
-    )
-
-
-def _kinds(row: WhatIfRow) -> tuple[str, ...]:
-    """The kinds of nodes that a candidate adds."""
-    return tuple(member.name for member in row.fleet.members if member.bought)
 
 
 def _limits(goal: Goal) -> str:

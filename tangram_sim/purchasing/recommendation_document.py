@@ -30,7 +30,6 @@ class RecommendedDocument(CandidateDocument):
     spent_usd: float | None = Field(None, description="purchases and rents until the tokens are trained")
     usd_per_million_tokens_low: float | None = Field(None, description="90 % interval")
     usd_per_million_tokens_high: float | None = None
-    mwh: float | None = Field(None, description="electricity of the run, with PUE where it is stated")
 
 
 class RecommendationDocument(BilledDocument):
@@ -93,5 +92,4 @@ def _row(study: Recommendation, row: WhatIfRow, hwdb: Hwdb) -> RecommendedDocume
         spent_usd=spent_usd(row, study.goal),
         usd_per_million_tokens_low=low,
         usd_per_million_tokens_high=high,
-        mwh=study.mwh(row),
     )

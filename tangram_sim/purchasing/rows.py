@@ -1,12 +1,14 @@
 """One row of a study of purchases: the plan of a candidate, what it achieves, uses and costs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tangram_sim.purchasing import costs
-from tangram_sim.purchasing.billing import Bill, Terms, bill, failure_lacks, goodput_of, node_w
+from tangram_sim.purchasing.billing import Bill, Terms, bill, drawn_w, failure_lacks, goodput_of
 from tangram_sim.purchasing.fleets import Fleet
 from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.studies.documents import PlanDocument
+from tangram_sim.studies.training_power import cluster_watts
 from tangram_sim.studies.training_run import ranks_of
 from tangram_sim.studies.usual_failures import checkpoint_s, restart_s
 from tangram_sim.units import HOUR_S
@@ -70,10 +72,14 @@ class WhatIfRow:
     throughput: Throughput = Throughput(0.0, 0.0, 0.0)  # as simulated, times goodput where that is known
     goodput: costs.Goodput | None = None  # None: failures are not counted
     uses: tuple[Use, ...] = ()
-    power_w: float = 0.0  # of the nodes that run, as stated, or as drawn under limits; without PUE
+    each_w: Mapping[str, float] | None = None  # of a GPU by kind and its share of the host, as drawn
+    power_w: float = 0.0  # as drawn by all nodes; else the nameplates of those that run; without PUE
+    site_kw: float = 0.0  # the same with PUE where it is stated
+    mwh: float = 0.0  # of the site until the tokens are trained
     bill: Bill = NO_BILL
     days_to_train: float = 0.0
     usd_to_train: float | None = None
+    usd_to_train_at_least: float = 0.0  # what is known of it
     usd_per_million_tokens: float | None = None
     usd_per_million_interval: tuple[float, float] = (0.0, 0.0)  # at both ends of the throughput's
     marginal_tokens_per_usd: float | None = None
@@ -97,17 +103,13 @@ class Billing:
         running = [nodes for _, nodes in taken]
         good = planned_goodput(fleet, document, self.prices) if self.failures else None
         rate = throughput_of(document, good)
-        drawn_w, power = None, document.power
-        drawing = running
-        if power is not None:  # all GPUs of a kind count in its mean, idle ones too
-            drawn_w = {kind.gpu: kind.mean_w + kind.host_w for kind in power.kinds}
-            drawing = [member.nodes for member in fleet.members]
+        each_w = self._each_w(fleet, document)
 
         def days_at(tokens_per_s: float) -> float:
             return costs.days_to_train(self.tokens, tokens_per_s, self.prices.economics.utilisation.value)
 
         def charged_at(tokens_per_s: float) -> Bill:
-            return bill(fleet.members, drawing, self.prices, self.terms, drawn_w, days=days_at(tokens_per_s))
+            return bill(fleet.members, running, self.prices, self.terms, each_w, days=days_at(tokens_per_s))
 
         def per_million_at(tokens_per_s: float) -> float:
             return costs.usd_per_million_tokens(charged_at(tokens_per_s).usd_per_hour, tokens_per_s)
@@ -121,6 +123,8 @@ class Billing:
                 gained = rate.tokens_per_s - base.throughput.tokens_per_s
                 marginal = costs.marginal_tokens_per_usd(gained, more)
         per_million = costs.usd_per_million_tokens(charged.usd_per_hour, rate.tokens_per_s)
+        power_w, pue = drawn_w(fleet.members, running, self.prices, each_w), self.prices.economics.pue
+        site_kw = power_w / 1000 * (pue.value if pue else 1.0)
         return WhatIfRow(
             name,
             fleet,
@@ -141,17 +145,30 @@ class Billing:
                     fleet.members, taken, busy_of(fleet, document), strict=True
                 )
             ),
-            power_w=sum(
-                node_w(member, self.prices, drawn_w) * nodes
-                for member, nodes in zip(fleet.members, drawing, strict=True)
-            ),
+            each_w=each_w,
+            power_w=power_w,
+            site_kw=site_kw,
+            mwh=site_kw * hours / 1000,
             bill=charged,
             days_to_train=days_at(rate.tokens_per_s),
             usd_to_train=charged.usd_per_hour * hours if charged.known else None,
+            usd_to_train_at_least=charged.usd_per_hour * hours,
             usd_per_million_tokens=per_million if charged.known else None,
             usd_per_million_interval=(per_million_at(rate.high), per_million_at(rate.low)),
             marginal_tokens_per_usd=marginal,
         )
+
+    def _each_w(self, fleet: Fleet, document: PlanDocument) -> dict[str, float] | None:
+        """Mean watts of a GPU of each kind with its host's share, as `plan` has them; None: not all known."""
+        hwdb = self.prices.hwdb
+        if hwdb is None or not all(group.node.gpu.power_w for group in fleet.cluster.groups):
+            return None
+        return cluster_watts(document, fleet.cluster, hwdb).each_w
+
+
+def kinds_of(row: WhatIfRow) -> tuple[str, ...]:
+    """The kinds of nodes that a candidate adds."""
+    return tuple(member.name for member in row.fleet.members if member.bought)
 
 
 def replicas_told(document: PlanDocument) -> int:

@@ -24,6 +24,7 @@ from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.search import microbatch_sizes
 from tangram_sim.planners.tangram.kinds import bound_by_kinds
+from tangram_sim.purchasing.billing import Bill
 from tangram_sim.purchasing.cases import Case, PlanOutcome, outcome, overlays_of, simulate_case
 from tangram_sim.purchasing.catalogue import Offer, bought, mix_name
 from tangram_sim.purchasing.fleets import Fleet
@@ -111,7 +112,14 @@ class MixSearch:
         lowest = [0.0 if by_outlay else offer.rents.least_usd_per_hour for offer in offers]
         self.counts: NDArray[np.int64] = np.array(self.mixes, dtype=np.int64).reshape(len(self.mixes), -1)
         self.cost: NDArray[np.float64] = self.counts @ np.array(each)
-        self._costs = self.cost.copy(), self.cost + self.counts @ (np.array(rents) - np.array(lowest))
+        # Electricity, USD an hour: of idle nodes, the least there is, until a plan says what it draws.
+        drawn = np.array([offer.power_usd_per_hour for offer in offers], dtype=float)
+        self.electricity: NDArray[np.float64] = self.counts @ drawn
+        price, more = billing.prices.economics.usd_per_kwh, np.array(rents) - np.array(lowest)
+        if price is not None and not by_outlay:
+            most = np.array([offer.power_w / 1000 * price.value for offer in offers])
+            more += np.where(drawn > 0, most - drawn, 0.0)
+        self._costs = self.cost.copy(), self.cost + self.counts @ more
         self.bound: NDArray[np.float64] = np.array([self._bound(mix) for mix in self.mixes])
         self.rate: NDArray[np.float64] = np.full(len(self.mixes), -1.0)  # -1: not simulated
         self.allowed: NDArray[np.bool_] = np.full(len(self.mixes), True)  # by their costs an hour
@@ -127,8 +135,11 @@ class MixSearch:
 
     def usd_per_hour(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
         """USD an hour of training of every mix in a run of so many days, or in its own of so many."""
-        others = [offer.usd_per_hour - offer.rents.least_usd_per_hour for offer in self.offers]
-        return np.asarray(self.counts @ np.array(others) + self.rents(days))
+        others = [
+            offer.usd_per_hour - offer.rents.least_usd_per_hour - offer.power_usd_per_hour
+            for offer in self.offers
+        ]
+        return np.asarray(self.counts @ np.array(others) + self.rents(days) + self.electricity)
 
     def rents(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
         """What of `usd_per_hour` is rent."""
@@ -244,6 +255,7 @@ class MixSearch:
                     f"the plan for {mix_name(self.offers, self.mixes[index])} beats the bound that the "
                     "search rests on; this is a fault of the program: please report it"
                 )
+            self.electricity[index] = self._electricity_of(index, rates)
             usd = float(self.usd_per_hour(self.days(self.rate[index]))[index])
             self.allowed[index] = usd <= self.most_usd_per_hour * (1 + 1e-12)
             if not self.by_outlay:
@@ -256,6 +268,22 @@ class MixSearch:
         fleet = bought(self.fleet, self.offers, mix)
         good = planned_goodput(fleet, document, self.billing.prices) if self.billing.failures else None
         return throughput_of(document, good).tokens_per_s
+
+    def _electricity_of(self, index: int, rates: Sequence[float]) -> float:
+        """Electricity of a planned mix, USD an hour in the mean of all works; 0 where one has no plan."""
+        if not all(rate > 0 for rate in rates):
+            return 0.0
+        fleet, total, hours = bought(self.fleet, self.offers, self.mixes[index]), 0.0, 0.0
+        for plan_outcome, rate, work in zip(self.answers[index], rates, self.works, strict=True):
+            if plan_outcome.document is not None:
+                row = self.billing.row("", fleet, plan_outcome.document)
+                total += self._electricity(row.bill) * work.weight / rate
+                hours += work.weight / rate
+        return total / hours
+
+    def _electricity(self, charged: Bill) -> float:
+        """What of a bill is electricity of what is new, USD an hour."""
+        return sum(each.usd_per_hour for each in charged.charges if each.kind == "power" and each.bought)
 
     def _front(self, waiting: NDArray[np.int64]) -> Front:
         """The front so far; `waiting` are the mixes that may still reach it."""

@@ -14,9 +14,9 @@ from tangram_sim.hwdb import Row as HwdbRow
 from tangram_sim.hwdb.efficiency import PARAMETERS
 from tangram_sim.hwdb.prices import Figure
 from tangram_sim.planners.deadline import Deadline
-from tangram_sim.purchasing.billing import RENTED, power_w_of, rent_of, way_of
+from tangram_sim.purchasing.billing import RENTED, rent_of, way_of
 from tangram_sim.purchasing.pricefile import Economics, NodeFacts, Prices
-from tangram_sim.purchasing.rows import WhatIfRow
+from tangram_sim.purchasing.rows import WhatIfRow, kinds_of
 from tangram_sim.purchasing.whatif import WhatIf
 from tangram_sim.studies.documents import PlanDocument
 from tangram_sim.studies.forecast import forecast, seconds_of
@@ -93,8 +93,9 @@ class Sensitivity:
 def sensitivity(study: WhatIf, hwdb: Hwdb, deadline: Deadline | None = None) -> Sensitivity:
     """The sensitivity of a what-if, among the candidates that buy something if there are several.
 
-    The score is USD per million tokens among candidates with complete bills, else tokens/s. Inputs are varied
-    one after another until the `deadline` is over.
+    The score is USD per million tokens among candidates with complete bills, else tokens/s. The best is held
+    against the best of other kinds of nodes, where there is one. Inputs are varied one after another until
+    the `deadline` is over.
     """
     deadline = deadline or Deadline()
     rows = study.contenders
@@ -103,7 +104,8 @@ def sensitivity(study: WhatIf, hwdb: Hwdb, deadline: Deadline | None = None) -> 
     rows, unpriced = (priced, [row.name for row in rows if row not in priced]) if billed else (rows, [])
     measure = _Measure(study, hwdb, billed, deadline)
     ranked = sorted(rows, key=lambda row: measure.score(row) * (1 if billed else -1))
-    best, second = ranked[0], ranked[min(1, len(ranked) - 1)]
+    best = ranked[0]
+    second = next((row for row in ranked if kinds_of(row) != kinds_of(best)), ranked[min(1, len(ranked) - 1)])
     inputs = [*_bill_inputs(study, [best, second]), *measure.efficiencies([best, second])]
     swings, flips, steady, unseen = [], list[Flip](), list[str](), list[str]()
     for uncertain_input in inputs:
@@ -166,7 +168,8 @@ class _Measure:
         if uncertain_input.row is None:
             prices = with_figure(prices, uncertain_input.name, value)
         else:
-            document = document.with_fields(step_s=self._step_s(row.name, document, uncertain_input, value))
+            step_s = self._step_s(row.name, document, uncertain_input, value)
+            document = document.with_fields(step_s=step_s, mfu=document.mfu * document.step_s / step_s)
         billing = replace(self.study.billing, prices=prices)
         return self.score(billing.row(row.name, row.fleet, document))
 
@@ -249,8 +252,7 @@ def _bill_inputs(study: WhatIf, rows: Sequence[WhatIfRow]) -> list[Input]:
             else:
                 if way == "buy":
                     add(f"nodes.{where}.capital_usd", facts.capital_usd)
-                watts = power_w_of(member, prices)
-                add(f"nodes.{where}.power_w", facts.power_w or Figure(watts, "the node's own figure"))
+                add(f"nodes.{where}.power_w", facts.power_w)
             add(f"nodes.{where}.mtbf_hours", facts.mtbf_hours)
     for name in Economics.__dataclass_fields__:
         add(f"economics.{name}", getattr(prices.economics, name))

@@ -60,7 +60,8 @@ def what_if(
     those whose turn does not come show the fleet's plan. Raises InfeasibleError when no row has a plan.
     """
     deadline = deadline or Deadline()
-    hwdb, sweep, prices = hwdb or Hwdb.load(), sweep or Sweep(jobs=1), prices or Prices()
+    hwdb, sweep = hwdb or Hwdb.load(), sweep or Sweep(jobs=1)
+    prices = replace(prices or Prices(), hwdb=hwdb)
     candidates = candidates_of(fleet, purchases, retired or {})
     wishes, every = wishes or SearchOptions(), range(len(candidates))
     standing = len(candidates) - len(purchases)
@@ -98,7 +99,7 @@ def _unseen(
     As many as can be priced in the little while that an answer may be late.
     """
     if standing is None or standing.document is None or standing.document.power is not None:
-        return {}  # under limits on power nodes that idle count, and clocks are other ones
+        return {}  # under limits on power clocks are other ones
     found: dict[int, PlanOutcome] = {}
     time_left = deadline.grace(_LATE_S) if deadline.over() else Deadline()
     for number in bought:

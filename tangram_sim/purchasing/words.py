@@ -1,10 +1,11 @@
 """Figures of a purchase as text: dollars, tokens, days; `-` if not known."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tangram_sim.purchasing import costs
+from tangram_sim.purchasing.pricefile import Prices
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.units import percent
 
@@ -40,6 +41,11 @@ def hourly(row: WhatIfRow) -> str:
     return _at_least(row.bill.usd_per_hour, row)
 
 
+def total(row: WhatIfRow) -> str:
+    """USD until the tokens are trained; `> N` if only N of it is known, `-` if nothing is."""
+    return _at_least(row.usd_to_train_at_least, row)
+
+
 def per_million(row: WhatIfRow) -> str:
     """USD per million tokens; `> N` if only N of it is known, `-` if nothing is."""
     rate = row.throughput.tokens_per_s
@@ -55,6 +61,16 @@ def _at_least(usd: float, row: WhatIfRow) -> str:
 def more_per_usd(row: WhatIfRow) -> str:
     """Tokens more for each dollar more than the fleet as it stands costs, as `count_of` has it."""
     return count_of(row.marginal_tokens_per_usd)
+
+
+def energy(rows: Sequence[WhatIfRow], prices: Prices) -> str:
+    """A sentence on what the power and energy of rows count."""
+    pue = prices.economics.pue
+    times = f", times PUE {pue.value:g}" if pue else "; no PUE is stated"
+    drawn = "the mean of GPUs and hosts over a step, idle ones too, as `plan` has it"
+    if not all(row.each_w for row in rows if row.document is not None):
+        drawn = "nameplates of the nodes that run, for want of the power of a GPU kind"
+    return f"power and energy of the site: {drawn}{times}"
 
 
 def count_of(value: float | None) -> str:

@@ -105,7 +105,7 @@ class PurchaseQuestion(Buying):
     )
     power_kw: float | None = option(
         None,
-        "Most power of the site, old and new nodes, kW (with PUE if given).",
+        "Most that old and new nodes may draw, hosts included, kW (times PUE if given).",
         label="Most kW of the site",
         **_POSITIVE,
     )

@@ -105,6 +105,29 @@ def useful_share_of(
     return max(0.0, period_s - checkpoint_s) / (math.expm1(period_s / mtbf_s) * (mtbf_s + after))
 
 
+def lost_shares(
+    mtbf_s: float, period_s: float, checkpoint_s: float, downtime_s: float, recovery_s: float
+) -> dict[str, float]:
+    """What is not `useful_share`, of one class of failures: shares of the time by what they go to.
+
+    Work until a period is through takes (e^(T/mu) - 1) mu, of which all but T is done again; as many times
+    e^(T/mu) - 1 it starts anew, each time with 1/e^(-R/mu) downtimes. Empty where nothing gets done.
+    """
+    share = useful_share(mtbf_s, period_s, checkpoint_s, downtime_s, recovery_s)
+    if not 0 < share < 1 or period_s <= checkpoint_s:
+        return {}
+    failures, all_s = math.expm1(period_s / mtbf_s), (period_s - checkpoint_s) / share
+    waiting_s = downtime_s * math.exp(recovery_s / mtbf_s)
+    restart_s = recovery_mean_s(mtbf_s, (Recovery(1.0, downtime_s, recovery_s),)) - waiting_s
+    spent = {
+        "waiting for another node": failures * waiting_s,
+        "restarts": failures * restart_s,
+        "work done again": failures * mtbf_s - period_s,
+        "checkpoints": checkpoint_s,
+    }
+    return {what: seconds / all_s for what, seconds in spent.items()}
+
+
 def recovery_mean_s(mtbf_s: float, recoveries: Sequence[Recovery]) -> float:
     """Mean seconds from a failure until work goes on, failures during recovery included."""
     struck = sum(r.share * -math.expm1(-r.recovery_s / mtbf_s) for r in recoveries)

@@ -1,5 +1,7 @@
 """The sources of each figure of a purchase: what it was simulated, stated, assumed or computed from."""
 
+from tangram_sim.cost.energy import gpu_power
+from tangram_sim.purchasing.billing import most_w_of
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.reports.ledger import Ledger
 from tangram_sim.reports.plan_sections import given_job, simulated
@@ -10,7 +12,8 @@ _FORMULAS = {
     "rate": "tokens/s: as simulated, tokens of a step over its seconds, times goodput where it is known",
     "goodput": "goodput: the share of time not lost to failures, checkpoints, restarts (Daly 2006)",
     "time": "time: tokens over tokens/s and the share of time in training",
-    "power": "kW: watts of the nodes that run, without PUE",
+    "power": "kW: mean draw of GPUs and hosts over a step, idle ones too, as `plan` has it, times PUE",
+    "nameplate": "kW: nameplates of the nodes that run, for want of the power of a GPU kind, times PUE",
     "bill": "USD per hour and capital: the charges of all members added up; `>`: what is known of them",
     "total": "total cost: USD per hour of training times its hours",
     "million": "USD per million tokens: USD per hour over tokens per hour",
@@ -69,20 +72,25 @@ class CitedFigures:
         ]
 
     def power(self, row: WhatIfRow) -> tuple[str, ...]:
-        """Source ids of the power in watts: from the price file, the node's row, or the rows of its GPUs."""
-        found = [self.formula("power"), *self._node_figures(row, "power_w")]
-        stated = {
-            member.name for member in row.fleet.members if self.question.billing.prices.of(member).power_w
-        }
+        """Source ids of the power: calibrated rows of its GPUs, or nameplates where these are not known."""
+        prices, found = self.question.billing.prices, list[str]()
+        gpus = {member.node.gpu.name: member.node.gpu for member in row.fleet.members}
+        if row.each_w is not None and prices.hwdb is not None:
+            for name, watts in row.each_w.items():
+                basis = gpu_power(gpus[name], prices.hwdb).basis
+                found.append(
+                    self.ledger.cite("hardware", f"{name}: {watts:,.0f} W with its host's share, {basis}")
+                )
+            return (self.formula("power"), *found, *self.economics("pue"))
         for member in row.fleet.members:
-            if member.name in stated:
-                continue
-            gpus = f"the GPUs alone ({member.node.gpu.name})"
-            what = "the node's row or file" if member.power_is_stated else gpus
-            found.append(
-                self.ledger.cite("hardware", f"{member.name}: {member.power_w:,.0f} W a node, of {what}")
-            )
-        return tuple(found)
+            what = f"{member.name}: {most_w_of(member, prices):,.0f} W a node"
+            found.append(self.ledger.cite("hardware", f"{what}, its nameplate or that of its GPUs"))
+        return (
+            self.formula("nameplate"),
+            *self._node_figures(row, "power_w"),
+            *found,
+            *self.economics("pue"),
+        )
 
     def bill(self, row: WhatIfRow) -> tuple[str, ...]:
         """Source ids of the USD per hour: those of every charge."""

@@ -63,6 +63,7 @@ def power_words(power: "PowerDocument") -> Iterator[str]:
     ]
     if power.site_limit_kw is not None:
         words[-1] += f", {_short(power.site_limit_kw)} kW allowed"
+        words[-1] += ", which does not bind" if power.reference.site_kw <= power.site_limit_kw else ""
     words.append(f"{_short(power.chosen.joules_per_token)} J per token")
     if power.chosen.usd_per_million_tokens is not None and "cost" in power.objective:
         words.append(f"${_short(power.chosen.usd_per_million_tokens)} per million tokens")

@@ -126,7 +126,7 @@ def _report(question: PurchaseFigures, hwdb: Hwdb) -> str:
 
 def _candidates(question: PurchaseFigures, cited: CitedFigures, best: int) -> str:
     several = len({row.document.model["name"] for row in question.rows if row.document}) > 1
-    heads = ["candidate", "time", "total USD", "kW", "capital USD", "USD/h", "USD per M tokens"]
+    heads = ["candidate", "time", "total USD", "site kW", "capital USD", "USD/h", "USD per M tokens"]
     heads += ["more tokens per USD", "tokens/s", "MFU", _USED]
     heads += ["gap"] if question.gaps else []
     lines = []
@@ -151,7 +151,7 @@ def _candidates(question: PurchaseFigures, cited: CitedFigures, best: int) -> st
                 Cell(name),
                 Cell(rounding.time_with_interval(row.days_to_train), cited.time(row), row.days_to_train),
                 _figure(money(total), cited.total(row) if total is not None else (), total),
-                Cell(f"{row.power_w / 1000:.1f}", cited.power(row), row.power_w),
+                Cell(f"{row.site_kw:.1f}", cited.power(row), row.site_kw),
                 _figure(outlay(row), paid, row.bill.outlay_usd),
                 _figure(hourly(row), paid, row.bill.usd_per_hour),
                 _figure(per_million(row), per_token, row.usd_per_million_tokens),

@@ -28,10 +28,8 @@ class PurchaseFigures:
 
     @property
     def adds_to_a_fleet(self) -> bool:
-        """Whether nodes are added to existing ones for which only power is charged."""
-        return any(
-            charge.kind == "power" and not charge.bought for row in self.rows for charge in row.bill.charges
-        ) and not any(
+        """Whether nodes are added to existing ones that cost their power alone, stated or not."""
+        return any(not member.bought for member in self.rows[0].fleet.members) and not any(
             charge.kind != "power" and not charge.bought for row in self.rows for charge in row.bill.charges
         )
 

@@ -5,10 +5,12 @@ It stands first, holds on one printed page, and speaks of the chosen candidate a
 
 from collections.abc import Sequence
 
+from tangram_sim.purchasing import costs
 from tangram_sim.purchasing.cash import Cash, cash_of
+from tangram_sim.purchasing.notes import doubts_of
 from tangram_sim.purchasing.rows import WhatIfRow
 from tangram_sim.reports import page
-from tangram_sim.reports.assumptions import keys_in_words
+from tangram_sim.reports.assumptions import in_words, keys_in_words
 from tangram_sim.reports.cited import CitedFigures
 from tangram_sim.reports.ledger import Cell
 from tangram_sim.reports.question import PurchaseFigures
@@ -21,7 +23,8 @@ _KINDS = (
     ("energy", "electricity"),
     ("hosting", "hosting and upkeep"),
 )
-_MOST_ASSUMED = 8
+_MOST_ASSUMED = 10
+_MOST_SWINGS = 2  # of efficiencies, the widest
 
 
 def sheet(
@@ -67,12 +70,16 @@ def _split(row: WhatIfRow, cash: Cash, cited: CitedFigures) -> str:
         if kind == "energy" and not value and cash.total.rent and not missing:
             lines.append([Cell(words), Cell("in the rent"), Cell("-")])
         else:
-            text = "not stated" if missing else _usd(value)
-            lines.append([Cell(words), Cell(text, paid, value), Cell(share, paid, value)])
+            text = "not stated" if missing and not value else f"{'at least ' if missing else ''}{_usd(value)}"
+            stated = value or not missing
+            lines.append(
+                [Cell(words), Cell(text, paid, value), Cell(share, paid, value) if stated else Cell("-")]
+            )
     unknown = any(_missing(row, kind) for kind, _ in _KINDS)
     whole = f"{'at least ' if unknown else ''}{_usd(cash.total.total)}"
     total = (*cited.total(row),)
-    lines.append([Cell("total outlay"), Cell(whole, total, cash.total.total), Cell("100 %", total, 1.0)])
+    shares = "100 % of what is stated" if unknown else "100 %"
+    lines.append([Cell("total outlay"), Cell(whole, total, cash.total.total), Cell(shares, total, 1.0)])
     table = page.table("outlay", ("paid for", "USD", "share"), lines, len(lines) - 1, names=(0,))
     return f"<h3>Total outlay until the tokens are trained</h3>{table}"
 
@@ -94,6 +101,10 @@ def _key_figures(question: PurchaseFigures, row: WhatIfRow, cash: Cash, cited: C
             "interval)"
         )
         lines.append(("Cost of a million tokens", page.figure_of(words, (*total, cited.formula("million")))))
+    elif row.bill.usd_per_hour:
+        low = costs.usd_per_million_tokens(row.bill.usd_per_hour, found.tokens_per_s)
+        words = f"at least {dollars(low)}: not all costs are stated"
+        lines.append(("Cost of a million tokens", page.figure_of(words, (*total, cited.formula("million")))))
     if row.usd_to_train is not None and row.bill.outlay_usd:
         words = f"{dollars(row.usd_to_train)}, machines written off over their life"
         lines.append(("Cost of the run", page.figure_of(words, total)))
@@ -106,9 +117,10 @@ def _key_figures(question: PurchaseFigures, row: WhatIfRow, cash: Cash, cited: C
     else:
         lines.append(("Residual value at the end", "none: nothing is bought"))
     pue = question.billing.prices.economics.pue
-    power = row.power_w / 1000.0 * (pue.value if pue else 1.0)
-    words = f"{number(rounded(power))} kW" + (" at the meter, with PUE" if pue else ", without PUE")
-    lines.append(("Power of the nodes that run", page.figure_of(words, cited.power(row))))
+    words = f"{number(rounded(row.site_kw))} kW, {number(rounded(row.mwh))} MWh in all: "
+    words += "GPUs and hosts, idle ones too" if row.each_w else "nameplates of the nodes that run"
+    words += f", with PUE {pue.value:g}" if pue else "; no PUE is stated"
+    lines.append(("Mean power of the site", page.figure_of(words, cited.power(row))))
     if row.goodput is not None:
         share = page.figure_of(f"{percent(row.goodput.fraction, 1)} of the time", cited.rate(row))
         lines.append(("Useful under failures", share))
@@ -140,8 +152,18 @@ def _months(row: WhatIfRow, cash: Cash, cited: CitedFigures) -> str:
 
 
 def _assumed(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> str:
-    """What the figures rest on: every charge of the chosen candidate, what holds for all nodes."""
-    lines = [f"{charge.member.removeprefix('+')}: {charge.basis}" for charge in row.bill.charges]
+    """What the figures rest on: efficiencies, charges of the chosen candidate, what holds for all nodes."""
+    lines = [line for how in ("assumed", "inherited") for line in doubts_of([row], how)]
+    found = question.sensitivity
+    if found is not None and found.best == row.name:
+        measure = "cost of a token" if found.score == "usd_per_million_tokens" else "throughput"
+        lines += [
+            f"{in_words(swing.input.name)}: {number(rounded(swing.input.base))}; from "
+            f"{number(rounded(swing.input.low))} to {number(rounded(swing.input.high))} it alone moves the "
+            f"{measure} by {percent(swing.width / found.value)}"
+            for swing in [swing for swing in found.tornado if swing.input.row is not None][:_MOST_SWINGS]
+        ]
+    lines += [f"{charge.member.removeprefix('+')}: {charge.basis}" for charge in row.bill.charges]
     economics = question.billing.prices.economics
     for name in economics.__dataclass_fields__:
         figure = getattr(economics, name)

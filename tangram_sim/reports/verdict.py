@@ -2,7 +2,7 @@
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.purchasing.notes import break_evens
-from tangram_sim.purchasing.rows import WhatIfRow
+from tangram_sim.purchasing.rows import WhatIfRow, kinds_of
 from tangram_sim.purchasing.sensitivity import Flip
 from tangram_sim.reports import page
 from tangram_sim.reports.assumptions import in_words
@@ -144,9 +144,11 @@ def _tie(question: PurchaseFigures, cited: CitedFigures, hwdb: Hwdb) -> list[str
     )
     what, measure = ("costs", "as much a token") if by_cost else ("takes", "as long")
     pair = f"{page.name(second.name)} {what} {span} {measure} as {page.name(best.name)}"
+    by = "of different nodes by " if kinds_of(best) != kinds_of(second) else "by "
+    by += "cost" if by_cost else "speed"
     if low <= 1.0 <= high:
-        return [f"<strong>A tie</strong> between the two best by {'cost' if by_cost else 'speed'}: {pair}."]
-    return [f"The order of the two best is sure: {pair}."]
+        return [f"<strong>A tie</strong> between the two best {by}: {pair}."]
+    return [f"The order of the two best {by} is sure: {pair}."]
 
 
 def _batch_ratio(what_if: WhatIfRow, other: WhatIfRow) -> float:

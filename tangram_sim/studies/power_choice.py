@@ -44,6 +44,12 @@ ASSUMED_CLOCKS = declare(
     "clocks under power caps follow a curve that is assumed, not measured: energy of an operation goes with "
     "the square of the clock",
 )
+SITE_NOT_BINDING = declare(
+    "power-site-not-binding",
+    Severity.NOTE,
+    "a site power of {limit_kw:,.4g} kW does not bind: the plan draws {drawn_kw:,.4g} kW in the mean of a "
+    "step, {most_kw:,.4g} kW at most",
+)
 CAPPED_MFU = declare(
     "power-mfu", Severity.NOTE, "MFU is of the peaks that the power caps leave, not of the datasheet's"
 )
@@ -247,8 +253,13 @@ def redrawn(result: Result, cluster: Cluster, terms: PowerTerms, hwdb: Hwdb) -> 
 
 
 def _notes(power: PowerDocument) -> list[Finding]:
-    """What is said of plans with capped GPUs."""
-    return [CAPPED_MFU(), ASSUMED_CLOCKS()] if any(kind.capped for kind in power.kinds) else []
+    """What is said of plans with capped GPUs, and of a limit of the site that changes nothing."""
+    found = [CAPPED_MFU(), ASSUMED_CLOCKS()] if any(kind.capped for kind in power.kinds) else []
+    limit_kw = power.site_limit_kw
+    if limit_kw is not None and power.reference.site_kw <= limit_kw:
+        most_kw, drawn_kw = power.site_kw_most, power.chosen.site_kw
+        found.append(SITE_NOT_BINDING(limit_kw=limit_kw, drawn_kw=drawn_kw, most_kw=most_kw))
+    return found
 
 
 def _document(

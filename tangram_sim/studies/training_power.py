@@ -161,25 +161,41 @@ class ClusterWatts:
         return sum(kind.gpu_w + kind.host_w for kind in self.kinds.values())
 
     @property
+    def each_w(self) -> dict[str, float]:
+        """Mean watts of one GPU of every kind with its share of the host, without PUE."""
+        return {name: (kind.gpu_w + kind.host_w) / kind.gpus for name, kind in self.kinds.items()}
+
+    @property
     def most_w(self) -> float:
         """Watts where every GPU draws all that it may at the same time, without PUE."""
         return sum(kind.limit_w + kind.host_w for kind in self.kinds.values())
 
 
-def cluster_watts(
-    document: PlanDocument, cluster: Cluster, hwdb: Hwdb, clocks: Clocks | None = None
-) -> ClusterWatts:
-    """Mean watts over a step of a plan that was played at these clocks.
+def clocks_of(document: PlanDocument) -> dict[str, float]:
+    """The clocks that a plan was played at, by GPU kind; those that are not named are the highest."""
+    return {kind.gpu: kind.clock for kind in document.power.kinds} if document.power else {}
 
-    Raises BadInputError where the power of a GPU kind is not known.
+
+def cluster_watts(
+    document: PlanDocument,
+    cluster: Cluster,
+    hwdb: Hwdb,
+    clocks: Clocks | None = None,
+    slower: float = 1.0,
+) -> ClusterWatts:
+    """Mean watts over a step of a plan that was played at these clocks, by default at its own.
+
+    `slower`: the seconds of the step, as a factor: what a longer one does a second is less. Every verb has
+    its energy from here. Raises BadInputError where the power of a GPU kind is not known.
     """
+    clocks = clocks_of(document) if clocks is None else clocks
     busy = document.busy_of_ranks()
     kinds: dict[str, KindWatts] = {}
     said: dict[str, None] = {}
     sigma, rank = 0.0, 0
     for group in cluster.groups:
         gpu = group.node.gpu
-        power, clock = gpu_power(gpu, hwdb), (clocks or {}).get(gpu.name, 1.0)
+        power, clock = gpu_power(gpu, hwdb), clocks.get(gpu.name, 1.0)
         sigma = max(sigma, power.sigma)
         said[f"power of {gpu.name}: {power.basis}; in training it is assumed"] = None
         cap_w, drawn = cap_at(power, clock), 0.0
@@ -188,7 +204,7 @@ def cluster_watts(
             running = busy.get(each, 0.0)
             drawn += (1.0 - running) * float(power.idle_w)
             if running > 0.0:
-                arithmetic = min(document.mfu / running, 1.0)  # of the peak at this clock
+                arithmetic = min(document.mfu / slower / running, 1.0)  # of the peak at this clock
                 doing = Activity(1.0, 1.0, arithmetic * clock, MEMORY_SHARE * (1.0 - arithmetic))
                 drawn += running * min(float(power.watts(doing, clock)), cap_w)
         rank += count

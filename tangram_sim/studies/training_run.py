@@ -45,15 +45,13 @@ def training_run(
     basis, rent_for = [f"failures of nodes: {failing}"], rents_of(cluster, hwdb)
     usd_per_hour, priced = rent_for(days)
     basis += priced
-    clocks = {kind.gpu: kind.clock for kind in document.power.kinds} if document.power else {}
-    watts, spread = None, 1.0
+    drawn = None
     try:
-        drawn = cluster_watts(document, cluster, hwdb, clocks)
-        watts, spread = drawn.total_w, drawn.spread
+        drawn = cluster_watts(document, cluster, hwdb)
         basis += drawn.basis
     except BadInputError as error:
         basis.append(f"no energy: {error}")
-    site_w = None if watts is None else watts * power.pue
+    site_w = drawn.total_w * power.pue if drawn else None
     if power.pue != 1.0:
         basis.append(f"MWh with PUE {power.pue:g}")
     electricity = 0.0
@@ -68,7 +66,17 @@ def training_run(
         return None if rent is None else (rent + electricity) * run_hours * factor
 
     usd, usd_low, usd_high = usd_for(1.0), usd_for(low), usd_for(high)
-    mwh = None if site_w is None else site_w * run_hours / 1e6
+    mwh, mwh_low, mwh_high = None, None, None
+    if drawn is not None:
+        site_mwh = power.pue * run_hours / 1e6
+        mwh = drawn.total_w * site_mwh
+
+        def apart(end: float) -> float:
+            """The factor to an end of the interval of MWh, errors of watts and of time independent."""
+            changed = cluster_watts(document, cluster, hwdb, slower=end).total_w * end / drawn.total_w
+            return math.exp(math.hypot(math.log(changed), math.log(drawn.spread)))
+
+        mwh_low, mwh_high = mwh / apart(low), min(mwh * apart(high), drawn.most_w * high * site_mwh)
     million = tokens / 1e6
 
     def scaled(value: float | None, factor: float) -> float | None:
@@ -90,9 +98,9 @@ def training_run(
         usd_per_million_tokens_low=scaled(usd_low, 1 / million),
         usd_per_million_tokens_high=scaled(usd_high, 1 / million),
         mwh=mwh,
-        mwh_low=scaled(mwh, low / spread),
-        mwh_high=scaled(mwh, high * spread),
-        kw=scaled(watts, 1e-3),
+        mwh_low=mwh_low,
+        mwh_high=mwh_high,
+        kw=drawn.total_w / 1000 if drawn else None,
         co2_t=scaled(mwh, power.carbon / 1e3) if power.carbon else None,
         basis=basis,
     )

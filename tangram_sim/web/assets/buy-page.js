@@ -137,7 +137,7 @@ export function buyPage(offered, setup, state) {
     const billed = planned.filter((point) => costOf(point) !== null && costOf(point) !== undefined);
     const costs = billed.length > 1, chart = h("div"), drawn = costs ? billed : planned;
     const figures = (row) => [days(row.days_to_train), money(row.usd_to_train),
-      row.power_w ? `${(row.power_w / 1000).toFixed(1)} kW` : "-", money(row.outlay_usd), money(row.usd_per_hour),
+      row.site_kw ? `${row.site_kw.toFixed(1)} kW` : "-", money(row.outlay_usd), money(row.usd_per_hour),
       `${count(row.tokens_per_s)} (${short(row.tokens_per_s_low)} to ${short(row.tokens_per_s_high)})`, percent(row.mfu)];
     content.replaceChildren(
       h("h1", {}, best ? `Recommended: ${best.name}` : verb === "what-if" ? "Candidates" : `The front of ${count(found.mixes)} mixes`),

@@ -57,9 +57,30 @@ class TestNothingOwned:
         assert grown.cluster.name == "p5.48xlarge:2" and grown.cluster.gpus == 16
         assert [member.bought for member in grown.members] == [True]
 
-    def test_a_goal_out_of_reach_says_the_shortest_time_that_there_is(self):
-        with pytest.raises(InfeasibleError, match=r"within 0\.001 days.*takes 0\.0[1-9]+ days at the least"):
-            found(Fleet.none(), PAIR, RENTS, Goal(TOKENS, days=1e-3))
+    @pytest.mark.parametrize(
+        ("name", "goal", "limits"),
+        [
+            ("finish_within", Goal(TOKENS, days=1e-3), Limits(nodes=3)),
+            ("budget", Goal(TOKENS, budget_usd=0.1), Limits(nodes=3)),
+            ("power_kw", Goal(TOKENS, days=1e6), Limits(power_w=100.0)),
+        ],
+    )
+    def test_a_refusal_names_the_limit_that_binds_and_the_least_that_would_do(self, name, goal, limits):
+        """Raised to what is said, the limit is no longer in the way: a mix is planned."""
+        with pytest.raises(InfeasibleError, match=f"whatever the plan. One of .*`{name}=` of") as refused:
+            found(Fleet.none(), PAIR, RENTS, goal, limits=limits)
+        amount = str(refused.value).split(f"`{name}=` of ")[1]
+        least = float(amount.lstrip("$").split()[0].replace(",", ""))
+        if name == "power_kw":
+            limits = replace(limits, power_w=least * 1000)
+        else:
+            goal = replace(goal, **{"days" if name == "finish_within" else "budget_usd": least})
+        assert found(Fleet.none(), PAIR, RENTS, goal, limits=limits).searched.planned
+
+    def test_what_does_not_fit_by_two_limits_is_refused_with_each_of_them(self):
+        said = r"More than one limit.*`finish_within=` of.*`power_kw=` of"
+        with pytest.raises(InfeasibleError, match=said):
+            found(Fleet.none(), PAIR, RENTS, Goal(TOKENS, days=1e-3), limits=Limits(power_w=100.0))
 
     def test_an_ended_search_still_recommends_what_it_planned(self):
         study = found(Fleet.none(), PAIR, RENTS, Goal(TOKENS, days=1e6), deadline=Deadline(0.0))
@@ -166,7 +187,7 @@ class TestTheBestMix:
 
     def test_no_bound_exceeds_a_bill_where_plans_draw_less_than_nodes_state(self):
         economics = Economics(*(Figure(value, "made up") for value in (4.0, 1.2, 3.0)))
-        prices = replace(RENTS, economics=economics, nodes={
+        prices = replace(RENTS, economics=economics, hwdb=HWDB, nodes={
             purchase.name: NodeFacts(capital_usd=Figure(20000.0, "made up")) for purchase, _ in PAIR
         })  # fmt: skip
         terms, goal = Terms(power=PowerTerms(caps_w=(("", 150.0),))), Goal(TOKENS, days=1e6)
@@ -176,12 +197,14 @@ class TestTheBestMix:
             [WORK], Fleet.none(), offers, mixes(offers, Limits(nodes=2)), HWDB, Sweep(jobs=1),
             billing=billing, wishes=QUICK, goal=goal,
         )  # fmt: skip
+        least_usd = search.usd(search.bound)
         search.run()
         for at, (answer,) in search.answers.items():
             if answer.document is not None:
                 row = billing.row("", bought(Fleet.none(), offers, search.mixes[at]), answer.document)
-                assert search.least_usd()[at] <= row.usd_to_train * (1 + 1e-9)
-        assert search.terminals().planned > 2
+                assert least_usd[at] <= row.usd_to_train * (1 + 1e-9)
+                assert search.usd(search.rate)[at] == pytest.approx(row.usd_to_train)
+        assert search.terminals().planned >= 2
 
     def test_no_mix_is_listed_with_nodes_that_stand_idle(self, whole):
         for row in whole.rows:

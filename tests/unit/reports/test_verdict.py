@@ -125,7 +125,7 @@ class TestVerdict:
         )
         dear = replace(twin, bill=replace(best.bill, charges=charges))
         sure = verdict_of(replace(study, rows=(*study.rows, dear)), replace(hangs_on, second="twin"))
-        assert "The order of the two best is sure: twin costs" in sure
+        assert "The order of the two best by cost is sure: twin costs" in sure
 
     def test_what_would_flip_it_stands_there_in_words(self, study, hangs_on):
         flip = Flip(Input("nodes.A100x4.capital_usd", 90_000, 80_000, 100_000, "quote 3"), 531_234)
