@@ -116,7 +116,7 @@ class Recommendation(HasDocument):
             more = other.usd_to_train_at_least / best.usd_to_train_at_least - 1
             said += f"; `{other.name}`, the next of other kinds, costs {percent(more, 1, signed=True)}"
         least = self.searched.least_usd
-        found = [said, *self._reserved(best)]
+        found = [said, *self._reserved()]
         if best.usd_to_train and least < best.usd_to_train * (1 - 1e-9) and not self.goal.wants_speed:
             found.append(
                 "a mix that was not planned can be at most "
@@ -124,16 +124,15 @@ class Recommendation(HasDocument):
             )
         return found
 
-    def _reserved(self, row: WhatIfRow) -> list[str]:
-        """A sentence where a row pays for whole days of a reservation, more than its run takes; else ()."""
-        prices, terms, length = self.billing.prices, self.billing.terms, row.days_to_train
-        for member in row.fleet.members:
-            paid = rents_of(member, prices, terms).paid_days(length)
-            if paid > length * (1 + 1e-6):
-                return [
-                    f"`{row.name}` is reserved, and paid for, for {paid:,g} days; the run takes {length:,.3g}"
-                ]
-        return []
+    def _reserved(self) -> list[str]:
+        """A sentence on listed rows that pay for more days of a reservation than they take; else ()."""
+        prices, terms, said = self.billing.prices, self.billing.terms, list[str]()
+        for row in (self.best, *self.runner_ups):
+            rents = [rents_of(member, prices, terms) for member in row.fleet.members]
+            paid = max((each.paid_days(row.days_to_train) for each in rents), default=0.0)
+            if paid > row.days_to_train * 1.01:
+                said.append(f"`{row.name}` {paid:,g} (it takes {row.days_to_train:,.3g})")
+        return [f"whole days of reservations are paid for: {', '.join(said)}"] if said else []
 
     def changes(self) -> list[str]:
         """Sentences on what would change the recommendation: prices, time, the slow end of the interval."""
@@ -168,7 +167,6 @@ class Recommendation(HasDocument):
                 f"sooner than {days(best.days_to_train)}: `{one.name}` takes {days(one.days_to_train)} for "
                 f"{dollars(one.usd_to_train)}"
             )
-            found += self._reserved(one)
         return found
 
 

@@ -270,15 +270,14 @@ class MixSearch:
         return throughput_of(document, good).tokens_per_s
 
     def _electricity_of(self, index: int, rates: Sequence[float]) -> float:
-        """Electricity of a planned mix, USD an hour in the mean of all works; 0 where one has no plan."""
-        if not all(rate > 0 for rate in rates):
-            return 0.0
+        """Electricity of a mix with plans, USD an hour in the mean of the time that all works take."""
         fleet, total, hours = bought(self.fleet, self.offers, self.mixes[index]), 0.0, 0.0
         for plan_outcome, rate, work in zip(self.answers[index], rates, self.works, strict=True):
-            if plan_outcome.document is not None:
-                row = self.billing.row("", fleet, plan_outcome.document)
-                total += self._electricity(row.bill) * work.weight / rate
-                hours += work.weight / rate
+            if plan_outcome.document is None or not rate:
+                return 0.0
+            charged = self.billing.row("", fleet, plan_outcome.document).bill
+            total += self._electricity(charged) * work.weight / rate
+            hours += work.weight / rate
         return total / hours
 
     def _electricity(self, charged: Bill) -> float:

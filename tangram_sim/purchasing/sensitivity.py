@@ -110,18 +110,12 @@ def sensitivity(study: WhatIf, hwdb: Hwdb, deadline: Deadline | None = None) -> 
     swings, flips, steady, unseen = [], list[Flip](), list[str](), list[str]()
     for uncertain_input in inputs:
         try:
-            swings.append(
-                Swing(
-                    uncertain_input,
-                    measure.at(best, uncertain_input, uncertain_input.low),
-                    measure.at(best, uncertain_input, uncertain_input.high),
-                )
-            )
-            threshold = (
-                _threshold(partial(measure.lead, best, second, uncertain_input), uncertain_input)
-                if best is not second
-                else None
-            )
+            ends = (uncertain_input.low, uncertain_input.high)
+            swings.append(Swing(uncertain_input, *(measure.at(best, uncertain_input, end) for end in ends)))
+            threshold = None
+            if best is not second:
+                lead = partial(measure.lead, best, second, uncertain_input)
+                threshold = _threshold(lead, uncertain_input)
         except _OutOfTimeError:
             unseen.append(uncertain_input.name)
             continue
@@ -278,11 +272,8 @@ def _threshold(lead: Callable[[float], float], uncertain_input: Input) -> float 
     """
     if uncertain_input.row is None:
         least, most = _LIMITS.get(uncertain_input.name.rpartition(".")[2], (0.0, math.inf))
-        ends, steps, halvings = (
-            (max(uncertain_input.base / REACH, least), min(uncertain_input.base * REACH, most)),
-            _GRID,
-            _HALVINGS,
-        )
+        ends = (max(uncertain_input.base / REACH, least), min(uncertain_input.base * REACH, most))
+        steps, halvings = _GRID, _HALVINGS
     else:
         sigma = uncertain_input.row.number("sigma")
         least, most = _range(uncertain_input.row)
@@ -292,11 +283,8 @@ def _threshold(lead: Callable[[float], float], uncertain_input: Input) -> float 
     for end in ends:
         inside = uncertain_input.base
         for step in range(1, steps + 1):
-            value = (
-                uncertain_input.base * (end / uncertain_input.base) ** (step / steps)
-                if end > 0
-                else uncertain_input.base
-            )
+            share = (end / uncertain_input.base) ** (step / steps) if end > 0 else 1.0
+            value = uncertain_input.base * share
             if lead(value) < 0:
                 crossings.append(_bisect(lead, inside, value, halvings))
                 break

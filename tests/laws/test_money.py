@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tangram_sim as ts
 from tangram_sim.hwdb.prices import Figure
@@ -15,6 +17,8 @@ from tangram_sim.purchasing.pricefile import Economics, load_prices
 from tangram_sim.purchasing.purchase import purchase
 from tangram_sim.purchasing.recommend import recommend_mix
 from tangram_sim.purchasing.whatif import what_if
+from tangram_sim.reliability.periods import lost_shares, useful_share
+from tangram_sim.studies.power_choice import SITE_NOT_BINDING, plan_under_power
 from tangram_sim.studies.training_power import PowerTerms, cluster_watts
 from tangram_sim.studies.training_run import training_run
 from tests.unit.purchasing.shop import HWDB, TODAY
@@ -90,3 +94,36 @@ def test_no_end_of_an_interval_of_energy_is_beyond_power_times_time(seed: int) -
         assert run.mwh_low < run.mwh < run.mwh_high
         assert run.mwh_high <= most_w / 1e6 * run.days_high * 24 * (1 + 1e-9)
         assert run.kw * 1000 <= most_w
+
+
+@given(
+    st.floats(60.0, 1e7),
+    st.floats(1.0, 1e4),
+    st.floats(0.1, 600.0),
+    st.floats(0.0, 3600.0),
+    st.floats(0.0, 600.0),
+)
+def test_the_time_on_spot_is_useful_or_lost_to_something(
+    mtbf_s: float, work_s: float, checkpoint_s: float, waiting_s: float, restart_s: float
+) -> None:
+    given_s = mtbf_s, work_s + checkpoint_s, checkpoint_s, waiting_s, restart_s
+    lost = lost_shares(*given_s)
+    assert all(share >= -1e-9 for share in lost.values())
+    if lost:
+        assert sum(lost.values()) + useful_share(*given_s) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.5])
+def test_a_limit_of_the_site_is_said_not_to_bind_where_it_changes_nothing(factor: float) -> None:
+    cluster = standing_fleet("A100-SXM4-40GBx4:1", HWDB).cluster
+
+    def planned(where: ts.Cluster) -> ts.Result:
+        return ts.plan(WORK.model, where, WORK.job, wishes=QUICK, hwdb=HWDB)
+
+    site_w = cluster_watts(planned(cluster).document, cluster, HWDB).total_w * factor
+    document = plan_under_power(cluster, PowerTerms(site_w=site_w), HWDB, planned).document
+    (said,) = SITE_NOT_BINDING.among(document.findings) or [None]
+    assert (said is not None) == (factor > 1)
+    if said is not None:
+        assert said.figures["limit_kw"] == pytest.approx(site_w / 1000)
+        assert said.figures["drawn_kw"] <= said.figures["most_kw"] <= said.figures["limit_kw"] * 2
