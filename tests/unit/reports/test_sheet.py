@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tangram_sim.hwdb.prices import Figure
+from tangram_sim.purchasing.billing import Terms
 from tangram_sim.purchasing.cash import MONTH_DAYS, cash_of
 from tangram_sim.purchasing.pricefile import Economics, Prices
 from tangram_sim.reports.purchases import what_if_report
@@ -77,3 +78,15 @@ def test_a_report_begins_with_the_sheet_and_its_money(study, hangs_on):
     ):  # fmt: skip
         assert words in sheet
     assert text.index('class="sheet"') < text.index("Candidates")
+
+
+def test_a_sheet_without_a_price_of_electricity_says_floors_and_what_is_assumed(study, hangs_on):
+    economics = replace(study.billing.prices.economics, usd_per_kwh=None)
+    prices, terms = replace(study.billing.prices, economics=economics), Terms(fleet="owned")
+    billing = replace(study.billing, prices=prices, terms=terms)
+    rows = tuple(billing.row(row.name, row.fleet, row.document, study.rows[0]) for row in study.rows[1:])
+    text = what_if_report(replace(study, rows=rows, billing=billing), hangs_on, HWDB)
+    sheet = text[text.index('<section class="sheet">') : text.index("</section>")].replace("\xa0", " ")
+    for words in ("not stated", "100 % of what is stated", "not all costs are stated", "idle ones too"):
+        assert words in sheet
+    assert sheet.index("Efficiencies of") > sheet.index("What was assumed")
