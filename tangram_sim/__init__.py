@@ -26,7 +26,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"tangram_sim.{name}")
     if name not in _PUBLIC:
-        near = [known for known in _PUBLIC if name.replace("_", "").lower() in known.replace("_", "").lower()]
+        plain = name.replace("_", "").lower()
+        near = [known for known in _PUBLIC if len(plain) > 2 and plain in known.replace("_", "").lower()]
         hint = f"; there is {', '.join(near)}" if near else ""
         raise AttributeError(f"module 'tangram_sim' has no attribute {name!r}{hint}")
     return getattr(import_module(_PUBLIC[name]), name)

@@ -99,6 +99,7 @@ class _Fluid:
     ) -> None:
         engine = deployment.engine
         self.mixes, self.budget = mixes, float(engine.max_batched_tokens)
+        self.read_s = cost.request_s  # of each request, all before any is answered
         self.most = float(engine.max_sequences * deployment.attention_dp)
         self.mixed = engine.prefill == "mixed"
         grown = load.osl if engine.admission == "reserve_longest" else load.osl / 2.0
@@ -222,10 +223,10 @@ class _Fluid:
         drain = self._drain_s(np.stack(histories, axis=1))
         requests = np.concatenate([few, np.stack(counts, axis=1)], axis=1)
         seconds = np.concatenate([few_s, np.stack(clocks, axis=1) + drain], axis=1)
-        rate = (counts[-1] - counts[-1 - _STEPS]) / (clocks[-1] - clocks[-1 - _STEPS])
-        return BatchCurve(
-            np.maximum.accumulate(requests, axis=1), np.maximum.accumulate(seconds, axis=1), rate
-        )
+        added_s = (clocks[-1] - clocks[-1 - _STEPS]) / (counts[-1] - counts[-1 - _STEPS])
+        requests = np.maximum.accumulate(requests, axis=1)
+        seconds = np.maximum.accumulate(seconds, axis=1) + self.read_s * requests
+        return BatchCurve(requests, seconds, 1.0 / (added_s + self.read_s))
 
     def _first(self) -> tuple[Floats, Floats]:
         """(requests, seconds) of batches that all find seats: their prompts together, then their outputs."""

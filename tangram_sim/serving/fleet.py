@@ -147,6 +147,7 @@ class _FleetRun:
         self.ledger, self.instances = ledger, instances
         self.instance = np.full(len(workload), -1, dtype=np.int64)
         self.failed: dict[int, str] = {}
+        self.sent: dict[int, list[int]] = {}  # requests routed at this time, by instance
         self.tokens = workload.input_tokens + workload.output_tokens
         self.events: list[tuple[float, int, int]] = []  # time; departures (0) before requests (1); which
         self.now_s = 0.0
@@ -176,7 +177,9 @@ class _FleetRun:
         self.instance[:] = self.router.choose_all(len(self.workload), range(len(self.instances)))
         for place, instance in enumerate(self.instances):
             mine = np.flatnonzero(self.instance == place)
-            instance.player.push_all(mine, self.workload.arrival_s[mine] + instance.given.table.request_s)
+            arrival_s = self.workload.arrival_s[mine]
+            _, when, together = np.unique(arrival_s, return_inverse=True, return_counts=True)
+            instance.player.push_all(mine, arrival_s + instance.given.table.request_s * together[when])
 
     def _route_in_time(self) -> None:
         for place, instance in enumerate(self.instances):
@@ -194,6 +197,18 @@ class _FleetRun:
                     self.progress(min(self.routed, len(self.workload)), len(self.workload), "requests sent")
             else:
                 self._depart(self.instances[which])
+            if not self.events or self.events[0][0] > self.now_s:
+                self._push()
+
+    def _push(self) -> None:
+        """Hand on what was routed now: a server reads requests that come at once in turns, all before any is
+        answered.
+        """
+        for place, requests in self.sent.items():
+            read_s = self.instances[place].given.table.request_s * len(requests)
+            for request in requests:
+                self.instances[place].player.push(request, self.now_s + read_s)
+        self.sent.clear()
 
     def _depart(self, instance: Instance) -> None:
         """An instance goes: its unfinished requests are routed again, or fail if `on_loss` says so."""
@@ -229,7 +244,7 @@ class _FleetRun:
         instance = self.instances[place]
         if self.router.sees_load:
             instance.unseen.append((self.now_s, tokens))
-        instance.player.push(request, self.now_s + instance.given.table.request_s)
+        self.sent.setdefault(place, []).append(request)
 
     def _outstanding(self, place: int) -> int:
         """Tokens an instance was sent and has not finished, as of `lag_s` ago."""

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from math import isclose
 from typing import TypeVar
 
 from pydantic import Field
 
+from tangram_sim.errors import BadInputError
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.layouts import RECOMPUTE, Layout
 from tangram_sim.parallelizers.laws import first_broken
@@ -62,10 +64,13 @@ class Explanation:
 
 
 def explain(plan: Plan | Result, hwdb: Hwdb | None = None) -> Explanation:
-    """Play a plan, or the plan of a result, and take it apart."""
-    plan, hwdb = plan.forecast.plan if isinstance(plan, Result) else plan, hwdb or Hwdb.load()
+    """Simulate a plan, or that of a result made with `hwdb` (else BadInputError), and take it apart."""
+    found, hwdb = plan, hwdb or Hwdb.load()
+    plan = found.forecast.plan if isinstance(found, Result) else found
     lowering = Lowering.of(plan, hwdb)
     played = forecast(plan, hwdb, lowering=lowering)
+    if isinstance(found, Result) and not isclose(played.step_s, found.forecast.step_s, rel_tol=1e-9):
+        raise BadInputError("explain: the result rests on other hardware data; give them as `hwdb=`")
     why_not = [
         entry
         for number in range(len(played.seats))

@@ -32,6 +32,19 @@ def test_a_path_a_name_and_a_noun_are_one_model(tmp_path: Path) -> None:
     assert ts.explain(by_path.forecast.plan).path == explained.path
 
 
+def test_a_result_is_explained_with_the_hardware_data_that_it_rests_on(tmp_path: Path) -> None:
+    (tmp_path / "efficiency").mkdir()
+    (tmp_path / "efficiency" / "own.csv").write_text(
+        "gpu,dtype,kernel,stack,version,parameter,value,sigma,n,source,date,note\n"
+        "L40S,bf16,gemm,generic,,efficiency,0.2,0.1,0,assumed,,\n"
+    )
+    other = ts.Hwdb.load([tmp_path])
+    found = ts.estimate("gpt3-1.3b", "L40Sx4:1", JOB, ts.Uniform(tp=4), hwdb=other)
+    assert ts.explain(found, other).forecast.step_s == pytest.approx(found.step_s, rel=1e-9)
+    with pytest.raises(ts.BadInputError, match="other hardware data"):
+        ts.explain(found)
+
+
 @pytest.mark.parametrize(("model", "cluster"), [(SMALL, "L40Sx4:1"), ("llama3-8b", 8), (None, "L40Sx4:1")])
 def test_what_is_neither_name_nor_file_nor_noun_is_named(model: object, cluster: object) -> None:
     for verb in (ts.plan, ts.estimate):

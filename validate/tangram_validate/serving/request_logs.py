@@ -6,7 +6,6 @@ percentiles the simulator is asked for.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -63,11 +62,7 @@ def replayed(replica: DeploymentRuns, hwdb: Hwdb) -> dict[str, Floats]:
 
 
 def bursts(replica: DeploymentRuns, hwdb: Hwdb) -> dict[str, Floats]:
-    """The same of so many equal requests at once, or at an even rate, where a run says no more of them.
-
-    A server reads requests in step, each of them `request_s`: of those that come at once none reaches the
-    engine before all are read.
-    """
+    """The same of so many equal requests at once, or at an even rate, where a run says no more of them."""
     told = []
     table = _table(replica, max(int(run.sent or run.clients) for run in replica.runs), hwdb)
     for run in replica.runs:
@@ -80,8 +75,7 @@ def bursts(replica: DeploymentRuns, hwdb: Hwdb) -> dict[str, Floats]:
             LoggedRequest(k * apart, max(round(isl), 1), max(round(osl), 1))
             for k, (isl, osl) in enumerate(zip(prompts.tolist(), outputs.tolist(), strict=True))
         ]
-        read_s = table.request_s * (1 if run.rate else count)
-        told.append(_played(replica, sent, replace(table, request_s=read_s), hwdb))
+        told.append(_played(replica, sent, table, hwdb))
     return _columns(told)
 
 
