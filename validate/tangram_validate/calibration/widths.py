@@ -1,12 +1,11 @@
 """How wide intervals must be to hold what was left out: residuals, a share of the errors of factors, peaks.
 
 Six numbers, those of the least mean interval score (Gneiting & Raftery, JASA 2007, section 6.2), every source
-the same weight; then one factor, the least with which 90 % of sources left out of these numbers lie inside,
-and as much for mixtures of experts as 90 % of theirs ask for.
+the same weight; then one factor, the least with which 90 % of sources left out of these numbers lie inside.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ from tangram_validate.calibration.novelty import CLASSES
 SISTERS = CLASSES.index("sister stack")
 COVERED = 0.90
 FEWEST_SOURCES = 3  # from which on leaving one out says how wide the others' widths must be
-FEWEST_MIXED = 2  # the same of sources with mixtures of experts
 SLIPPED = 0.6  # log error of a peak
 # What the score is charged for a width that is added for some runs only, per log standard deviation: of two
 # ways to hold the same sources the one that tells fewer classes apart.
@@ -137,38 +135,26 @@ def sharpest(errors: Errors) -> FloatArray:
     return answer
 
 
-def needed(errors: Errors) -> tuple[float, float]:
-    """(factor, at least 1, on widths; log standard deviation that mixtures add) with which 90 % lie inside.
+def factor_needed(errors: Errors) -> float:
+    """The least factor, at least 1, on widths made without a source with which 90 % of its rows lie inside.
 
-    Conformal prediction with scaled scores (Lei et al., JASA 2018): every source is left out once, and its
-    rows lie inside widths made without it. Mixtures are few, and more dense sources must not speak for them:
-    theirs is what nine of ten mixtures left out ask for beyond the factor. Without the correction for few
-    sources, which asks for the widest of all: its intervals score worse than those of twice as many misses.
+    Conformal prediction with scaled scores (Lei et al., JASA 2018), every source left out once. Without the
+    correction for few sources, which asks for the widest of all: its intervals score worse than those of
+    twice as many misses.
     """
     names = np.unique(errors.source)
     if len(names) < FEWEST_SOURCES:
-        return 1.0, 0.0
-    sigma, bare = np.zeros((2, len(errors.source)))
+        return 1.0
+    score = np.zeros(len(errors.source))
     for name in names.tolist():
         own = errors.source == name
-        mine, at = errors.take(own, errors.memory_source == name), sharpest(errors.without(name))
-        sigma[own] = _sigma(at, mine)
-        bare[own] = _sigma(at, replace(mine, mixture=np.zeros_like(mine.mixture)))
-    asked = np.abs(errors.log_error) / Z90
-    factor = max(_covering(asked / sigma, errors.source), 1.0)
-    mixed = errors.mixture
-    if len(np.unique(errors.source[mixed])) < FEWEST_MIXED:
-        return factor, 0.0
-    beyond = np.sqrt(np.maximum(asked**2 - (factor * bare) ** 2, 0.0))
-    return factor, _covering(beyond[mixed], errors.source[mixed])
-
-
-def _covering(values: FloatArray, source: NDArray[np.str_]) -> float:
-    """The least of the values that nine tenths of the weight do not exceed, every source the same weight."""
-    weights = _weights(source)
-    order = np.argsort(values, kind="stable")
+        mine = errors.take(own, errors.memory_source == name)
+        score[own] = np.abs(mine.log_error) / (Z90 * _sigma(sharpest(errors.without(name)), mine))
+    weights = _weights(errors.source)
+    order = np.argsort(score, kind="stable")
     heap = np.cumsum(weights[order]) / weights.sum()
-    return float(values[order[min(int(np.searchsorted(heap, COVERED - 1e-9)), len(order) - 1)]])
+    place = min(int(np.searchsorted(heap, COVERED - 1e-9)), len(score) - 1)
+    return max(float(score[order[place]]), 1.0)
 
 
 def plan_spread(log_error: FloatArray, source: NDArray[np.str_]) -> float:
@@ -213,8 +199,7 @@ def calibrate(errors: Errors) -> Widths:
 
     The factor needed widens residuals and the share of factors alike, which is at most 1.
     """
-    factor, mixed = needed(errors)
-    at = sharpest(errors) * factor
+    at = sharpest(errors) * factor_needed(errors)
     residual = np.sqrt(np.cumsum([at[OWN] ** 2, at[NEW_GPU] ** 2, at[NEW_STACK] ** 2, 0.0]))
     shared = [between_sources(errors.log_error, errors.source)] * len(CLASSES)
     return Widths(
@@ -222,7 +207,7 @@ def calibrate(errors: Errors) -> Widths:
         share=(min(float(at[SHARE]), 1.0),) * len(CLASSES),
         source=tuple(min(item, own) for item, own in zip(shared, residual.tolist(), strict=True)),
         unmeasured=float(at[UNMEASURED]),
-        mixture=(max(float(at[MIXTURE]), mixed),) * len(CLASSES),
+        mixture=(float(at[MIXTURE]),) * len(CLASSES),
         plan=plan_spread(errors.log_error, errors.source),
         memory=memory_residual(errors.memory, errors.memory_source),
         memory_unfitted=memory_residual(errors.unfitted, errors.memory_source),
