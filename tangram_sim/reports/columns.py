@@ -18,7 +18,7 @@ class ViewColumn:
     `field` is a path from the row (`name`, `input.low`; `0` is the first of a tuple) or a function of the
     row; `show` a format (`{:,.0f}`) or a function; none: words. `rests` names sources by the keys under which
     a report has them, with blanks between; none: names, which need no source. A figure that is not known is
-    `unknown`.
+    `unknown`. A page sorts rows by `order`; none: by the figure, and words by the alphabet.
     """
 
     head: str
@@ -26,6 +26,7 @@ class ViewColumn:
     show: str | Callable[[Any], str] = ""
     rests: str = ""
     unknown: str = "-"
+    order: Callable[[Any], float] | None = None
 
     def value(self, row: Any) -> Any:
         """The figure or word of a row; None where a part of the path is not known."""
@@ -49,7 +50,7 @@ class ViewColumn:
         text = self.text(row)
         named = [] if text == "-" else [sources[key] for key in self.rests.split()]
         rests = [each for ids in named for each in ([ids] if isinstance(ids, str) else ids)]
-        return Cell(text, rests, self.value(row) if self.show else None)
+        return Cell(text, rests, self.order(row) if self.order else self.value(row) if self.show else None)
 
 
 def share(digits: int = 0, *, signed: bool = False) -> Callable[[float], str]:

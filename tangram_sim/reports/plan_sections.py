@@ -128,9 +128,16 @@ def _stages(
     columns = (
         ViewColumn("stage", "0"),
         ViewColumn("GPUs", "1.gpus", "{}", "played"),
-        ViewColumn("layers", lambda row: layer_words(row[1]), rests="played"),
+        ViewColumn(
+            "layers", lambda row: layer_words(row[1]), rests="played", order=lambda row: row[1].layers[0]
+        ),
         ViewColumn("layout", lambda row: layout_words(row[1]), rests="played"),
-        ViewColumn("memory", lambda row: _memory(row[1]), rests="played hardware"),
+        ViewColumn(
+            "memory",
+            lambda row: _memory(row[1]),
+            rests="played hardware",
+            order=lambda row: row[1].peak_memory_bytes / row[1].memory_capacity_bytes,
+        ),
         ViewColumn("idle", "1.idle_fraction", share(), "played idle"),
         ViewColumn("forward", "1.forward_s", show_seconds, "played"),
         ViewColumn("backward", "1.backward_s", show_seconds, "played"),

@@ -14,6 +14,7 @@ from tangram_sim.purchasing.pricefile import load_prices
 from tangram_sim.purchasing.rows import throughput_of
 from tangram_sim.purchasing.sensitivity import sensitivity
 from tangram_sim.purchasing.whatif import what_if
+from tangram_sim.reports.plan_sections import plan_report
 from tangram_sim.reports.rounding import with_interval
 from tangram_sim.studies import api
 from tangram_sim.training.job import Job
@@ -158,6 +159,19 @@ class TestSources:
         assert (found.low, found.high) == (tokens / document.step_s_high, tokens / document.step_s_low)
         bare = document.model_copy(update={"step_s_low": 0.0, "step_s_high": 0.0})
         assert throughput_of(bare).low == throughput_of(bare).high == tokens / document.step_s
+
+    def test_stages_are_sorted_by_first_layer_and_by_the_share_of_memory_not_by_their_words(self):
+        """By the alphabet layer 10 comes before layer 2, and 12 GiB before 9.8 GiB."""
+        cluster = load_cluster("azure-c1-t4x4-v100x4", HWDB)
+        document = api.plan(load_model("gpt3-350m"), cluster, Job(16, 2048), hwdb=HWDB).document
+        page = plan_report(document, HWDB)
+        sorts = {
+            head: [float(found) for found in re.findall(f'data-head="{head}" data-sort="([^"]*)"', page)]
+            for head in ("layers", "memory")
+        }
+        fullness = [stage.peak_memory_bytes / stage.memory_capacity_bytes for stage in document.stages]
+        assert sorts["layers"] == [stage.layers[0] for stage in document.stages]
+        assert sorts["memory"] == pytest.approx(fullness) and len(fullness) > 1
 
 
 class TestInTheBrowser:
