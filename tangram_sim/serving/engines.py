@@ -92,6 +92,21 @@ def engine_defaults(hwdb: Hwdb, name: str, gpu: Gpu, version: str = "") -> Engin
     )
 
 
+def drafts_refused(engine: str, *, stages: int = 1, attention_dp: int = 1) -> str:
+    """Why an engine cannot be started with draft tokens on such a replica, to follow "which"; "" if it can.
+
+    `serve plan`, `serve tune` and `serve export` ask this. SGLang docs, "Speculative Decoding": n-grams are
+    not looked up with --enable-dp-attention.
+    """
+    if engine == "trtllm":
+        return "trtllm-serve takes from a file alone (speculative_config)"
+    if stages > 1:
+        return "engines do not check in several stages"
+    if engine == "sglang" and attention_dp > 1:
+        return f"SGLang does not look up beside {attention_dp} groups of attention data parallelism"
+    return ""
+
+
 def release(version: str) -> tuple[int, ...]:
     """The leading numbers of a version: "0.15.1" is (0, 15, 1); "nightly" is ()."""
     numbers = []

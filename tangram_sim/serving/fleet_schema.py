@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from tangram_sim.file_parts import FilePart, Name
+from tangram_sim.serving.engines import drafts_refused
 
 MOST_REPLICAS = 10_000
 MOST_DRAFTS = 64  # speculative tokens of one iteration
@@ -73,6 +74,11 @@ class ReplicaIn(_FleetPart):
     kv_precision: Name | None = None
     kv_blocks: Count | None = None
     recv_interval: Annotated[int, Field(ge=1, le=10**6)] | None = None
+
+    def drafts_refused(self, engine: str) -> str:
+        """Why an engine cannot be started with draft tokens on this replica; "" if it can."""
+        depth = max(self.pp, len(self.stages or ()))
+        return drafts_refused(engine, stages=depth, attention_dp=self.attention_dp)
 
 
 Tokens = Annotated[float, Field(gt=0)]

@@ -11,6 +11,7 @@ from math import floor, inf
 
 from tangram_sim.errors import BadInputError, unknown_name
 from tangram_sim.serving.deployment import Speculation
+from tangram_sim.serving.engines import drafts_refused
 from tangram_sim.serving.workload import Floats
 from tangram_sim.serving_planners.degrees import expert_degrees
 from tangram_sim.serving_planners.hexgen import GroupPricer, partition, replicas_of
@@ -77,12 +78,18 @@ def candidates(
 def _drafted(
     pricer: OfferPricer, speculation: Speculation, offers: Sequence[GpuOffer]
 ) -> list[PricedConfiguration]:
-    """Whole replicas of one stage again, with draft tokens: SGLang starts no others with them."""
-    short = [stages for stages in pipelines(pricer, offers) if len(stages) == 1]
+    """Replicas again with draft tokens, where the engine starts them so. Raises BadInputError for none."""
+    if reason := drafts_refused(pricer.engine):
+        raise BadInputError(f"`drafts=`: draft tokens, which {reason}; choose another engine")
+    short = [
+        stages
+        for stages in pipelines(pricer, offers)
+        if not drafts_refused(pricer.engine, stages=len(stages))
+    ]
     return [
         replace(each, name=f"{each.name} drafts{speculation.drafts}", speculation=speculation)
         for each in (*pricer.priced_together(short), *expert_degrees(pricer, offers))
-        if any(each.rps)
+        if any(each.rps) and not drafts_refused(pricer.engine, attention_dp=each.attention_dp)
     ]
 
 

@@ -22,6 +22,7 @@ from tangram_sim.hwdb import Hwdb, load_model
 from tangram_sim.models import Model
 from tangram_sim.serving.fleet import FleetReplica
 from tangram_sim.serving.fleet_file import ServiceFleet, read_fleet
+from tangram_sim.serving.fleet_schema import FleetIn
 from tangram_sim.serving.outcome import Slo
 from tangram_sim.serving.workload import Workload
 from tangram_sim.serving_planners.degrees import degrees_on
@@ -130,14 +131,26 @@ def tune_service(
 def _allowed(
     choices: Mapping[str, Sequence[Setting]], data: Mapping[str, Any], entry: Mapping[str, Any], place: int
 ) -> dict[str, Sequence[Setting]]:
-    """The choices for one kind of replica. Raises BadInputError for drafts of unknown acceptance."""
+    """The choices for one kind of replica. Raises BadInputError for drafts that cannot be tuned."""
     found = dict(choices)
-    if found.get(DRAFTS) and "acceptance" not in entry:
-        raise BadInputError(f"replica {place} has no `acceptance`, the chance that a draft token is accepted")
+    if found.get(DRAFTS):
+        if "acceptance" not in entry:
+            raise BadInputError(
+                f"replica {place} has no `acceptance`, the chance that a draft token is accepted"
+            )
+        # Where degrees are chosen, too, drafts are left out beside those that the engine refuses them with.
+        if reason := _undrafted(data, {**entry, "attention_dp": 1} if found.get(DEGREES) else entry):
+            raise BadInputError(f"replica {place} has draft tokens to try, which {reason}")
     if DEGREES in found:
         model = load_model(entry.get("model") or data["model"])
         found[DEGREES] = [each for each in found[DEGREES] if each in degrees_of(model, entry)]
     return found
+
+
+def _undrafted(data: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
+    """Why a replica of this fleet cannot be started with draft tokens; "" if it can."""
+    fleet = FleetIn.read({**data, "replicas": [entry]}, "the fleet")
+    return fleet.replicas[0].drafts_refused(fleet.engine)
 
 
 def degrees_of(model: Model, entry: Mapping[str, Any]) -> list[str]:
@@ -302,12 +315,15 @@ class _Tuning:
         return greatest_rate(counted, self.workload.rate_rps, floor)
 
     def _build(self, settings: tuple[tuple[str, Setting], ...]) -> FleetReplica | None:
-        """The replica with these settings; None where it does not fit its GPUs."""
+        """The replica with these settings; None where it does not fit its GPUs or no engine starts it."""
         skipped = ("count", "shares", "up")
         alone = {key: value for key, value in self.entry.items() if key not in skipped}
         data = {key: value for key, value in self.data.items() if key not in ("replicas", "types")}
+        mine, changed = with_settings(alone, dict(settings)), {key for key, _ in settings}
+        if changed & {DRAFTS, DEGREES} and mine.get(DRAFTS) and _undrafted(data, mine):
+            return None
         try:
-            built = read_fleet({**data, "replicas": [with_settings(alone, dict(settings))]}, self.hwdb)
+            built = read_fleet({**data, "replicas": [mine]}, self.hwdb)
         except InfeasibleError:
             if not settings:
                 raise

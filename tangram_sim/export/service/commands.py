@@ -45,7 +45,8 @@ class EngineFlags:
     expert_degree: bool = True  # whether that flag takes a number; without one it means all ranks
     attention_dp: tuple[str, ...] = ()  # flags of groups, the last with their number; (): no such flag
     of_all_groups: bool = False  # whether degree, seats and budget are those of all groups together
-    drafts: Callable[[int], tuple[str, ...]] = lambda _: ()  # flags of so many drafts looked up in the prompt
+    # Flags of so many drafts looked up in the prompt; `serving.engines.drafts_refused`: where there are none.
+    drafts: Callable[[int], tuple[str, ...]] = lambda _: ()
 
 
 def _nixl(role: str) -> str:

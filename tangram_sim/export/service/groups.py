@@ -133,6 +133,7 @@ def _group(replica: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: s
         widest * replica.attention_dp,
         f"{replica.attention_dp} groups of attention data parallelism",
     )
+    undrafted = replica.drafts_refused(given.engine)
     for words, wrong in (
         ("costs of its own, which no engine can be started from", replica.costs is not None),
         (
@@ -143,20 +144,7 @@ def _group(replica: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: s
             f"{spread} in several stages",
             replica.attention_dp > 1 and (replica.pp > 1 or replica.stages is not None),
         ),
-        *(
-            (f"draft tokens, which {words}", replica.drafts > 0 and met)
-            for words, met in (
-                (
-                    "trtllm-serve takes from a file alone (speculative_config)",
-                    given.engine == "trtllm",
-                ),
-                (
-                    f"SGLang does not look up beside {spread}",
-                    given.engine == "sglang" and replica.attention_dp > 1,
-                ),
-                ("engines do not check in several stages", replica.pp > 1 or len(replica.stages or ()) > 1),
-            )
-        ),
+        (f"draft tokens, which {undrafted}", bool(replica.drafts and undrafted)),
         (
             f"experts over {replica.ep} of {ranks} ranks; vLLM spreads them over all",
             1 < replica.ep != ranks,

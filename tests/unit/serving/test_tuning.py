@@ -20,6 +20,7 @@ from tangram_sim.studies.serving_rates import at_rate, greatest_rate, replica_ke
 from tangram_sim.studies.serving_tuning import (
     BUDGET,
     SEATS,
+    _Tuning,
     degrees_of,
     tune_service,
     with_settings,
@@ -156,6 +157,24 @@ def test_drafts_are_chosen_where_their_acceptance_is_given() -> None:
     assert found.goodput_rps > plain_.goodput_rps
     with pytest.raises(BadInputError, match="no `acceptance`"):
         tune_service(ONE, requests(), tight, HWDB, {"drafts": [2]})
+
+
+def test_drafts_are_tried_only_where_the_engine_starts_them() -> None:
+    """SGLang takes them or groups of attention, not both: some of degrees and drafts are left out."""
+    entry = {**MOE["replicas"][0], "tp": 2, "acceptance": 0.9}
+    sglang: dict[str, Any] = {**MOE, "engine": "sglang", "replicas": [entry]}
+    choices = {"degrees": ["tp2 dp1 ep1", "tp1 dp2 ep2"], "drafts": [0, 2]}
+    for data, both in (({**sglang, "engine": "vllm"}, True), (sglang, False)):
+        tuning = _Tuning(data, entry, requests(20), SLO, HWDB, choices)
+        built = tuning._build((("degrees", "tp1 dp2 ep2"), ("drafts", 2)))
+        assert (built is not None) == both
+        assert tuning._build((("degrees", "tp2 dp1 ep1"), ("drafts", 2))) is not None
+    staged = {**ONE["replicas"][0], "pp": 2, "acceptance": 0.9}
+    with pytest.raises(BadInputError, match="draft tokens to try, which engines do not check in several"):
+        tune_service({**ONE, "replicas": [staged]}, requests(20), SLO, HWDB, {"drafts": [2]})
+    with pytest.raises(BadInputError, match="which SGLang does not look up beside 2 groups"):
+        grouped = {**entry, "tp": 1, "attention_dp": 2}
+        tune_service({**sglang, "replicas": [grouped]}, requests(20), SLO, HWDB, {"drafts": [2]})
 
 
 def test_degrees_and_drafts_are_options(tmp_path: Path) -> None:

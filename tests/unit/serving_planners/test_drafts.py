@@ -2,8 +2,15 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tangram_sim.hwdb import Hwdb, load_model
+from tangram_sim.serving.closed_form import Load
+from tangram_sim.serving.deployment import Speculation
+from tangram_sim.serving.outcome import Slo
+from tangram_sim.serving_planners.offers import GpuOffer, OfferPricer
+from tangram_sim.serving_planners.peers import candidates
 from tests.commands import tangram
 
 ASKED = ("--workload", "800:400:1", "--rate", 6, "--slo", "ttft=2,tpot=0.03", "--requests", 200)
@@ -42,3 +49,17 @@ def test_drafts_that_are_hardly_accepted_are_not_taken() -> None:
 def test_drafts_without_what_they_need_are_refused(given: tuple[object, ...], words: str) -> None:
     refused = tangram("serve", "plan", "llama3-8b", "H100x8:1", *ASKED, *given)
     assert refused.code == 2 and words in refused.err, refused.err
+
+
+def test_a_plan_has_no_drafts_that_its_engine_does_not_start() -> None:
+    """Drafts beside groups of attention, which vLLM starts and SGLang does not; none of TensorRT-LLM."""
+    for engine, some in (("vllm", True), ("sglang", False)):
+        model, load = load_model("qwen3-30b-a3b"), Load.of(500, 100)
+        pricer = OfferPricer(model, Hwdb.load(), engine, "bf16", load, Slo(2.0, 0.05))
+        offers = [GpuOffer("H100-SXM5-80GB", 2.0, 2)]
+        found = candidates("milp", pricer, offers, np.ones(1), None, speculations=[Speculation(2, 0.9)])
+        drafted = [each for each in found if each.speculation]
+        assert any(each.attention_dp > 1 for each in found) and drafted
+        assert any(each.attention_dp > 1 for each in drafted) == some
+    refused = tangram("serve", "plan", "llama3-8b", "H100x8:1", *ASKED, *DRAFTS, "--engine", "trtllm")
+    assert refused.code == 2 and "trtllm-serve takes from a file alone" in refused.err, refused.err
