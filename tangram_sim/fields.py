@@ -19,26 +19,34 @@ from tangram_sim.errors import BadInputError, shown, unknown_name
 
 MODEL, SEARCH, LIMITS, SOFTWARE, OUTPUT = "Model and job", "Search", "Limits", "Software", "Output"
 _ABOUT, _PART, _STATED = "tangram_about", "tangram_part", "tangram_stated"
-# What names of figures end with, and the unit that this means.
+# What names of figures end with: the unit that this means, and what of it is a word of the name, too.
 _UNITS = {
-    "tokens_per_s": "tokens/s",
-    "bytes_per_s": "bytes/s",
-    "flop_per_s": "flop/s",
-    "gb_per_s": "GB/s",
-    "tok_s": "tokens/s",
-    "rps": "requests/s",
-    "s": "seconds",
-    "bytes": "bytes",
-    "w": "watts",
-    "usd_per_hour": "USD/h",
-    "usd": "USD",
-    "share": "a share",
-    "fraction": "a share",
-    "mfu": "a share",
-    "margin": "a share",
-    "tolerance": "a share",
+    "tokens_per_s": ("tokens/s", ""),
+    "bytes_per_s": ("bytes/s", ""),
+    "flop_per_s": ("flop/s", ""),
+    "gb_per_s": ("GB/s", ""),
+    "per_s": ("per second", ""),
+    "tok_s": ("tokens/s", ""),
+    "rps": ("requests/s", ""),
+    "s": ("seconds", ""),
+    "bytes": ("bytes", ""),
+    "w": ("watts", ""),
+    "usd_per_hour": ("USD/h", ""),
+    "cost_per_hour": ("USD/h", "cost"),
+    "price_per_hour": ("USD/h", "price"),
+    "budget_per_hour": ("USD/h", "budget"),
+    "tokens_per_usd": ("tokens/USD", ""),
+    "usd": ("USD", ""),
+    "share": ("a share", ""),
+    "fraction": ("a share", ""),
+    "mfu": ("a share", "mfu"),
+    "margin": ("a share", "margin"),
+    "tolerance": ("a share", "tolerance"),
 }
-_ENDING = re.compile(rf"(?:^|_)({'|'.join(_UNITS)})(?=(?:_low|_high|_per_gpu|_cluster)?$)")
+_ALONE = {"tokens/s": "throughput", "USD": "cost", "USD/h": "cost"}  # names that are nothing but a unit
+_ENDING = re.compile(
+    rf"(?:^|_)(?:({'|'.join(_UNITS)})(?=(?:_low|_high|_per_gpu|_cluster)?$)|usd(?=_(?:per|to)_))"
+)
 
 Class = TypeVar("Class")
 
@@ -108,14 +116,21 @@ def fact(default: Any, help: str, unit: str = "") -> Any:  # noqa: A002
 
 def unit_of(name: str) -> str:
     """The unit that the name of a figure says, like seconds of `step_s`; "" where it says none."""
-    return _UNITS[found.group(1)] if (found := _ENDING.search(name)) else ""
+    return _words_and_unit(name)[1]
 
 
 def heading(name: str) -> str:
     """The name of a figure in words, with its unit: `step_s` is "step, seconds"."""
-    unit = unit_of(name)
-    words = _ENDING.sub("", name) if unit else name
-    return ", ".join(each for each in (words.replace("_", " ").strip(), unit) if each)
+    return ", ".join(each for each in _words_and_unit(name) if each)
+
+
+def _words_and_unit(name: str) -> tuple[str, str]:
+    if (found := _ENDING.search(name)) is None:
+        return name.replace("_", " "), ""
+    unit, kept = _UNITS[found[1]] if found[1] else ("USD", "cost")
+    kept = kept or ("" if found.start() else _ALONE.get(unit, found[1]))
+    words = (name[: found.start()], kept, name[found.end() :])
+    return " ".join("_".join(words).replace("_", " ").split()), unit
 
 
 def part(*only: str, **instead: Mapping[str, Any]) -> dict[str, Any]:

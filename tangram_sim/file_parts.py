@@ -146,29 +146,51 @@ def _facts_and_tables(of: FilePart, above: str = "") -> tuple[dict[str, Any], li
             figures, lists = _facts_and_tables(value, f"{title}: ")
             inner, tables = inner | figures, tables + lists
         elif isinstance(value, list):
-            tables.append((title, [_row(part) for part in value]))
+            tables.append((title, _rows(name, value)))
         elif isinstance(value, dict):
-            rows = [{"": key} | _row(part) for key, part in value.items()]
-            tables += [(title, rows)] if all(len(row) > 1 for row in rows) else []
+            rows = _rows(name, [*value.values()])
+            if all(_is_plain(part) or "" not in _fields(part) for part in value.values()):
+                tables.append((title, [{"": key} | row for key, row in zip(value, rows, strict=True)]))
         else:
             facts[title] = _cell(name, value)
     return facts | inner, tables
 
 
-def _held(of: FilePart) -> dict[str, Any]:
-    """What a part says beside its defaults, by field."""
-    known = {name: each for name, each in type(of).model_fields.items() if name not in _UNSHOWN}
-    held = {name: getattr(of, name) for name in known}
+def _fields(of: Any) -> dict[str, Any]:
+    """What a part holds, by field; a figure or a text that is no part: itself, by no name."""
+    if isinstance(of, FilePart):
+        return {name: getattr(of, name) for name in type(of).model_fields if name not in _UNSHOWN}
+    if is_dataclass(of):  # a noun that stands in a document as it is
+        return {each.name: getattr(of, each.name) for each in fields(of)}
+    return {"": of}
+
+
+def _held(of: Any) -> dict[str, Any]:
+    """What a part says beside its defaults, by field; all that a noun holds."""
+    held = _fields(of)
+    if not isinstance(of, FilePart):
+        return held
+    known = type(of).model_fields
     return {name: held[name] for name in held if held[name] not in (None, [], {}, "", known[name].default)}
 
 
-def _row(part: Any) -> dict[str, Any]:
-    """The figures and words of one part by heading; what it holds in turn is left out."""
-    held = _held(part) if isinstance(part, FilePart) else {"value": part}
-    if is_dataclass(part):  # a noun that stands in a document as it is
-        held = {each.name: getattr(part, each.name) for each in fields(part)}
-    plain = {name: value for name, value in held.items() if isinstance(value, str | int | float)}
-    return {_head(name): _cell(name, value) for name, value in plain.items()}
+def _rows(name: str, parts: list[Any]) -> list[dict[str, Any]]:
+    """The figures and words of each part of field `name` by heading; what a part holds in turn is left out.
+
+    Left out is also what has its default in all parts.
+    """
+    said = dict.fromkeys(each for part in parts for each, value in _held(part).items() if _is_plain(value))
+    return [
+        {
+            _head(each) if each else "value": _cell(each or name, value) if _is_plain(value) else ""
+            for each, value in ((each, _fields(part).get(each)) for each in said)
+        }
+        for part in parts
+    ]
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) or (isinstance(value, tuple) and all(map(_is_plain, value)))
 
 
 def _head(name: str) -> str:
@@ -176,7 +198,9 @@ def _head(name: str) -> str:
 
 
 def _cell(name: str, value: Any) -> Any:
-    """A figure with four digits, bytes in GiB."""
+    """A figure with four digits, bytes in GiB; of several a text."""
+    if isinstance(value, tuple):
+        return ", ".join(str(_cell(name, each)) for each in value)
     value = value / 2**30 if unit_of(name) == "bytes" else value
     return f"{value:,.4g}" if isinstance(value, float) else value
 
@@ -184,7 +208,7 @@ def _cell(name: str, value: Any) -> Any:
 def _html_table(title: str, rows: list[Any]) -> str:
     import pandas as pd
 
-    table: str = pd.DataFrame(rows).fillna("").to_html(index=False, border=0)
+    table: str = pd.DataFrame(rows, dtype=object).to_html(index=False, border=0)
     return f"<h4>{escape(title)}</h4>{table}"
 
 

@@ -6,12 +6,13 @@ import inspect
 import pkgutil
 from importlib import import_module
 from importlib.resources import files
+from typing import Any
 
 import pytest
 
 import tangram_sim as ts
-from tangram_sim.fields import HasDocument, described
-from tangram_sim.file_parts import FilePart
+from tangram_sim.fields import HasDocument, described, heading, unit_of
+from tangram_sim.file_parts import FilePart, _facts_and_tables
 from tangram_sim.questions.question import QUESTIONS, question_type
 from tests.places import ROOT
 
@@ -139,6 +140,64 @@ def test_a_notebook_shows_figures_tables_and_sentences_with_units_and_escapes_na
     ):
         assert words in shown, words
     assert "a &amp; b" in shown and "A100" in shown and "unused" not in shown
+
+
+class _Stage(FilePart):
+    number: int = 0
+    layers: tuple[int, int]
+    slower: float = 1.0
+    price_usd: float | None = None
+
+
+class _Shown(FilePart):
+    stages: list[_Stage]
+    peak_bytes: list[int]
+    held_bytes: dict[str, int]
+    model: dict[str, Any]
+
+
+def test_a_table_keeps_defaults_among_other_values_and_shows_tuples_and_bytes_of_lists():
+    """Stage 0 says that it is 0; a column goes only where all rows have the default."""
+    stages = [_Stage(layers=(0, 16)), _Stage(number=1, layers=(16, 32), price_usd=2.5)]
+    found = _Shown(stages=stages, peak_bytes=[2**31], held_bytes={"g0": 2**32}, model={"a": 1, "b": []})
+    _, tables = _facts_and_tables(found)
+    assert dict(tables) == {
+        "stages": [
+            {"number": 0, "layers": "0, 16", "price, USD": ""},
+            {"number": 1, "layers": "16, 32", "price, USD": "2.5"},
+        ],
+        "peak, GiB": [{"value": "2"}],
+        "held, GiB": [{"": "g0", "value": "4"}],
+    }
+    assert "16, 32" in found._repr_html_()
+
+
+def test_headings_say_the_unit_of_every_field_of_every_document():
+    """A rate never reads as seconds, money per something has its currency, a name is more than its unit."""
+    fields = {
+        name
+        for each in classes_by_name().values()
+        if issubclass(each, FilePart)
+        for name in each.model_fields
+    }
+    assert len(fields) > 300
+    for name in fields:
+        words, _, unit = heading(name).rpartition(", ")
+        assert (words or unit) and not (unit_of(name) and not words), name
+        assert not words.endswith(" per"), name
+        assert "per_s" not in name or unit not in ("seconds", "bytes"), name
+        assert "usd" not in name.split("_") or "USD" in unit, name
+    told = {
+        "mfu": "mfu, a share",
+        "memory_margin": "memory margin, a share",
+        "generates_per_s": "generates, per second",
+        "marginal_tokens_per_usd": "marginal, tokens/USD",
+        "tokens_per_s_per_gpu": "throughput per gpu, tokens/s",
+        "cost_per_hour": "cost, USD/h",
+        "usd_per_million_tokens": "cost per million tokens, USD",
+        "step_s_low": "step low, seconds",
+    }
+    assert {name: heading(name) for name in told} == told
 
 
 def test_unknown_names_say_what_is_near():
