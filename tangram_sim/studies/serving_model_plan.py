@@ -127,7 +127,8 @@ def _best_played(
 
     Latencies' tails are worse the more stages there are, and iterations with prompts yield no drafts, which
     no mean says: plans without many stages and plans without drafts are tried, too; and, over a link, plans
-    of replicas that do one half of each request.
+    of replicas that do one half of each request. No plan of any start is better than the bound, at the
+    throughputs that each start was kept with.
     """
     whole = [configuration for configuration in priced if configuration.role == WHOLE]
     short = [configuration for configuration in whole if len(configuration.stages) < MOST_STAGES]
@@ -138,19 +139,21 @@ def _best_played(
         starts.append([configuration for configuration in priced if configuration.role != WHOLE])
     best: ServePlanDocument | None = None
     tried: list[Sequence[PricedConfiguration]] = []  # with the throughputs that each start was kept with
+    bounds: list[float | None] = []
     of_best = 0
     for start, attempts in zip(starts, _ATTEMPTS[len(starts)], strict=True):
         told, rates = _replayed_until_kept(question, start, attempts, hwdb, limit)
         tried.append(rates)
+        bounds.append(told.bound if told is not None else None)
         if told is not None and (best is None or _preferred(told, best, question.goal)):
             best, of_best = told, len(tried) - 1
         if best is not None and limit.over():
-            return best
+            return _bounded(best, bounds, question.goal)
     beside = _planned(question, tried[of_best], limit.turn_s(), beside=True)
     apart = len(whole) < len(priced)
     if best is None:
         return _planned(question, tried[-1], limit.turn_s(), beside=True) if apart else beside
-    best = best.with_fields(rivals=beside.rivals, levers=beside.levers)
+    best = _bounded(best.with_fields(rivals=beside.rivals, levers=beside.levers), bounds, question.goal)
     if apart:
         other = tried[0] if of_best == len(starts) - 1 else tried[-1]
         best = _compared_also(best, _planned(question, other, limit.turn_s(), beside=True), question.goal)
@@ -159,12 +162,23 @@ def _best_played(
     return best
 
 
+def _value(found: ServePlanDocument, goal: ServiceGoal) -> float:
+    """What the objective makes least: USD/h or seconds."""
+    return (found.cost_per_hour if goal.objective == COST else found.makespan_s) or 0.0
+
+
+def _bounded(best: ServePlanDocument, bounds: Sequence[float | None], goal: ServiceGoal) -> ServePlanDocument:
+    """The plan with the least of the bounds: its own may be of few of the configurations."""
+    least = min((bound for bound in bounds if bound is not None), default=inf)
+    if best.bound is None or least >= (1.0 - PROVEN) * best.bound:
+        return best
+    gap = 1.0 - least / _value(best, goal)
+    return best.with_fields(bound=least, gap=gap, status="optimal" if gap <= PROVEN else "feasible")
+
+
 def _compared_also(best: ServePlanDocument, other: ServePlanDocument, goal: ServiceGoal) -> ServePlanDocument:
-    """The plan with bound, rivals and levers of another set of configurations where they are better."""
-    value = (best.cost_per_hour if goal.objective == COST else best.makespan_s) or 0.0
-    if other.bound is not None and best.bound is not None and other.bound < best.bound:
-        gap = 1.0 - other.bound / value
-        best = best.with_fields(bound=other.bound, gap=gap, status="optimal" if gap <= PROVEN else "feasible")
+    """The plan with rivals and levers of another set of configurations where they are better."""
+    value = _value(best, goal)
     others = {(item.gpu, item.capped): item for item in other.rivals}
     rivals = [
         min(

@@ -37,6 +37,16 @@ def test_drafts_that_are_hardly_accepted_are_not_taken() -> None:
     assert all("drafts" not in replica for replica in told["fleet"]["replicas"])
 
 
+def test_a_bound_holds_for_drafts_too_where_the_plan_without_them_is_played_better() -> None:
+    """Three GPUs with drafts carry the mean, not the tail; the four without are not called the best."""
+    asked = ("--workload", "4000:30:1", "--rate", 16, "--slo", "ttft=4,tpot=0.015", "--requests", 200)
+    more = ("--drafts", "2,4", "--acceptance", 0.9)
+    told = tangram("serve", "plan", "llama3-8b", "H100x8:1", *asked, *more, "--json").json
+    assert all("drafts" not in replica for replica in told["fleet"]["replicas"])
+    assert told["status"] == "feasible" and told["bound"] < told["cost_per_hour"]
+    assert told["gap"] == pytest.approx(1.0 - told["bound"] / told["cost_per_hour"])
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
