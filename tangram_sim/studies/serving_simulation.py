@@ -12,7 +12,7 @@ from tangram_sim.serving.fleet import FAST, RESUME, PlayedService, Progress, pla
 from tangram_sim.serving.fleet_file import ServiceFleet
 from tangram_sim.serving.outcome import ServiceOutcome, Slo, Spread, spread
 from tangram_sim.serving.router import Router, named_router
-from tangram_sim.serving.workload import Ints, Workload
+from tangram_sim.serving.workload import Floats, Ints, Workload
 from tangram_sim.studies.documents import Document
 from tangram_sim.studies.serving_answer import ServicePredictionDocument
 from tangram_sim.studies.serving_requests import asking, beyond_context, nearest_types
@@ -263,6 +263,8 @@ def _verdict(outcome: ServiceOutcome) -> str:
     quarters = np.array_split(outcome.e2e_s / work.output_tokens[outcome.served], 4)
     if np.median(quarters[3]) <= _SLOWER * np.median(quarters[1]):
         return ""
+    if _came_at_once(work, finish, at_end):
+        return ""
     # What is finished while the queue is full: between the first and the last quarter of all answers. While
     # requests still come that may not be so yet, since prompts go before outputs.
     quarter, rest = len(finish) // 4, len(finish) - 1 - len(finish) // 4
@@ -274,3 +276,18 @@ def _verdict(outcome: ServiceOutcome) -> str:
         f"cannot keep up: serves {carried:.4g} of {work.rate_rps:.4g} requests/s; the queue grows by "
         f"{grown:.3g} a second; {work.rate_rps / carried:.2f} times the replicas keep up"
     )
+
+
+def _came_at_once(work: Workload, finish_s: Floats, at_end: int) -> bool:
+    """Whether the queue at the last arrival is a cluster of requests that are finished as fast as all come.
+
+    Counted are those finished (at the sorted times `finish_s`) from the last moment with half as many inside
+    until half of them are gone again.
+    """
+    arrived = np.arange(1, len(work) + 1)
+    few = np.flatnonzero(arrived - np.searchsorted(finish_s, work.arrival_s, side="right") < at_end / 2)
+    begun_s = float(work.arrival_s[few[-1] if len(few) else 0])
+    gone = int(np.searchsorted(finish_s, work.arrival_s[-1], side="right")) + at_end // 2
+    finished = finish_s[: gone + 1]
+    done = len(finished) - int(np.searchsorted(finished, begun_s, side="right"))
+    return done >= work.rate_rps * (float(finished[-1]) - begun_s)
