@@ -242,12 +242,13 @@ class _Tuning:
     def run(self) -> "_Tuning":
         """This search, done."""
         self.default_rps = self._rate({}, 0.0)
-        found = []
+        found: list[tuple[float, dict[str, Setting]]] = []
         for starts in ((), self._spread()):
             self.settings, self.best_rps = {}, self.default_rps
             for settings in starts:
                 self._take(settings)
-            self._descend()
+            if self.settings or not found:  # else the search from the file's own would be made again
+                self._descend()
             found.append((self.best_rps, self.settings))
         self.best_rps, self.settings = max(found, key=itemgetter(0))
         return self
