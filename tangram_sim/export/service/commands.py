@@ -4,9 +4,10 @@ Flags are those of the engines' own command lines (vLLM docs, "Engine Arguments"
 Arguments"; TensorRT-LLM docs, "trtllm-serve"); for prefill and decode apart vLLM docs, "NixlConnector",
 SGLang docs, "PD Disaggregation", TensorRT-LLM docs, "Disaggregated Serving". Attention data parallelism: vLLM
 docs, "Data Parallel Deployment"; of SGLang ("Server Arguments", --enable-dp-attention) degree, seats and
-budget are those of all groups together, of vLLM those of one. Drafts: vLLM docs, "N-Gram Speculation"; SGLang
-docs, "Speculative Decoding", whose number counts the token before them. Uneven stages:
-VLLM_PP_LAYER_PARTITION of vLLM, SGLANG_PP_LAYER_PARTITION of SGLang.
+budget are those of all groups together, of vLLM those of one. Drafts: vLLM docs, "N-Gram Speculation", where
+the shortest n-gram looked up is the longest unless it is given; SGLang docs, "Speculative Decoding", whose
+number counts the token before them and whose drafts are a tree, at breadth 1 of one branch a match. Uneven
+stages: VLLM_PP_LAYER_PARTITION of vLLM, SGLANG_PP_LAYER_PARTITION of SGLang.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,8 +55,8 @@ def _nixl(role: str) -> str:
 
 
 def _looked_up(drafts: int) -> tuple[str, ...]:
-    method = f'{{"method":"ngram","num_speculative_tokens":{drafts},"prompt_lookup_max":4}}'
-    return ("--speculative-config", method)
+    method = f'"method":"ngram","num_speculative_tokens":{drafts},"prompt_lookup_max":4,"prompt_lookup_min":1'
+    return ("--speculative-config", f"{{{method}}}")
 
 
 ENGINES: Mapping[str, EngineFlags] = {
@@ -108,6 +109,7 @@ ENGINES: Mapping[str, EngineFlags] = {
         drafts=lambda count: (
             *("--speculative-algorithm", "NGRAM"),
             *("--speculative-num-draft-tokens", str(count + 1)),
+            *("--speculative-ngram-max-bfs-breadth", "1"),
         ),
     ),
     "trtllm": EngineFlags(
@@ -175,7 +177,8 @@ def command(group: ServedGroup, engine: str, weights: str) -> LaunchCommand:
         arguments += flags.drafts(group.draft_tokens)
         notes.append(
             f"{group.name}: drafts are looked up in the prompt; name a draft model of yours in that flag "
-            "instead: the plan counts the acceptance given and no time for drafts"
+            f"instead: the plan prices a chain of {group.draft_tokens} drafts with the acceptance given, "
+            "and no time to make them"
         )
     if len(set(group.layers)) > 1:
         if not flags.layers_variable:

@@ -246,9 +246,14 @@ def test_gpus_without_fp8_get_no_fp8_cache() -> None:
     [
         (
             "vllm",
-            """--speculative-config '{"method":"ngram","num_speculative_tokens":10,"prompt_lookup_max":4}'""",
+            """--speculative-config '{"method":"ngram","num_speculative_tokens":10,"prompt_lookup_max":4,"""
+            """"prompt_lookup_min":1}'""",
         ),
-        ("sglang", "--speculative-algorithm NGRAM --speculative-num-draft-tokens 11"),
+        (
+            "sglang",
+            "--speculative-algorithm NGRAM --speculative-num-draft-tokens 11 "
+            "--speculative-ngram-max-bfs-breadth 1",
+        ),
     ],
 )
 def test_drafts_are_flags_which_the_exporter_reads_back(to: str, flags: str) -> None:
@@ -256,4 +261,4 @@ def test_drafts_are_flags_which_the_exporter_reads_back(to: str, flags: str) -> 
     replica = {"name": "r", "gpu": "H100-SXM5-80GB", "tp": 2, "drafts": 10, "acceptance": 0.8}
     found = export_service(service({"replicas": [replica]}, to), to, {})
     assert flags in found.files["launch.sh"]
-    assert any("drafts are looked up" in note for note in found.notes)
+    assert any("drafts are looked up" in note and "a chain of 10" in note for note in found.notes)
