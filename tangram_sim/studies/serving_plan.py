@@ -67,7 +67,9 @@ class PlayedPlanDocument(Document):
     ttft_p99_s: float
     tpot_p99_s: float
     simulate_cpu_s: float
-    verdict: str = Field("", description="by how much requests come faster than they are served; empty: not")
+    verdict: str = Field(
+        "", description="Why the replicas cannot keep up with the arrivals; empty where they can."
+    )
 
 
 class PlayedScenarioDocument(PlayedPlanDocument):
