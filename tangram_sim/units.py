@@ -106,7 +106,7 @@ def days_of(given: str | float, option: str = "`finish_within=`") -> float:
     return days
 
 
-def usd_of(given: str | float, option: str = "`budget=`") -> float:
+def usd_of(given: str | float) -> float:
     """Dollars in `250k`, `$1.5M` or a plain number. Raises BadInputError."""
     try:
         usd = amount_of(str(given).strip().removeprefix("$").replace(",", ""))
@@ -114,7 +114,7 @@ def usd_of(given: str | float, option: str = "`budget=`") -> float:
         usd = math.nan
     if not (math.isfinite(usd) and usd > 0):
         raise BadInputError(
-            f"{option} {str(given)[:40]}: give US dollars above zero, e.g. 40000, 250k or $1.5M; other "
+            f"`budget=` {str(given)[:40]}: give US dollars above zero, e.g. 40000, 250k or $1.5M; other "
             "currencies are not converted"
         )
     return usd

@@ -89,9 +89,7 @@ class Workload:
         return replace(self, models=tuple(models), model=np.asarray(model, dtype=np.int64))
 
 
-def plain(
-    arrival_s: Floats, input_tokens: Ints, output_tokens: Ints, notes: tuple[str, ...] = ()
-) -> Workload:
+def plain(arrival_s: Floats, input_tokens: Ints, output_tokens: Ints) -> Workload:
     """Requests without shared prefixes."""
     count = len(arrival_s)
     none = np.zeros(count, dtype=np.int64)
@@ -103,5 +101,4 @@ def plain(
         prefix_tokens=none,
         keeps=np.zeros(count, dtype=np.bool_),
         cached_tokens=none,
-        notes=notes,
     )

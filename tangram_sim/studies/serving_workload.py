@@ -10,6 +10,7 @@ from tangram_sim.serving.workload import Ints, Workload
 from tangram_sim.studies.documents import Document, VersionedAnswer
 
 _MINUTE_S = 60.0
+_PARTS = 3  # classes of prompts, and of outputs within each
 
 
 class LengthsDocument(Document):
@@ -167,34 +168,32 @@ def _lengths(tokens: Ints) -> LengthsDocument:
     )
 
 
-def request_types(
-    workload: Workload, chosen: Ints | None = None, parts: int = 3
-) -> tuple[Ints, list[tuple[float, float]]]:
+def request_types(workload: Workload, chosen: Ints | None = None) -> tuple[Ints, list[tuple[float, float]]]:
     """(type of every request, or of every `chosen` one; mean prompt and output tokens of every type).
 
-    Types are cells of a grid of `parts` x `parts`: prompts cut where their tokens, summed from the shortest,
-    reach equal parts, then outputs likewise within each. Empty cells are left out.
+    Types are cells of a grid of 3 x 3: prompts cut where their tokens, summed from the shortest, reach equal
+    parts, then outputs likewise within each. Empty cells are left out.
     """
     inputs, outputs = workload.input_tokens, workload.output_tokens
     if chosen is not None:
         inputs, outputs = inputs[chosen], outputs[chosen]
-    rows = _cut(inputs, parts)
+    rows = _cut(inputs)
     cell = np.zeros(len(inputs), dtype=np.int64)
-    for row in range(parts):
+    for row in range(_PARTS):
         mine = np.flatnonzero(rows == row)
         if len(mine):
-            cell[mine] = row * parts + _cut(outputs[mine], parts)
+            cell[mine] = row * _PARTS + _cut(outputs[mine])
     kept, place = np.unique(cell, return_inverse=True)
     means = [(float(inputs[cell == item].mean()), float(outputs[cell == item].mean())) for item in kept]
     return place.astype(np.int64), means
 
 
-def _cut(tokens: Ints, parts: int) -> Ints:
-    """A class from 0 to parts - 1 for each value, so that classes have about equal sums of tokens.
+def _cut(tokens: Ints) -> Ints:
+    """A class from 0 to 2 for each value, so that classes have about equal sums of tokens.
 
     Equal values are in the same class.
     """
     values, counts = np.unique(tokens, return_counts=True)
     below = np.cumsum(values * counts) - 0.5 * values * counts
-    classes = np.minimum((parts * below / (values * counts).sum()).astype(np.int64), parts - 1)
+    classes = np.minimum((_PARTS * below / (values * counts).sum()).astype(np.int64), _PARTS - 1)
     return np.asarray(classes[np.searchsorted(values, tokens)], dtype=np.int64)
