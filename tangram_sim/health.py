@@ -1,11 +1,9 @@
 """Noun of health: how fast something runs when, next to what it was priced at."""
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from tangram_sim.errors import BadInputError
 
@@ -72,28 +70,32 @@ class Slowdown:
     run, share of the bandwidth from then on), again after `period_s` (0: one share throughout).
     """
 
-    where: Annotated[
-        str,
-        Field(
-            description="n3 (a node), n3.2 (its GPU 2), r12 (a rank), g0 (a group), a GPU kind, g0-g1 (the "
-            "link between), network (all NICs and links), stage 2, stage 2 replica 1"
-        ),
-    ]
-    factor: Annotated[float, Field(gt=0, description="times slower; below 1: faster")]
-    what: Annotated[str, Field(description="compute, memory (its bandwidth) or network (NICs, links)")] = (
-        "compute"
+    where: str = field(
+        metadata={
+            "description": "n3 (a node), n3.2 (its GPU 2), r12 (a rank), g0 (a group), a GPU kind, g0-g1 "
+            "(the link between), network (all NICs and links), stage 2, stage 2 replica 1"
+        }
     )
-    steps: Annotated[tuple[int, int] | None, Field(description="first and last step; null: always")] = None
-    seconds: Annotated[
-        tuple[float, float] | None, Field(description="window of every step; null: all of it")
-    ] = None
-    used: Annotated[
-        tuple[tuple[float, float], ...],
-        Field(description="background traffic: second of the run, share of the bandwidth from then on"),
-    ] = ()
-    period_s: Annotated[
-        float, Field(ge=0, description="after which `used` starts again; 0: it is constant")
-    ] = 0.0
+    factor: float = field(metadata={"gt": 0, "description": "times slower; below 1: faster"})
+    what: str = field(
+        default="compute",
+        metadata={"description": "compute, memory (its bandwidth) or network (NICs, links)"},
+    )
+    steps: tuple[int, int] | None = field(
+        default=None, metadata={"description": "first and last step; null: always"}
+    )
+    seconds: tuple[float, float] | None = field(
+        default=None, metadata={"description": "window of every step; null: all of it"}
+    )
+    used: tuple[tuple[float, float], ...] = field(
+        default=(),
+        metadata={
+            "description": "background traffic: second of the run, share of the bandwidth from then on"
+        },
+    )
+    period_s: float = field(
+        default=0.0, metadata={"ge": 0, "description": "after which `used` starts again; 0: it is constant"}
+    )
 
     @property
     def mean_used(self) -> float:
@@ -127,11 +129,13 @@ class Slowdown:
 class Pause:
     """A halt of `seconds`: of each rank with `probability` in every step, or of all once in `every_steps`."""
 
-    seconds: Annotated[float, Field(ge=0)]
-    probability: Annotated[float, Field(ge=0, le=1, description="of each rank in each step, unordered")] = 0.0
-    every_steps: Annotated[
-        int, Field(ge=0, description="all ranks together once in so many steps; 0: unordered")
-    ] = 0
+    seconds: float = field(metadata={"ge": 0})
+    probability: float = field(
+        default=0.0, metadata={"ge": 0, "le": 1, "description": "of each rank in each step, unordered"}
+    )
+    every_steps: int = field(
+        default=0, metadata={"ge": 0, "description": "all ranks together once in so many steps; 0: unordered"}
+    )
 
     def mean_s(self, ranks: int) -> float:
         """Seconds that it adds to the mean step of `ranks`: where each halts by itself, one holds up all."""
@@ -144,22 +148,22 @@ class Pause:
 class Resizing:
     """Columns of slow tensor-parallel ranks that are sent to others or pruned, on request."""
 
-    max_pruned: Annotated[
-        float, Field(ge=0, le=1, description="of a group's columns; 0: they are only sent")
-    ] = 0.0
-    cap: Annotated[float, Field(ge=0, lt=1, description="of one rank's own columns")] = 0.5
-    method: Annotated[
-        Literal["unit-migration", "semi-migration", "zero-resizing"],
-        Field(
-            description="unit-migration: weights of whole units out and gradients back once a step; "
+    max_pruned: float = field(
+        default=0.0, metadata={"ge": 0, "le": 1, "description": "of a group's columns; 0: they are only sent"}
+    )
+    cap: float = field(default=0.5, metadata={"ge": 0, "lt": 1, "description": "of one rank's own columns"})
+    method: Literal["unit-migration", "semi-migration", "zero-resizing"] = field(
+        default="unit-migration",
+        metadata={
+            "description": "unit-migration: weights of whole units out and gradients back once a step; "
             "semi-migration: the published traffic of every linear and micro-batch; zero-resizing: pruning "
             "only"
-        ),
-    ] = "unit-migration"
-    shares: Annotated[
-        Literal["best", "published"],
-        Field(description="published: a pruning rank drops 1/2, the slowest sends 28/32"),
-    ] = "best"
+        },
+    )
+    shares: Literal["best", "published"] = field(
+        default="best",
+        metadata={"description": "published: a pruning rank drops 1/2, the slowest sends 28/32"},
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,8 @@ def _members(wheel: Path) -> dict[str, bytes]:
 
 def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel, tree):
     members = _members(wheel)
-    ours = {path.relative_to(tree).as_posix() for path in (tree / "tangram_sim").rglob("*.py")}
+    modules = (path for path in (tree / "tangram_sim").rglob("*") if path.suffix in (".py", ".pyi"))
+    ours = {path.relative_to(tree).as_posix() for path in modules}
     beside = (
         path for path in (tree / "validate/tangram_validate").rglob("*") if path.suffix in (".py", ".yaml")
     )
