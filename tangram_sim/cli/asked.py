@@ -6,7 +6,7 @@ from typing import Any
 
 from tangram_sim.cli import command_clock
 from tangram_sim.cli.derived import Command, asking
-from tangram_sim.cli.outputs import AnswerOutputs, Shown
+from tangram_sim.cli.outputs import AnswerOutputs, ReadAnswer, Shown
 from tangram_sim.questions.question import Question
 
 
@@ -35,4 +35,5 @@ def asked(
         shown = partial(tables, question) if of_both else tables
         outputs.show(found, shown, *(() if page is None else (partial(page, question, found),)))
 
-    return asking(command, question=of, outputs=AnswerOutputs if page or reader else Shown)
+    outputs = ReadAnswer if reader else AnswerOutputs if page else Shown
+    return asking(command, question=of, outputs=outputs)

@@ -87,14 +87,6 @@ class AnswerOutputs(Shown):
             raise BadInputError(f"--output {output}: give report.html to look at, or a .json file")
         self.require_writable()
 
-    def require_json(self, reader: str) -> None:
-        """Raise BadInputError, before any work is done, for an output that `reader` cannot read."""
-        from tangram_sim.cli import writing
-
-        if self.output is not None and writing.is_report(self.output):
-            raise BadInputError(f"--output {self.output}: give a .json file, which `{reader}` reads")
-        self.require_writable()
-
     def show(
         self, found: Any, tables: Callable[[Any], None], page: Callable[[], str] = str, *unwritten: str
     ) -> None:
@@ -181,3 +173,23 @@ class PlanOutputs(Shown):
         if output is not None and not writing.is_report(output):
             write_whole(output, writing.plan_text(document))
             yield f"plan written to {output} (`tangram explain {output}` takes it apart)"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAnswer(AnswerOutputs):
+    """The file of an answer that another verb reads."""
+
+    output: Path | None = option(
+        None,
+        "Write the answer, with its question, to this .json file.",
+        spelled="-o,--output",
+        group=OUTPUT,
+    )
+
+    def require_json(self, reader: str) -> None:
+        """Raise BadInputError, before any work is done, for an output that `reader` cannot read."""
+        from tangram_sim.cli import writing
+
+        if self.output is not None and writing.is_report(self.output):
+            raise BadInputError(f"--output {self.output}: give a .json file, which `{reader}` reads")
+        self.require_writable()

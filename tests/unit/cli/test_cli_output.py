@@ -208,3 +208,14 @@ def test_a_front_on_the_way_is_heard_by_who_listens() -> None:
         bar.say("for the eye alone")
         bar.say("nothing 5 tokens/s", [("nothing", 0.0, 5.0)])
     assert heard == [(1, 3, "mixes"), (1, 3, "mixes", [("nothing", 0.0, 5.0)])]
+
+
+@pytest.mark.parametrize(
+    ("verb", "named"),
+    [(("rl", "plan"), ("qwen2.5-1.5b", "H800x8:1+H20x8:1")), (("serve", "tune"), ("fleet.yaml",))],
+)
+def test_help_offers_a_report_only_where_there_is_one(verb: tuple[str, str], named: tuple[str, ...]) -> None:
+    """Answers that another verb reads are JSON alone; what-ifs of services have a page, too."""
+    assert "report.html" not in tangram(*verb, "--help").out and "--output" in tangram(*verb, "--help").out
+    assert "give a .json file" in tangram(*verb, *named, "--output", "report.html").err
+    assert "report.html" in tangram("serve", "what-if", "--help").out
