@@ -111,8 +111,8 @@ class LayerStepCost(StepCost):
         ]
         # Decodes read their caches after the products, not beside them, no slower than was fitted.
         cache = self.fit["cache"] * min(self.fit["time_scale"], 1.0)
-        inside = self.fit["experts_floor"] - 1.0  # products of experts as measured inside the engine
-        least = [times.least_s + inside * times.experts_least_s + cache * times.cache for times in passes]
+        inside = self.fit["experts_floor"] - 1.0  # arithmetic of experts as measured inside the engine
+        least = [times.least_s + inside * times.experts_bound_s + cache * times.cache for times in passes]
         if len(stages) == 1:
             return stages[0], least[0]
         hops = [self._hop_s(work, stage) for stage in range(len(stages) - 1)]

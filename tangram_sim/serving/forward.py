@@ -31,6 +31,9 @@ KERNELS_LATENT, KERNELS_LINEAR, KERNELS_INDEX = 6, 6, 10
 # By how much products of many rows take longer where kernels unpack 8- or 4-bit weights on the way (Marlin):
 # bursts on A100 in fp8 and int4 beside the same models' in bf16, 1.17 to 1.27.
 UNPACKING = 1.25
+# Factors of engines on the arithmetic of experts are of kernels in which it takes thrice as long as moving
+# (benchmarks.serving_kernels). They count in full from there on, and not at all where moving takes as long.
+FAR = (1.0, 3.0)
 STATE_BYTES = 4.0  # recurrent states are kept in fp32 (Qwen3-Next reference implementation)
 
 
@@ -77,6 +80,7 @@ class ForwardTimes:
     peak_s: Floats  # of all products at the datasheet's peak
     least_s: Floats  # of products and prompt attention as kernels were measured, if they moved no data
     experts_least_s: Floats  # of it, the experts' products
+    experts_bound_s: Floats  # of these, the share in which arithmetic takes far longer than moving
     attention_flop: Floats  # of decode and prompt attention, in the vector type
     moved_bytes: Floats  # through the memory of one rank
     sent_bytes: Floats  # by one rank over its links to others
@@ -183,7 +187,6 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
     shape = _Products(model, work.tokens, ranks.sharding)
     own = [*products.input_projections(shape, attention), *products.output_projection(shape, attention)]
     dense = _gemms_s(ranks, own, precision.attention_compute, precision.attention_bytes)
-    everyone = ranks.attention_dp
     zero = np.zeros_like(work.tokens)
     experts, exchange, permuted, dispatched = np.stack([zero] * 4), zero, zero, zero
     kernels = KERNELS_FORWARD + KERNELS_LATENT * (attention.kv_rank > 0)
@@ -192,7 +195,7 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
         kernels += KERNELS_EXPERTS
         router = [Gemm(work.tokens, part.experts, model.hidden)]
         dense = dense + _gemms_s(ranks, router, precision.vector, STORED_BYTES[precision.vector])
-        experts, exchange, permuted, dispatched = _experts(ranks, part, work.tokens * everyone)
+        experts, exchange, permuted, dispatched = _experts(ranks, part, work.tokens * ranks.attention_dp)
         inner = part.shared_width
     else:
         inner = part.width
@@ -211,6 +214,7 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
     prompted = prompt_attention_work(ranks, attention, work)
     halves = 1.0 if block.parallel else 2.0
     reductions = halves * (ranks.tp > 1) * np.ones_like(zero)
+    moved_s = experts[2] / ranks.rates(precision.compute).memory_bytes_per_s
     if isinstance(part, Experts) and ranks.attention_dp > 1:
         # Between attention and experts tokens change ranks; what follows needs no second reduction.
         reductions = (ranks.tp > 1) + 2.0 * np.ones_like(zero)
@@ -227,6 +231,7 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
         peak_s=dense[3] + experts[3],
         least_s=dense[1] + experts[1] + attended_s,
         experts_least_s=experts[1],
+        experts_bound_s=experts[1] * np.interp(experts[1] / np.maximum(moved_s, 1e-12), FAR, (0.0, 1.0)),
         attention_flop=cached[0] + prompted[0],
         moved_bytes=dense[2] + experts[2] + streamed + cached[1] + prompted[1],
         # A ring sends what it reduces twice, less a rank's own part.
@@ -256,9 +261,8 @@ def end_times(ranks: Ranks, work: IterationWork, embedding: bool, head: bool) ->
         memory = memory + streaming_s(sampled, ranks.rates(precision.vector))
         moved = moved + weights + sampled
         kernels = kernels + 8.0
-    times = (gemm, zero, zero, zero, memory, zero, zero)
-    rest = {"experts_least_s": zero, "attention_flop": zero, "moved_bytes": moved, "sent_bytes": zero}
-    return ForwardTimes(*times, kernels, zero, peak_s, least_s, **rest)
+    times = (gemm, zero, zero, zero, memory, zero, zero, kernels, zero, peak_s, least_s)
+    return ForwardTimes(*times, zero, zero, attention_flop=zero, moved_bytes=moved, sent_bytes=zero)
 
 
 def decode_attention_s(ranks: Ranks, attention: Attention, work: IterationWork) -> Floats:
