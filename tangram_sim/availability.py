@@ -1,4 +1,4 @@
-"""Nouns of availability: which nodes there are when, and what each costs; events merged by time."""
+"""Availability of nodes: which nodes are there when, what each costs, and events merged by time."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,9 +25,8 @@ class NodeEvent:
 
 @dataclass(frozen=True, slots=True)
 class FleetChange:
-    """All that happens at one time: nodes that came, went, or run so many times slower from now on (1: no
-    more).
-    """
+    """All changes of one time: nodes added, nodes removed, and slowdown factors from then on (1: full
+    speed)."""
 
     time_s: float
     added: tuple[str, ...]
@@ -55,7 +54,7 @@ class Availability:
 
     @cached_property
     def changes(self) -> tuple[FleetChange, ...]:
-        """What happens to nodes, that of one time as one; a node that comes and goes at once is left out."""
+        """Changes to nodes, merged by time; a node added and removed at the same time is left out."""
         found: list[FleetChange] = []
         for time_s, events in _by_time(self.events):
             added = [event.node for event in events if event.event == "add"]
@@ -71,7 +70,7 @@ class Availability:
 
     @cached_property
     def losses(self) -> int:
-        """Nodes that went."""
+        """Number of node removals."""
         return sum(len(change.removed) for change in self.changes)
 
     def counts(self) -> list[tuple[float, int]]:
@@ -85,7 +84,7 @@ class Availability:
         return found
 
     def node_seconds(self) -> float:
-        """Nodes there, times how long, up to the end."""
+        """Node-seconds of availability up to the end of the history."""
         total, count, before = 0.0, 0, 0.0
         for time_s, after in self.counts():
             at = min(time_s, self.until_s)
@@ -94,7 +93,7 @@ class Availability:
         return total + count * (self.until_s - before)
 
     def window(self, start_s: float, stop_s: float) -> "Availability":
-        """What lies between two times, from 0; nodes that are there at its start come at 0."""
+        """The history between two times, counted from `start_s`; nodes already there are added at 0."""
         there: dict[str, NodeEvent] = {}
         prices: dict[str, NodeEvent] = {}
         slow: dict[str, NodeEvent] = {}
@@ -154,9 +153,9 @@ class Availability:
         return Availability(tuple(sorted(kept, key=lambda event: event.time_s)), self.until_s, self.name)
 
     def usd(self, prices: Mapping[str, float]) -> float:
-        """What all nodes cost while they are there, at `prices` per node-hour by kind or as the trace says.
+        """USD of all nodes while present, at the trace's prices or `prices` (USD per node-hour by kind).
 
-        Nodes without a place are paid, too.
+        Nodes that no plan uses are paid, too.
         """
         now, count, total, before = dict(prices), Counter[str](), 0.0, 0.0
         for time_s, events in _by_time(self.events):

@@ -1,4 +1,4 @@
-"""Nouns of hardware: GPUs, links, nodes, clusters and the islands they are cut into. No I/O, no search.
+"""Hardware: GPUs, links, nodes, clusters and the islands they are cut into. No I/O, no search.
 
 Every bandwidth is bytes per second in one direction; peaks are dense with fp32 accumulation.
 """
@@ -37,7 +37,7 @@ class Gpu:
         return dict(self.peaks).get(dtype, 0.0)
 
     def slowed(self, compute: float, memory: float = 1.0) -> "Gpu":
-        """This GPU, `compute` times slower in all that it does, its memory `memory` times besides."""
+        """This GPU slowed by a factor `compute` in everything, and its memory by another factor `memory`."""
         if compute == memory == 1.0:
             return self
         peaks = tuple((dtype, peak / compute) for dtype, peak in self.peaks)
@@ -153,7 +153,7 @@ class Cluster:
         return gpu.slowed(compute, memory)
 
     def nic_of(self, node: int) -> float:
-        """Bytes/s that all NICs of a node move now, one direction."""
+        """Present bytes/s of all NICs of a node together, one direction."""
         rate = self.groups[self.node_group[node]].node.nic_bytes_per_s
         return rate / self._slow_nics.get(node, 1.0)
 
@@ -194,10 +194,10 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class PathRates:
-    """What a stated graph gives the worst of some groups that communicate at once. Rates are bytes/s reached.
+    """Bytes/s reached by the worst of several groups that communicate at once, from a stated graph.
 
-    Infinite where nothing of the kind limits: rings inside for groups of one per scale-up domain, crossing
-    for groups inside one.
+    Infinite where nothing of that kind limits: rings inside for groups of one rank per scale-up domain,
+    crossing for groups inside one domain.
     """
 
     inside: int  # fewest members in one scale-up domain
@@ -210,10 +210,10 @@ class PathRates:
 
 
 class Paths(Protocol):
-    """The stated graph's answers about the ranks of an island; equal ones answer alike."""
+    """Rates on the stated graph for the ranks of an island; equal objects give equal rates."""
 
     def part(self, nodes: int, gpus_per_node: int) -> "Paths":
-        """Answers about `nodes` of the island's nodes, `gpus_per_node` GPUs of each, at their worst place."""
+        """Paths of `nodes` of the island's nodes, `gpus_per_node` GPUs of each, at their worst place."""
 
     def rates(self, ranks: int, stride: int) -> PathRates:
         """Groups of `ranks` members `stride` apart, all of them communicating at once."""
@@ -273,5 +273,5 @@ class Island:
         )
 
     def anonymous(self) -> "Island":
-        """This island without its name and place: equal parts of different islands are one question."""
+        """This island without its name and place, so that equal parts of different islands compare equal."""
         return replace(self, name=self.gpu.name, groups=(), node_indices=(), reason="")

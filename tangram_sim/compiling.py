@@ -1,21 +1,21 @@
 """numba's `njit`, for modules of compiled loops; importing this module imports numba.
 
-Compiled code is kept on disk, and three things about that are not as numba would have them. It looks at the
-file of a function alone to tell whether its code still holds, but that code contains functions and constants
-of other modules: what a module has from others of its package is a part of the stamp here. Where neither
-the package's folder nor the user's can be written it refuses to compile: here the code goes to a folder
-among the temporary ones, or is not kept. And a disk that is full ends no plan.
+Compiled code is cached on disk, with three corrections to numba's own cache. numba checks only the file of a
+function to tell whether its code is still valid, but that code contains functions and constants of other
+modules: here the stamp covers what a module takes from others of its package. numba refuses to compile where
+neither the package's folder nor the user's can be written: here the code goes to a temporary folder, or is
+not cached. And a full disk does not end the command.
 
-The first function that numba compiles or loads has it ask whether the linear algebra of scipy is there, by
-loading all of that: a sixth of a second in every process, for loops that use none of it. It is there, as
-this package depends on it; a loop that wants it has numba load it then.
+The first function that numba compiles or loads makes it check for scipy's linear algebra by importing all of
+that: a sixth of a second in every process, for loops that use none of it. scipy is there, as this package
+depends on it; a loop that wants it has numba load it then.
 
-Compiling makes millions of small objects and next to no garbage, and Python looks through all of them again
-and again for cycles: a seventh of the time where nothing but compiling was timed. It does not look while
-something compiles.
+Compiling makes millions of small objects and next to no garbage, and Python's collector scans all of them
+again and again for cycles: a seventh of the time where nothing but compiling was timed. So the collector is
+off while something compiles.
 
-numba's private names are used for both, and where another version has none of them, functions compile all
-the same: they are not kept then, rather than run as they once were.
+Both use numba's private names. Where another version of numba lacks them, functions still compile but are not
+cached, rather than run from stale code.
 """
 
 import gc
@@ -55,7 +55,7 @@ def njit(
 @overload
 def njit(function: Function, *, cache: bool = False, **options: Any) -> "Dispatcher[Function]": ...
 def njit(function: Callable[..., Any] | None = None, *, cache: bool = False, **options: Any) -> Any:
-    """Decorator: compile a function; with `cache` its code is kept on disk for as long as it holds."""
+    """Decorator that compiles a function; with `cache` its code is kept on disk while it is valid."""
     if function is None:
         return partial(njit, cache=cache, **options)
     kept = _kept(function, options) if cache else None
@@ -63,7 +63,7 @@ def njit(function: Callable[..., Any] | None = None, *, cache: bool = False, **o
 
 
 def _kept(function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """A compiled function whose code is kept; None where it cannot be."""
+    """A function compiled with a disk cache, or None where no cache can be written."""
     try:
         found = numba.njit(function, cache=True, **options)
     except (RuntimeError, BadInputError):  # nowhere to keep it, or the web's sandbox forbids it
@@ -90,7 +90,7 @@ def _kept_among_temporary(function: Callable[..., Any], options: dict[str, Any])
 
 @contextmanager
 def _keeping_in(folder: Path) -> Iterator[None]:
-    """Have numba keep what is decorated within it in a folder."""
+    """Context in which numba caches the functions that are decorated in `folder`."""
     before = getattr(numba.config, _PLACE)
     setattr(numba.config, _PLACE, str(folder))
     try:
@@ -117,10 +117,10 @@ def _save_if_possible(save: Callable[..., None], *given: Any) -> None:
 
 @cache
 def _borrowed(name: str) -> str:
-    """A digest of what a module has from others of its package by the time it compiles its first function.
+    """Digest of everything a module takes from its package when it compiles its first function.
 
-    That is after its imports: constants by value, whatever else by the source of the module that it is from,
-    and compiled functions by what that one has from others, too.
+    That is after its imports: constants by value, everything else by the source of the module that defines
+    it, and compiled functions also by what that module takes from others.
     """
     package = name.partition(".")[0] + "."
     digest, others = hashlib.sha256(), dict[str, bool]()
@@ -146,13 +146,13 @@ def _source(name: str) -> bytes:
 
 
 class _Uncollected(event.Listener):
-    """Has Python look for no garbage while a function compiles, and those that it calls."""
+    """Disables Python's garbage collection while a function and the functions that it calls compile."""
 
     def __init__(self) -> None:
         self._mine = threading.local()
 
     def on_start(self, event: event.Event) -> None:
-        """A function begins to compile."""
+        """Disable garbage collection when the outermost compilation starts."""
         del event
         depth = getattr(self._mine, "depth", 0)
         self._mine.depth = depth + 1
@@ -161,7 +161,7 @@ class _Uncollected(event.Listener):
             gc.disable()
 
     def on_end(self, event: event.Event) -> None:
-        """It has ended, whether it compiled or not."""
+        """Restore garbage collection when the outermost compilation has ended, successful or not."""
         del event
         self._mine.depth -= 1
         if self._mine.depth == 0 and self._mine.collected:
@@ -169,7 +169,7 @@ class _Uncollected(event.Listener):
 
 
 def _without_linear_algebra() -> None:
-    """Load what numba knows of arrays, with its question about linear algebra answered beforehand."""
+    """Load numba's array support without its check for scipy's linear algebra, which is slow to import."""
     try:
         from numba.np import linalg
     except ImportError:  # another numba: it asks

@@ -45,7 +45,7 @@ def read_text(path: Path) -> str:
 
 @contextmanager
 def naming_csv(where: object) -> Iterator[None]:
-    """Within it, what Python's reader refuses of a CSV text (a cell without an end, say) names the file."""
+    """Context that turns csv.Error (an unterminated cell, say) into a BadInputError naming `where`."""
     try:
         yield
     except csv.Error as error:
@@ -86,10 +86,10 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str, where: object, line: int = 0) -> Any:
-    """A JSON document that stands in `where`: the one place in which JSON from outside is read.
+    """Parse the JSON text of `where`: the only place in which JSON from outside is read.
 
     `line` is given where the text is that one line of `where`. Raises BadInputError with the place of a
-    syntax error, for nesting beyond what can be read, and for integers of thousands of digits.
+    syntax error, for nesting that is too deep, and for integers of thousands of digits.
     """
     place = f"{where}, line {line}" if line else f"{where}"
     try:
@@ -158,7 +158,7 @@ def read_json_or_yaml(path: Path) -> Any:
 
 
 def read_yaml_mapping(path: Path, wanted: str) -> dict[Any, Any]:
-    """A YAML document that is keys with values; `wanted` names those keys where it is something else."""
+    """A YAML mapping; `wanted` names the expected keys in the error for any other document."""
     data = read_yaml(path)
     if not isinstance(data, dict):
         given = "nothing is in it" if data is None else f"{shown(data)} is in it"
@@ -167,7 +167,7 @@ def read_yaml_mapping(path: Path, wanted: str) -> dict[Any, Any]:
 
 
 def _written_out(node: Any, known: dict[int, float]) -> float:
-    """Entries of a YAML node were every alias written out; infinite where one holds itself."""
+    """Number of entries of a YAML node with all aliases expanded; infinite for one that contains itself."""
     if id(node) in known:
         return known[id(node)]
     if isinstance(node.value, str):

@@ -11,7 +11,7 @@ _OF_THE_RUN = (DIGEST, "planning_s", "planning_cpu_s")  # differ between runs wi
 
 
 class ChangedFileWarning(UserWarning):
-    """A plan file or a kept answer is not as it was written: its figures may be anybody's."""
+    """A plan file or a cached answer was changed after it was written; its figures cannot be trusted."""
 
 
 def content_key(content: Any) -> str:

@@ -24,7 +24,7 @@ class InfeasibleError(TangramError):
 
 
 class OutOfTimeError(InfeasibleError):
-    """The time limit was over before an answer was found: there may be one."""
+    """The time limit passed before an answer was found; one may exist."""
 
 
 def shown(value: object) -> str:
@@ -34,7 +34,7 @@ def shown(value: object) -> str:
 
 
 def unknown_name(kind: str, given: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
-    """The error for a name nobody knows: nearest names first, then the others.
+    """The error for an unknown name; its message lists the nearest names first, then the others.
 
     `kind` is what the name should be ("GPU", "model"); `hint` is what to type instead.
     """

@@ -53,15 +53,14 @@ Class = TypeVar("Class")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What one field is about.
+    """Description of one field that users set.
 
-    `least`, `most`: bounds that are allowed themselves; `above`, `below`: bounds that are not. `choices`: all
-    there are; `suggested`: some of many, found when they are asked for. `unset`: what a field means that is
-    left out and has no default. `reads`: makes a value of what people write; raises ValueError.
-    `positional`: the place holder of an argument of the command line, which has no option; `argument`: that
-    of one that may be typed in place of the option. `spelled`: its option, where that is not the field's
-    name. `label`: its name on the page, where that is shorter than its help. `implies`: values of other
-    fields, by name, once this one is written, its default or not.
+    `least`, `most`: inclusive bounds; `above`, `below`: exclusive bounds. `choices`: all allowed values;
+    `suggested`: some of many, looked up on demand. `unset`: what leaving the field out means if it has no
+    default. `reads`: parses what people write; raises ValueError. `positional`: placeholder of a command-line
+    argument that has no option; `argument`: placeholder of one that may be typed in place of the option.
+    `spelled`: the option, if not the field's name. `label`: name on the web page, if shorter than the help.
+    `implies`: values of other fields, by name, once this field is given, even with its default.
     """
 
     help: str
@@ -88,14 +87,14 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Which fields of a dataclass that is a field itself can be set, and what differs about them."""
+    """Which fields of a nested dataclass can be set, and how their descriptions differ."""
 
     only: tuple[str, ...]
     instead: Mapping[str, Mapping[str, Any]]
 
 
 def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - the word that everybody uses for it
-    """A field with a default, and what it is about: see `About`."""
+    """A dataclass field with a default and a description (see `About`)."""
     return field(default=default, metadata=about(help, **more))
 
 
@@ -134,16 +133,16 @@ def _words_and_unit(name: str) -> tuple[str, str]:
 
 
 def part(*only: str, **instead: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of a field that is a dataclass: its fields `only` (empty: all) are set one by one.
+    """Metadata of a field that is a dataclass; its fields `only` (empty: all) can be set one by one.
 
-    `instead`: for a field what differs about it here, like `schedule={"help": "..."}`; `default` too.
+    `instead`: for a nested field what differs here, like `schedule={"help": "..."}`; `default` too.
     """
     return {_PART: _Part(only, instead)}
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One field that can be set: its name, where it is held, its type, default and what it is about."""
+    """One field that can be set: its name, the path to it, its type, default and description."""
 
     name: str
     within: tuple[str, ...]
@@ -158,25 +157,25 @@ class Leaf:
 
     @property
     def spellings(self) -> list[str]:
-        """All options that set it: `-o` and `--output`; of a switch also the one that switches it off."""
+        """All options that set the field, such as `-o` and `--output`; for a switch also the negative one."""
         return [
             each.strip() for part in self.about.spelled.split(",") for each in part.split("/") if each.strip()
         ] or [f"--{self.name.replace('_', '-')}"]
 
     @property
     def required(self) -> bool:
-        """Whether it must be given."""
+        """Whether the field must be given."""
         return self.default is MISSING
 
     def of(self, holder: Any) -> Any:
-        """Its value in a dataclass that has it."""
+        """The field's value in `holder`, a dataclass that has the field, nested or not."""
         for name in (*self.within, self.name):
             holder = getattr(holder, name)
         return holder
 
 
 def leaves(of: Any) -> tuple[Leaf, ...]:
-    """All fields of a dataclass that can be set, parts taken apart. Raises TypeError for two of one name."""
+    """All fields of a dataclass that can be set, nested ones too. Raises TypeError for two of one name."""
     return _all_leaves(of)
 
 
@@ -191,7 +190,7 @@ def _all_leaves(of: Any) -> tuple[Leaf, ...]:
 
 
 def _leaves(of: Any, within: tuple[str, ...], holder: Any) -> Iterable[Leaf]:
-    """The leaves of a class; `holder`: an object of it that has their defaults, or None."""
+    """The fields of a class that can be set; `holder`: an object with their defaults, or None."""
     for each in fields(of):
         default = _default(each) if holder is None else getattr(holder, each.name)
         if _ABOUT in each.metadata:
@@ -214,7 +213,7 @@ def _default(of: "Field[Any]") -> Any:
 
 
 def built(of: type[Class], values: Mapping[str, Any]) -> Class:
-    """The dataclass from values by field name; what is not among them has its default."""
+    """Build a dataclass from values by field name; other fields take their defaults."""
     known = {(*leaf.within, leaf.name): leaf for leaf in leaves(of)}
     found: Class = _built(of, values, known, ())
     return found
@@ -273,7 +272,7 @@ def _line(of: Any, name: str, words: About, default: Any) -> str:
 
 
 def sentence(of: About) -> str:
-    """The help of a field: what it is, what it may be, what leaving it out means."""
+    """Help text of a field, with its choices unless the text already names one."""
     words = of.help
     if of.choices and not any(choice in words for choice in of.choices):
         words = f"{words.rstrip('.')}: {_either(list(of.choices))}."

@@ -1,6 +1,6 @@
-"""The base of what is read from a user's file, mapping by mapping: no unknown keys, no `true` for a number.
+"""Base of what is read from users' files, mapping by mapping: no unknown keys, no `true` for a number.
 
-Clusters and models have formats of their own, which take figures for nothing else (`strict`).
+Clusters and models have formats of their own, which are as strict about figures (`strict`).
 """
 
 from collections.abc import Collection
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def _as_name(name: str) -> str:
-    """The name. Raises a pydantic error for what is none."""
+    """Return a valid name, or raise a pydantic error that says what is wrong with it."""
     if fault := fault_of_name(name):
         raise PydanticCustomError("no_name", "{fault}", {"fault": f"no name: {fault}"})
     return name
 
 
 def _as_text(text: str) -> str:
-    """The text. Raises a pydantic error where it holds control characters or line breaks."""
+    """Return the text, or raise a pydantic error for control characters or line breaks."""
     if fault := fault_of_text(text):
         raise PydanticCustomError(
             "no_text", "{fault}", {"fault": f"printable text on one line is wanted: {fault}"}
@@ -56,9 +56,9 @@ def _without_fields(schema: dict[str, Any]) -> None:
 
 
 class FilePart(BaseModel):
-    """One mapping of a file or an answer, frozen. Unknown keys are errors, and so are endless figures.
+    """One mapping of a file or an answer, frozen. Unknown keys and infinite or NaN figures are errors.
 
-    Python counts `true` as 1, and pydantic with it: where a number or a text is wanted, it is refused here.
+    Python counts `true` as 1, and so does pydantic: where a number or text is wanted, it is refused here.
     """
 
     model_config = ConfigDict(
@@ -99,9 +99,9 @@ class FilePart(BaseModel):
 
     @classmethod
     def from_objects(cls, *sources: object, **given: Any) -> Self:
-        """The document of some objects: each field from the first that has an attribute of its name.
+        """Build the document from objects: each field from the first object with an attribute of its name.
 
-        Fields in `given` are as given; parts of an object are read in the same way.
+        Fields in `given` are as given; nested parts are read in the same way.
         """
         found = {
             name: next(getattr(source, name) for source in sources if hasattr(source, name))
@@ -122,7 +122,7 @@ class FilePart(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """The value; an error where it is or holds true or false and the field takes none."""
+        """Return the value; raise an error where it is or contains a bool and the field takes none."""
         if isinstance(value, bool | list | tuple | dict):
             truths, parts, keys = _takes(cls, info.field_name or "")
             way = None if truths else _way_to_truth(value, () if parts else keys, into_mappings=not parts)

@@ -1,4 +1,4 @@
-"""What was found out beside an answer: a code, how much it matters, figures; words are derived from these.
+"""Findings beside an answer: a code, a severity and figures, from which the words are derived.
 
 Code asks for codes (`DOES_NOT_FIT.among(findings)`), programs read codes and figures from JSON, people read
 the words. A kind of finding is declared once, beside the code that finds it.
@@ -27,7 +27,7 @@ class Severity(StrEnum):
 
 
 class Finding(FilePart):
-    """One thing that was found out, in SI units."""
+    """One finding beside an answer, in SI units."""
 
     code: str = Field(description="what kind of finding it is; codes do not change between versions")
     severity: Severity
@@ -40,7 +40,7 @@ class Finding(FilePart):
 
 @dataclass(frozen=True, slots=True)
 class FindingKind:
-    """A kind of finding; calling it with its figures makes one.
+    """A kind of finding; calling it with figures makes a finding.
 
     `words` is a format string over the figures; beside Python's format codes it knows `seconds`, `bytes`,
     `percent`, `percent1` (one decimal), `listed` (commas), `joined` (semicolons).
@@ -56,7 +56,7 @@ class FindingKind:
         return Finding(code=self.code, severity=self.severity, figures=figures, text=text)
 
     def among(self, findings: Iterable[Finding]) -> list[Finding]:
-        """Those of this kind."""
+        """The findings of this kind."""
         return [finding for finding in findings if finding.code == self.code]
 
 
@@ -74,9 +74,9 @@ def declare(code: str, severity: Severity, words: str) -> FindingKind:
 def behind_stops(
     finding: Finding, findings: Sequence[Finding], stops: Sequence[Finding] = ()
 ) -> list[Finding]:
-    """The findings with `finding` first, but for those that say what ended a search.
+    """`findings` with `finding` in front, except after those that say what stopped a search.
 
-    `stops` stand there where none of the findings says so.
+    If none of `findings` says so, `stops` come first.
     """
     ended = [each for each in findings if each.severity == Severity.STOPPED]
     return [*(ended or stops), finding, *(each for each in findings if each not in ended)]

@@ -1,4 +1,4 @@
-"""Noun of health: how fast something runs when, next to what it was priced at."""
+"""Health: the speed of hardware over time, relative to what it was priced at."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from tangram_sim.errors import BadInputError
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Piecewise constant speed, work per second of work at full speed: speed[k] from since_s[k] on.
+    """Piecewise constant speed relative to full speed: speed[k] from since_s[k] on.
 
     The first piece holds from the beginning, the last one for ever; a piece of speed 0 is a pause.
     """
@@ -33,7 +33,7 @@ class Speed:
 
     @property
     def is_one(self) -> bool:
-        """Whether it runs as it was priced, throughout."""
+        """Whether the speed is 1 throughout, as priced."""
         return all(value == 1.0 for value in self.speed)
 
     def at(self, time_s: float) -> float:
@@ -111,7 +111,7 @@ class Slowdown:
         return min((end - since for (since, _), end in zip(self.used, ends, strict=True)), default=inf)
 
     def at(self, time_s: float) -> "Slowdown":
-        """What it is while the share of `time_s` lasts: the same unless background traffic changes it."""
+        """The constant slowdown at `time_s`; the same object unless background traffic changes it."""
         if not self.period_s:
             return self
         _, share = self.used[bisect_right(self.used, (time_s % self.period_s, inf)) - 1]
@@ -138,7 +138,7 @@ class Pause:
     )
 
     def mean_s(self, ranks: int) -> float:
-        """Seconds that it adds to the mean step of `ranks`: where each halts by itself, one holds up all."""
+        """Mean seconds added to a step of `ranks`; where ranks halt at random, one halted rank delays all."""
         if self.every_steps:
             return self.seconds / self.every_steps
         return float(self.seconds * (1 - (1 - self.probability) ** ranks))
@@ -168,9 +168,7 @@ class Resizing:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How much slower than priced what is: factors by rank and by node, sorted; what is not named is
-    healthy.
-    """
+    """Slowdown factors by rank and by node, sorted; ranks and nodes that are not named are healthy."""
 
     compute: tuple[tuple[int, float], ...] = ()  # by rank: everything that its GPU computes
     memory: tuple[tuple[int, float], ...] = ()  # by rank: its memory's bandwidth

@@ -9,14 +9,14 @@ from pathlib import Path
 
 
 def users_folder() -> Path:
-    """Where numba keeps compiled code that it cannot keep beside the source, and where it does if told to."""
+    """NUMBA_CACHE_DIR, or numba's folder in the user's cache, for code not cached beside its source."""
     if told := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(told)
     return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "numba"
 
 
 def spare_folder() -> Path | None:
-    """Where to keep it if neither is writable: a folder among the temporary ones, which may not be there yet.
+    """Fallback cache folder among the temporary ones, which may not exist yet, if no other is writable.
 
     None where no temporary file can be written either.
     """
@@ -27,7 +27,7 @@ def spare_folder() -> Path | None:
 
 
 def made_private(folder: Path) -> bool:
-    """Make a folder that nobody else can use; whether it is one, as whoever writes there runs code here."""
+    """Make a folder that only this user can use; return whether it is one (others could plant code in it)."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()

@@ -1,4 +1,4 @@
-"""Noun of a layout: how one slice is spread over the GPUs of one stage."""
+"""The layout of one slice over the GPUs of one stage."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ RECOMPUTE = ("none", "selective", "full")
 class Layout:
     """Degrees of one stage (or of a run of its layers). GPUs used = pp * tp * cp * dp; ep divides dp * cp.
 
-    `pp` counts inner pipeline stages on the same scale-up domain. Ranks are numbered tp fastest,
-    then cp, dp, pp. Experts are sharded over `ep` ranks of the dp x cp group.
+    `pp` counts inner pipeline stages on the same scale-up domain. Ranks are numbered tp fastest, then cp, dp,
+    pp. Experts are sharded over `ep` ranks of the dp x cp group.
 
-    `fsep` (fully sharded experts, arXiv:2602.11686): expert weights, gradients and optimizer states are cut
-    over all dp x cp ranks and the share that `ep` gives a rank is put together before each use. `slices`:
-    weights that ZeRO-3 gathers come in so many pieces, one at a time (operator splitting of OSDP).
+    `fsep` (fully sharded experts, arXiv:2602.11686): expert weights, gradients and optimizer states are
+    sharded over all dp x cp ranks, and the share that `ep` gives a rank is gathered before each use.
+    `slices`: number of pieces in which ZeRO-3 gathers a weight, one at a time (operator splitting of OSDP).
     """
 
     tp: int = fact(1, "Tensor-parallel degree.", "GPUs")

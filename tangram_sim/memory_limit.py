@@ -77,9 +77,9 @@ def reached() -> str:
 
 @contextmanager
 def watched(limit_bytes: float | None = None) -> Iterator[None]:
-    """Inside the block the command is interrupted at `limit_bytes`, or at nine tenths of what is free.
+    """Interrupt the block at `limit_bytes`, by default nine tenths of free and own memory.
 
-    Raises BadInputError, in place of MemoryError and KeyboardInterrupt, where that left no answer.
+    Raises BadInputError, in place of MemoryError or that interrupt, where it left no answer.
     """
     most = (
         max(LEAST_BYTES, FREE_SHARE * (free_bytes() + used_bytes())) if limit_bytes is None else limit_bytes
@@ -122,7 +122,7 @@ def _watch(limit_bytes: float, done: threading.Event) -> None:
 
 
 def _resident_bytes(pid: int) -> float:
-    """Those of one process; 0 where it is gone or the system does not tell."""
+    """Resident bytes of one process; 0 if it is gone or the system does not tell."""
     with suppress(OSError, ValueError, IndexError):
         return float(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
     return 0.0

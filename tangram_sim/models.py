@@ -1,7 +1,7 @@
-"""Nouns of models: attention, feed-forward, experts, blocks, and what they weigh. No I/O.
+"""Models: attention, feed-forward, experts, blocks, and their parameter counts. No I/O.
 
-Parameter counts are exact sums over the tensors of the public checkpoints; operation counts belong
-to `tangram_sim.cost`.
+Parameter counts are exact sums over the tensors of the public checkpoints; operation counts belong to
+`tangram_sim.cost`.
 """
 
 from dataclasses import dataclass, field
@@ -127,7 +127,7 @@ class Experts:
         return self._routed(hidden, self.experts)
 
     def common_parameters(self, hidden: int) -> int:
-        """Elements every token meets: the router, the shared experts and their gate."""
+        """Elements that every token uses: the router, the shared experts and their gate."""
         router = self.experts * (hidden + self.router_bias)
         shared = (
             FeedForward(self.shared_width, self.gated, self.bias).parameters(hidden)
@@ -141,7 +141,7 @@ class Experts:
         return self.common_parameters(hidden) + self.expert_parameters(hidden)
 
     def active_parameters(self, hidden: int) -> int:
-        """Elements one token meets: `active` routed experts beside what is common."""
+        """Elements that one token uses: `active` routed experts, and what all tokens use."""
         return self.common_parameters(hidden) + self._routed(hidden, self.active)
 
 
@@ -171,7 +171,7 @@ class Block:
         return inner + self.norms * self.norm_width(hidden)
 
     def active_parameters(self, hidden: int) -> int:
-        """Elements one token meets; differs from `parameters` in blocks with experts only."""
+        """Elements that one token uses; differs from `parameters` in blocks with experts only."""
         if not isinstance(self.feed_forward, Experts):
             return self.parameters(hidden)
         idle = self.feed_forward.parameters(hidden) - self.feed_forward.active_parameters(hidden)
@@ -269,7 +269,7 @@ class Model:
 
     @cached_property
     def active_parameters(self) -> int:
-        """Elements one token meets: everything but the experts that were not chosen.
+        """Elements that one token uses: everything but the experts that were not chosen.
 
         The input embedding is included, as Mistral, Qwen and DeepSeek count; OpenAI leaves it out.
         """

@@ -1,4 +1,4 @@
-"""What a name may be: of a GPU, a link, a node, a cluster, a model, a replica. Scripts and logs hold them."""
+"""Rules for names of GPUs, links, nodes, clusters, models and replicas, as scripts and logs hold them."""
 
 import unicodedata
 from functools import lru_cache
@@ -21,7 +21,7 @@ _WRITTEN = {
 
 @lru_cache(maxsize=4096)
 def fault_of_text(text: str) -> str:
-    """What stands in a text that no one-line text may hold, in words; empty: nothing."""
+    """The first character that a one-line text must not hold, in words; empty if there is none."""
     for place, character in enumerate(text):
         if unicodedata.category(character) in _FORBIDDEN:
             called = _CALLED.get(character, f"U+{ord(character):04X}")
@@ -31,7 +31,7 @@ def fault_of_text(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def fault_of_name(name: str) -> str:
-    """Why a text is no name, in words; empty: it is one."""
+    """Why a text is not a valid name, in words; empty if it is valid."""
     if len(name) > LONGEST_NAME:
         return f"{len(name)} characters; {LONGEST_NAME} or fewer are allowed"
     if name.startswith("-"):
@@ -52,5 +52,5 @@ def require_name(name: str, what: str) -> None:
 
 
 def printable(text: str) -> str:
-    """`text` with control characters (but line ends and tabs) and turns of direction written as escapes."""
+    """`text` with control and text-direction characters escaped, except line feeds and tabs."""
     return text if text.isascii() and text.isprintable() else text.translate(_WRITTEN)

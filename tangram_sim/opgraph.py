@@ -1,4 +1,4 @@
-"""Noun of simulated work: an op graph, a table of ops."""
+"""Op graphs: the work that is simulated, as a table of ops."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -107,9 +107,9 @@ class OpGraph:
         return replace(self, duration_s=durations)
 
     def with_speeds(self, speeds: Sequence[Speed]) -> "OpGraph":
-        """This graph with a speed for every resource, [resources]; all at 1 leaves it as it is.
+        """This graph with a speed for every resource, [resources]; all at 1 gives a graph without speeds.
 
-        Work is `duration_s`: an op at speed 1/2 takes twice that. Transfers over shared links are paced by
+        Work is `duration_s`: an op at speed 1/2 takes twice that. Transfers over shared links are limited by
         their links instead: raises `BadInputError` for a speed of their resource.
         """
         if len(speeds) != len(self.resources):
@@ -143,11 +143,11 @@ class OpGraph:
         return self.link[self.link_ptr[index] : self.link_ptr[index + 1]]
 
     def weights_of(self, index: int) -> FloatArray:
-        """What op `index` takes of each of `links_of(index)` per byte it moves."""
+        """Share that op `index` puts on each of `links_of(index)`, in bytes per byte it moves."""
         return self.link_weight[self.link_ptr[index] : self.link_ptr[index + 1]]
 
     def label_of(self, index: int) -> str:
-        """What to call op `index` on a screen."""
+        """Display name of op `index`."""
         return self.label(index) if self.label else f"{self.kinds[self.kind[index]]} {index}"
 
     def op(self, index: int) -> Op:

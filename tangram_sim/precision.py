@@ -1,4 +1,4 @@
-"""Number formats of a model in use: types of weights, activations, products and KV cache. No I/O."""
+"""Number formats of a model in use: types of weights, activations, matrix products and KV cache. No I/O."""
 
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,7 @@ STORED_BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class NumberTypes:
-    """What kernels run in: columns of gpus.csv for products and for all else, and a name for messages."""
+    """Number types of kernels: columns of gpus.csv for matrix products and all else, and a display name."""
 
     name: str
     gemm: str
@@ -63,7 +63,7 @@ class Precision:
 
     @property
     def narrow(self) -> bool:
-        """Whether products run in a narrower type than what lies between them, so that it is converted."""
+        """Whether matrix products run in a narrower type than activations, which are then converted."""
         return self.operand_bytes < self.activation_bytes / 1.5
 
     @property

@@ -1,8 +1,8 @@
 """Discovery of plug-ins by entry point: what is installed, and loading one by name.
 
-The library finds its own parallelizers and planners the same way as everybody else's: groups
-`tangram_sim.parallelizers` and `tangram_sim.planners`. Schedules of other packages stand beside the built-in
-ones: group `tangram_sim.schedules`.
+The library registers its own parallelizers and planners as other packages do, in the groups
+`tangram_sim.parallelizers` and `tangram_sim.planners`. Schedules of other packages join the built-in ones
+through the group `tangram_sim.schedules`.
 """
 
 import sys

@@ -58,12 +58,12 @@ def what_if(model: str, fleet: str, add: Sequence[str], **fields: Any) -> "RlWha
 
 
 def purchase(model: str, fleet: str, offer: Sequence[str], **fields: Any) -> "RlWhatIfDocument":
-    """Every number of each node on offer, by USD a million trained tokens. Raises InfeasibleError."""
+    """Numbers of each offered node, by USD per million trained tokens. InfeasibleError if none fits."""
     found: RlWhatIfDocument = _answer("purchase", {"model": model, "fleet": fleet, "offer": offer, **fields})
     return found
 
 
 def simulate(path: Path, **fields: Any) -> "RlSimulateDocument":
-    """A plan file played with lengths drawn again and again. Raises BadInputError for other files."""
+    """Simulate a plan file with repeatedly sampled response lengths. Raises BadInputError for other files."""
     found: RlSimulateDocument = _answer("simulate", {"plan": Path(path), **fields})
     return found

@@ -16,7 +16,7 @@ _SIZES = {"k": KILO, "m": MEGA, "b": GIGA, "t": TERA}
 
 
 def gbps_to_bytes_per_s(gbps: float) -> float:
-    """Network vendors count gigabits per second in one direction; we count bytes per second."""
+    """Convert vendors' gigabits per second, one direction, to bytes per second."""
     return gbps * GIGA / BITS_PER_BYTE
 
 
@@ -78,7 +78,7 @@ def amount_of(text: str) -> float:
 
 
 def show_bytes(count: float) -> str:
-    """A size in binary units, as memory is sold and reported by drivers: `14.3 GiB`."""
+    """A size in binary units, as drivers report memory: `14.3 GiB`."""
     for scale, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if abs(count) >= scale:
             return f"{count / scale:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Nouns of a stated interconnect graph: vertices, edges, and the shape of the fabric. No I/O, no search.
+"""Interconnect graph as a cluster file states it: vertices, edges, shape of the fabric. No I/O, no search.
 
 A cluster without a stated graph gets one derived from its node types (`tangram_sim.topology`).
 """

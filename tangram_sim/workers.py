@@ -1,4 +1,4 @@
-"""Processes that joblib starts for a search: they end with the process that started them, without a word."""
+"""Worker processes that joblib starts for a search: they end silently with their parent process."""
 
 import os
 import signal
@@ -14,10 +14,10 @@ LOOK_S = 0.2  # between two looks whether the parent is still there
 
 @contextmanager
 def ending_with_parent() -> Iterator[None]:
-    """Within it, make and call `Parallel`: joblib's own workers (loky) end with this process in any case.
+    """Context for `Parallel` calls: joblib's own workers (loky) end with this process in any case.
 
-    Backends that the caller has set (Dask, threads) are left as they are. Ctrl-C is kept back while workers
-    start, so that none dies in the middle of its imports with a traceback; it arrives on leaving.
+    Backends that the caller has set (Dask, threads) are left as they are. Ctrl-C is held back while workers
+    start, so that none dies during its imports with a traceback; it takes effect on leaving the context.
     """
     from joblib import parallel_config
     from joblib.externals.loky.backend import resource_tracker as tracker_of_loky

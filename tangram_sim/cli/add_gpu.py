@@ -77,9 +77,9 @@ class NewGpu:
 
 @derived
 def add_gpu(gpu: NewGpu, hardware: Hardware, shown: Shown) -> None:
-    """Write the row of a new GPU into a folder for --hwdb, and say what of it is assumed.
+    """Write the row of a new GPU into a folder for --hwdb, and list what is assumed in it.
 
-    It takes a 16-bit peak, the memory and its rate; what is missing is asked for on a terminal.
+    Required are a 16-bit peak, the memory and its bandwidth; what is missing is asked for on a terminal.
     """
     from datetime import date
 
@@ -119,9 +119,9 @@ def add_gpu(gpu: NewGpu, hardware: Hardware, shown: Shown) -> None:
 
 
 def _as_it_will_be(output: Path, files: dict[Path, str], folders: tuple[Path, ...]) -> "Hwdb":
-    """The hardware tables as they would read with `files` (text by path) written into the folder `output`.
+    """The hardware tables as they would be with `files` (text by path) in the folder `output`.
 
-    They are tried in a temporary copy, so that nothing is left in `output` if they cannot be read. Raises
+    They are read from a temporary copy, so that nothing is left in `output` if they are invalid. Raises
     TangramError then.
     """
     import tempfile
@@ -161,7 +161,7 @@ def _at_terminal() -> bool:
 
 
 def _asked(given: dict[str, str]) -> dict[str, str]:
-    """The columns `given`, with the user's answers (maybe empty) for required columns left empty."""
+    """The columns `given`, with the user's answers (possibly empty) for required columns that are empty."""
     answers = dict(given)
     for column, question in _QUESTIONS.items():
         skipped = column in _LINK_OF and not answers[_LINK_OF[column]]

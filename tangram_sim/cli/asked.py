@@ -1,4 +1,4 @@
-"""Verbs that are made of a question alone: its options, its answer, and how that is shown."""
+"""Verbs made from a question type alone: its options, its answer, and how the answer is printed."""
 
 from collections.abc import Callable
 from functools import partial

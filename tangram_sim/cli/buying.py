@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BoughtOutputs(Shown):
-    """What candidates, or mixes to buy, are written to."""
+    """Where candidates, or mixes to buy, are written."""
 
     output: Path | None = option(
         None,
@@ -31,7 +31,7 @@ class BoughtOutputs(Shown):
 
     @property
     def fleets(self) -> FleetOutputs:
-        """Where an answer on fleets that serve goes: a report or JSON, no folder."""
+        """Outputs for an answer on fleets that serve: a report or JSON, no folder."""
         return FleetOutputs(self.as_json, self.output)
 
     @property
@@ -58,9 +58,9 @@ class BoughtOutputs(Shown):
         files: Callable[[Path], dict[Path, str]],
         what: str,
     ) -> None:
-        """Print an answer, then write its report (`page`) or `files` of a folder, which `what` names.
+        """Print an answer, then write its report (`page`) or `files` into a folder.
 
-        Shown before anything is written: a full disk loses nothing that was simulated.
+        `what` describes the files. The answer is printed first, so that a full disk loses no result.
         """
         from tangram_sim.cli.writing import write_report
         from tangram_sim.datafiles import write_all
@@ -125,7 +125,7 @@ def print_sensitivity(found: "Sensitivity") -> None:
 
 
 def print_power(rows: "Iterable[WhatIfRow]") -> None:
-    """Print what every candidate draws, and which of its GPUs are capped, where that was asked."""
+    """Print the power and the capped GPUs of every candidate that was planned under options on power."""
     from tangram_sim.reports.plan_words import power_words
 
     for row in rows:

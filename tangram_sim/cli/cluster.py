@@ -25,14 +25,14 @@ app = typer.Typer(
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a command printed that lists all nodes."""
+    """Output of a command that lists all nodes."""
 
     saved: Path = field(metadata=about("What the command printed, in a file.", positional="SAVED"))
 
 
 @dataclass(frozen=True, slots=True)
 class SavedByNode:
-    """What commands printed on each node."""
+    """Outputs of commands run on each node."""
 
     saved: tuple[Path, ...] = field(
         metadata=about(
@@ -80,7 +80,7 @@ def from_k8s(given: Saved, outputs: FileOutput, hardware: Hardware) -> None:
 def _finish(inventory: "Inventory", hwdb: "Hwdb", outputs: FileOutput) -> None:
     """Write or print the cluster file.
 
-    What was read becomes keys; what was inferred or assumed is said in comments.
+    Facts that were read become keys; what was inferred or assumed is stated in comments.
     """
     import sys
     from dataclasses import replace

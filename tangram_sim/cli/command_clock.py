@@ -1,4 +1,4 @@
-"""When a command began: its time limit counts from there, since who typed it waits for imports, too."""
+"""Start time of a command: its time limit counts from there, since the user also waits for imports."""
 
 import os
 import time
@@ -22,11 +22,11 @@ _TELLING_CPU_S = 0.2  # of which on the pace of a machine can be told
 
 
 def process_start_s() -> float:
-    """When this process began, by `time.monotonic`.
+    """Start time of this process, on the clock of `time.monotonic`.
 
-    As the kernel tells where it does (Linux: proc(5), `starttime`); else so long ago as the process has used
-    CPU seconds, which is later on a busy machine. A script that waited and then became this program by `exec`
-    is older than the command: it is told by having used few seconds for its age.
+    From the kernel where possible (Linux: proc(5), `starttime`); else now less the CPU seconds used, which is
+    later on a busy machine. A script that waited and then became this program by `exec` is older than the
+    command; this is detected by its few CPU seconds for its age.
     """
     used_s = time.process_time()
     try:
@@ -42,9 +42,9 @@ def process_start_s() -> float:
 
 @contextmanager
 def since(begun_s: float, cpu_s: float = 0.0) -> Iterator[None]:
-    """Inside the block the command is one that began at `begun_s`, by `time.monotonic`.
+    """Inside the block the command's start time is `begun_s`, on the clock of `time.monotonic`.
 
-    `cpu_s`: what the process had used then.
+    `cpu_s`: CPU seconds that the process had used then.
     """
     before = _BEGUN_S.set((begun_s, cpu_s))
     try:
@@ -54,9 +54,9 @@ def since(begun_s: float, cpu_s: float = 0.0) -> Iterator[None]:
 
 
 def deadline(limit_s: float) -> "Deadline":
-    """A deadline of `limit_s` seconds from when the command began; from now on where nobody knows that.
+    """A deadline `limit_s` seconds after the command's start; after now if the start is unknown.
 
-    Where the machine is busy it ends earlier, so that the answer is as little late as on one that is not.
+    On a busy machine it ends earlier, so that the answer is no later than on an idle one.
     """
     from tangram_sim.planners.deadline import Deadline
 
@@ -68,15 +68,15 @@ def deadline(limit_s: float) -> "Deadline":
 
 
 def left_s(limit_s: float | None) -> float | None:
-    """Seconds that are left of a limit that counts from when the command began; None where none was given."""
+    """Seconds left of a limit that counts from the command's start; None if there is no limit."""
     return None if limit_s is None else deadline(limit_s).left_s()
 
 
 def early_s(limit_s: float, used_s: float, cpu_s: float) -> float:
-    """Seconds before a limit at which a search has to end, after `used_s` in which `cpu_s` were computed.
+    """Seconds before the limit at which a search must end, after `used_s` with `cpu_s` CPU seconds used.
 
-    What answering takes beyond its CPU seconds at the pace that the command has had so far; 0 where it had a
-    core of its own or too little was computed to tell, at most a share of the limit.
+    This covers the extra time to print the answer at the rate the command has been running; 0 if it had a
+    core of its own or used too little CPU to tell; at most a fixed share of the limit.
     """
     if cpu_s < _TELLING_CPU_S:
         return 0.0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ComparedOutputs(Shown):
-    """What compared plans are written to."""
+    """Where compared plans are written."""
 
     output: Path | None = option(
         None,
@@ -75,9 +75,9 @@ def _plan_files(folder: Path, answers: "Sequence[PlannerAnswer]") -> dict[Path, 
 
 
 def print_answers(answers: "list[PlannerAnswer]") -> None:
-    """One row per planner, fastest step first; below, notes, and the reasons of those without a plan.
+    """Print one row per planner, fastest step first; below, notes, and reasons of those without a plan.
 
-    A note that all plans have is printed once.
+    A note that all plans share is printed once.
     """
     from tangram_sim.cli.console import print_columns, print_line
     from tangram_sim.reports.columns import ViewColumn, share

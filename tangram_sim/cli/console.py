@@ -27,12 +27,12 @@ _PHRASE = "   "  # between phrases of one line
 
 
 def print_json(data: Any) -> None:
-    """One JSON document, keys in the order given; NaN and infinity, which JSON lacks, are an error."""
+    """Print one JSON document, keys in the order given. Raises ValueError for NaN and infinity."""
     sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
 def print_line(text: str = "") -> None:
-    """Print text wrapped to the output's width: at three spaces, which part phrases, else between words."""
+    """Print text wrapped to the output's width, at three spaces (between phrases) or else between words."""
     room, lines = width(), [""]
     for phrase in shortened(as_options(text)).split(_PHRASE):
         joined = f"{lines[-1]}{_PHRASE}{phrase}" if lines[-1] else phrase
@@ -60,7 +60,7 @@ def in_window() -> bool:
 
 
 def width() -> int:
-    """Characters per line: COLUMNS where it is set, the terminal's, PIPE_WIDTH elsewhere."""
+    """Characters per line: COLUMNS if set, the terminal's width, else PIPE_WIDTH."""
     if in_window():
         return max(_NARROWEST, shutil.get_terminal_size((PIPE_WIDTH, 24)).columns)
     return PIPE_WIDTH
@@ -78,7 +78,7 @@ def print_notes(notes: Sequence[str]) -> None:
 
 
 def print_findings(findings: Sequence["Finding"]) -> None:
-    """Print the first few findings; how the answer was found, and all others, under --verbose."""
+    """Print the first few findings; with --verbose all, including details of the search."""
     from tangram_sim.findings import Severity
 
     details = chosen() is Verbosity.VERBOSE
@@ -92,7 +92,7 @@ def print_detail(text: str) -> None:
 
 
 def print_remark(text: str) -> None:
-    """Print an extra line beside the answer; --quiet leaves it out."""
+    """Print an extra line next to the answer; not with --quiet."""
     if chosen() is not Verbosity.QUIET:
         print_line(text)
 
@@ -108,7 +108,7 @@ def print_table(
 
 
 def print_columns(columns: "Sequence[ViewColumn]", rows: Sequence[Any], leaves: Sequence[int] = ()) -> None:
-    """Print a table of columns that a page shows, too; `leaves` as in `print_table`."""
+    """Print a table from columns that a page shows as well; `leaves` as in `print_table`."""
     figures = [place for place, column in enumerate(columns) if column.show]
     cells = [[column.text(row) for column in columns] for row in rows]
     print_table([column.head for column in columns], cells, figures, leaves)
@@ -117,9 +117,9 @@ def print_columns(columns: "Sequence[ViewColumn]", rows: Sequence[Any], leaves: 
 def print_widest(variants: Sequence[ConsoleTable]) -> None:
     """Print the first of several variants of a table that fits the terminal.
 
-    If none fits, the last is printed without the columns for which there is no room; what is lost is named.
-    Into a pipe or file every column of it is written, and under --verbose the first variant, which has every
-    figure: cells wrap where there is no room.
+    If none fits, the last is printed without the columns for which there is no room, which are named. Into a
+    pipe or file all of its columns are written. With --verbose the first variant, which has every figure, is
+    printed with wrapped cells.
     """
     room = width()
     worded = [replace(table, rows=[[*map(as_options, row)] for row in table.rows]) for table in variants]

@@ -1,8 +1,8 @@
-"""Options of the command line, derived from the fields of questions (`tangram_sim.fields`).
+"""Command-line options, derived from the fields of questions (`tangram_sim.fields`).
 
 A verb marked `@derived` may take parameters whose type is a dataclass with described fields: each such field
-becomes an option of the verb, and the verb is handed the filled dataclass. One that takes a question has
---save-question, too, and the question's docstring as its help.
+becomes an option of the verb, and the verb gets the filled dataclass. A verb that takes a question also has
+--save-question, and the question's docstring as its help.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ Command = Callable[..., None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Keeping:
-    """Whether the question is written down."""
+    """The option to save the question."""
 
     save_question: Path | None = option(
         None,
@@ -37,7 +37,7 @@ class Keeping:
 
 
 class _Untyped(str):
-    """A default, told from the same word that was typed."""
+    """A default value, distinguishable from the same word typed by the user."""
 
     __slots__ = ()
 
@@ -91,7 +91,7 @@ def derived(command: Command) -> Command:
 
 
 def _argument(leaf: Leaf) -> inspect.Parameter:
-    """The argument that may be typed in place of an option."""
+    """The positional argument that may replace an option."""
     completing = _completing(leaf.about) if leaf.about.suggested is not None else None
     words = f"The same as --{leaf.option}."
     argument = typer.Argument(metavar=leaf.about.argument, help=words, autocompletion=completing)
@@ -108,7 +108,7 @@ def _beside(leaf: Leaf) -> str:
 
 
 def _stated(leaf: Leaf, options: dict[str, Any]) -> Any:
-    """What was typed for a field, as its option or as an argument. Raises BadInputError for both or none."""
+    """The typed value of a field, from its option or its argument. Raises BadInputError for both or none."""
     typed = options.pop(leaf.name)
     argument = options.pop(_beside(leaf), None)
     if argument is None and typed is None and leaf.required:
@@ -119,7 +119,7 @@ def _stated(leaf: Leaf, options: dict[str, Any]) -> Any:
 
 
 def _implied(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """What options that were typed mean for others that have their defaults."""
+    """Values implied by typed options for other options that have their defaults."""
     typed = [leaf for leaf in leaves(kind) if not isinstance(given[leaf.name], _Untyped)]
     defaults = {leaf.name: leaf.default for leaf in leaves(kind)}
     implied = {name: value for leaf in typed for name, value in leaf.about.implies.items()}
@@ -127,7 +127,7 @@ def _implied(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def asking(command: Command, **kinds: type[Any]) -> Command:
-    """The verb of a command whose parameters have these types: see `derived`."""
+    """Make a verb from a command with parameters of these types; see `derived`."""
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=of) for name, of in kinds.items()]
     )
@@ -135,7 +135,7 @@ def asking(command: Command, **kinds: type[Any]) -> Command:
 
 
 def with_options(command: Command, kind: type[Any]) -> Command:
-    """The verb with an option added for each field of a dataclass; of verbs that wrap another one."""
+    """The verb with an option added for each field of a dataclass; for verbs that wrap another one."""
     own = list(inspect.signature(command).parameters.values())
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
     parameters += map(_parameter, leaves(kind))
@@ -148,7 +148,7 @@ def with_options(command: Command, kind: type[Any]) -> Command:
 
 
 def renamed(command: Command, old: str, new: str) -> Command:
-    """A verb under its old spelling: it says the new one, on standard error, and does the same."""
+    """A verb under its old name: it prints a note with the new name on standard error, and runs."""
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
@@ -159,14 +159,14 @@ def renamed(command: Command, old: str, new: str) -> Command:
 
 
 def _parameters(given: inspect.Parameter) -> list[inspect.Parameter]:
-    """The parameters that stand in place of one: those of the fields of a dataclass."""
+    """The parameters that replace one: one per field if its type is a dataclass."""
     if not dataclasses.is_dataclass(given.annotation):
         return [given.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
     return [*map(_parameter, leaves(given.annotation))]
 
 
 def _parameter(leaf: Leaf) -> inspect.Parameter:
-    """The parameter of a function that typer makes an option or argument of."""
+    """The function parameter from which typer makes an option or argument."""
     required = leaf.required and not leaf.about.argument
     kind, default = leaf.type, inspect.Parameter.empty if required else leaf.default
     if leaf.required and not required:
@@ -196,7 +196,7 @@ def _parameter(leaf: Leaf) -> inspect.Parameter:
 
 
 def _completing(said: About) -> Callable[[str], list[str]]:
-    """What a shell may offer for a value of which the beginning is typed."""
+    """A function that completes a partly typed value in a shell."""
 
     def completed(incomplete: str) -> list[str]:
         names = said.choices or (said.suggested() if said.suggested is not None else ())
@@ -206,7 +206,7 @@ def _completing(said: About) -> Callable[[str], list[str]]:
 
 
 def _spellings(leaf: Leaf) -> list[str]:
-    """How an option may be typed: `-o`, `--output`; of a switch also how it is switched off."""
+    """Spellings of an option: `-o`, `--output`; for a switch also the one that switches it off."""
     return (
         [each.strip() for each in leaf.about.spelled.split(",")]
         if leaf.about.spelled
@@ -220,7 +220,7 @@ def _number(kind: Any) -> bool:
 
 
 def _read(leaf: Leaf, text: Any) -> Any:
-    """The value of what was typed; a default, which typer hands over as it is, unchanged."""
+    """The value of a typed text; defaults, which typer passes unchanged, are returned as they are."""
     if not isinstance(text, str) or isinstance(text, _Untyped):
         return text
     try:
@@ -235,7 +235,7 @@ def _read(leaf: Leaf, text: Any) -> Any:
 
 
 def _value(leaf: Leaf, given: Any) -> Any:
-    """What typer found as the field's value: lists are tuples."""
+    """The field's value from what typer parsed: lists become tuples."""
     if isinstance(given, _Untyped):
         return leaf.default
     if get_origin(leaf.type) is tuple:

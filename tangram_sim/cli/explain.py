@@ -32,7 +32,7 @@ _GONE = (
 
 
 def _show(found: "ExplainDocument | LostDocument") -> None:
-    """Print where the step goes; of lost nodes which state goes with them, and what restores it."""
+    """Print where the step goes; for lost nodes, which state is lost with them and what restores it."""
     from tangram_sim.studies.explain import ExplainDocument
 
     if isinstance(found, ExplainDocument):
@@ -42,7 +42,7 @@ def _show(found: "ExplainDocument | LostDocument") -> None:
 
 
 def _show_step(found: "ExplainDocument") -> None:
-    """Print the critical path, kernels of each stage, and what speaks against other layouts."""
+    """Print the critical path, the kernels of each stage, and why other layouts were not chosen."""
     print_line(f"The step of {show_seconds(found.step_s)} is, along its critical path:")
     rows = [(part.cause, part.seconds) for part in found.critical_path[:_SHOWN]]
     rest = sum(part.seconds for part in found.critical_path[_SHOWN:])

@@ -32,7 +32,7 @@ class FilesOutputs(Shown):
             require_folder(self.output)
 
     def write(self, found: "ExportDocument") -> None:
-        """Write the files into a folder or print them, with what a person should know of them."""
+        """Write the files into a folder or print them, with notes on them."""
         from tangram_sim.datafiles import write_all
 
         if self.output is not None:
@@ -55,7 +55,7 @@ class FilesOutputs(Shown):
 
 
 def writer(of: type[Question]) -> Command:
-    """The verb that asks for files: it writes them into a folder, or prints them."""
+    """Make the verb for questions whose answer is files: it writes them into a folder, or prints them."""
 
     def command(question: Any, outputs: FilesOutputs) -> None:
         outputs.require_writable()

@@ -40,7 +40,7 @@ class GroupedCommand(TyperCommand):
 
 
 class GroupedVerbs(TyperGroup):
-    """A group whose verbs are listed in sections, by the help panel that each was registered with."""
+    """A command group whose verbs are listed in sections, by the help panel of each."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the sections of verbs."""

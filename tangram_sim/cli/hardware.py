@@ -26,7 +26,7 @@ app.command("prices")(prices)
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What of the hardware database is shown."""
+    """Name of the hardware entry to show."""
 
     name: str = field(metadata=about("A GPU, link, node or cluster.", positional="NAME"))
 
@@ -132,7 +132,7 @@ def parameters(hardware: Hardware, shown: Shown) -> None:
 
 
 def _show_parameters(found: "ParametersDocument") -> None:
-    """Print one row a parameter, and how many there are of each kind."""
+    """Print one row per parameter, and counts by kind."""
     print_columns(_PARAMETERS, found.parameters, leaves=(9, 6, 7, 8, 3, 2, 5))
     counts = found.counts
     most = max(counts.by_gpu_and_dtype.values(), default=0)

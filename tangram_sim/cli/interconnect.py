@@ -57,7 +57,7 @@ class CollectiveAsked:
 
 @derived
 def topology(asked: GraphShown, hardware: Hardware, shown: Shown) -> None:
-    """Show the graph of CLUSTER: vertices, links, what boxes exchange, what limits the group of all GPUs."""
+    """Show the graph of CLUSTER: vertices, links, bandwidth between boxes, limits of all GPUs together."""
     from tangram_sim.hwdb import cluster_to_dict, load_cluster
     from tangram_sim.studies.interconnect import describe_topology
 
@@ -74,7 +74,7 @@ def topology(asked: GraphShown, hardware: Hardware, shown: Shown) -> None:
 
 
 def _show_graph(found: dict[str, Any]) -> None:
-    """Print what a graph is made of, what boxes exchange, and what limits groups of all GPUs."""
+    """Print a graph's vertices and links, bandwidth between boxes, and limits of all GPUs together."""
     from tangram_sim.topology.forms import NIC_SLOT
 
     counts = ", ".join(f"{count:,} {kind}" for kind, count in found["vertices"].items())
@@ -121,7 +121,7 @@ def _show_graph(found: dict[str, Any]) -> None:
 @app.command("plan")
 @derived
 def plan(asked: CollectiveAsked, hardware: Hardware, shown: Shown) -> None:
-    """Plan one collective over all GPUs of CLUSTER, level by level, beside fixed plans."""
+    """Plan one collective over all GPUs of CLUSTER, level by level, and compare with fixed algorithms."""
     from tangram_sim.hwdb import load_cluster
     from tangram_sim.studies.interconnect import plan_collective
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show_islands(document: "IslandsDocument") -> None:
-    """Print one row an island, why each is cut, and what is assumed."""
+    """Print one row per island, why each is cut, and assumptions."""
     columns = (
         ViewColumn("island", "name"),
         ViewColumn("GPUs", lambda island: f"{island.nodes} x {island.gpus // island.nodes} {island.gpu}"),

@@ -105,7 +105,7 @@ grouped_help.offer(app)
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Whether the version is asked for in place of a verb."""
+    """The option to print the version instead of running a verb."""
 
     version: bool = option(False, "Print the version and leave.")
 
@@ -138,7 +138,7 @@ _COMMAND = typer.main.get_command(app)
 
 
 def main() -> None:
-    """Run a command. Exit 2 with one message for requests that cannot be met; `| head` ends quietly."""
+    """Run a command. Exits with 2 and one message if it cannot be met; `| head` is no error."""
     open_closed_streams()
     # Nothing is left to save: the interpreter's last looks for garbage among all that a search has made take
     # half a CPU second.
@@ -188,7 +188,7 @@ def _run(words: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _changed_files_told() -> Iterator[None]:
-    """Say on standard error, once each, which files were changed since they were written."""
+    """Context that reports on standard error, once each, files that were changed since they were written."""
     with warnings.catch_warnings():
         others = warnings.showwarning
 

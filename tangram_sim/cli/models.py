@@ -22,7 +22,7 @@ app = typer.Typer(help="Models: shipped ones, and files of your own.", no_args_i
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """Which model is shown."""
+    """Name of the model to show."""
 
     model: str = model_argument()
 
@@ -59,7 +59,7 @@ def list_models(shown: Shown) -> None:
 @app.command("template")
 @derived
 def template(given: OwnConfig, outputs: FileOutput) -> None:
-    """Write a model.yaml filled in as far as CONFIG.json goes, for a family that is not read by itself."""
+    """Write a model.yaml with the facts in CONFIG.json, for a model family that cannot be read directly."""
     from tangram_sim.datafiles import read_json
     from tangram_sim.errors import BadInputError
     from tangram_sim.hwdb.model_template import template as filled
@@ -87,7 +87,7 @@ def show(asked: NamedModel, shown: Shown) -> None:
 
 
 def _show(found: "Model") -> None:
-    """Print the figures of a model, and where they come from."""
+    """Print the figures of a model, and their sources."""
     rows: list[tuple[str, Any]] = [
         ("family", found.family),
         ("parameters", f"{found.parameters:,} ({found.active_parameters:,} active)"),
@@ -106,7 +106,7 @@ def _show(found: "Model") -> None:
 
 
 def folded(runs: Sequence[str]) -> str:
-    """Runs of layers as a sum, what repeats in a row once: `23 x (1 x [a] + 1 x [b]) + 1 x [a]`."""
+    """Runs of layers as a sum, repetitions written once: `23 x (1 x [a] + 1 x [b]) + 1 x [a]`."""
     found, place = list[str](), 0
     while place < len(runs):
         best = 1, 1  # runs of a period, how often it stands there in a row

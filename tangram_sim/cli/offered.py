@@ -17,7 +17,7 @@ from tangram_sim.memory_limit import bytes_of, watched
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """How much a verb says, and how much memory it may take."""
+    """Options for how much a verb prints, and how much memory it may use."""
 
     quiet: bool = option(False, "Print the answer and its table, no notes.", group=OUTPUT)
     verbose: bool = option(

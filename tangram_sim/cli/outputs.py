@@ -1,4 +1,4 @@
-"""How an answer is shown and where it is written: options beside the question, which are no part of it."""
+"""Options for printing and writing an answer, which are not part of the question."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ class Shown:
     as_json: bool = option(False, "Print one JSON object instead of a table.", spelled="--json", group=OUTPUT)
 
     def show(self, found: Any, tables: Callable[[Any], None]) -> None:
-        """Print an answer with `tables`, or as JSON: of a result its document."""
+        """Print an answer with `tables`, or its document as JSON."""
         if self.as_json:
             document: Any = document_of(found)
             print_json(document.model_dump(mode="json") if hasattr(document, "model_dump") else document)
@@ -33,7 +33,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class FileOutput:
-    """Where a text goes: into a file, or to standard output."""
+    """Destination of a text: a file, or standard output."""
 
     output: Path | None = option(
         None,
@@ -50,7 +50,7 @@ class FileOutput:
         writing.require_writable(output=self.output)
 
     def write(self, text: str, said: str = "") -> None:
-        """Write or print a text; `said` follows once it is in a file."""
+        """Write or print a text; once it is in a file, `said` is printed."""
         from tangram_sim.datafiles import write_whole
 
         if self.output is None:
@@ -63,7 +63,7 @@ class FileOutput:
 
 @dataclass(frozen=True, slots=True)
 class AnswerOutputs(Shown):
-    """What an answer is written to."""
+    """Where an answer is written."""
 
     output: Path | None = option(
         None,
@@ -92,8 +92,8 @@ class AnswerOutputs(Shown):
     ) -> None:
         """Print an answer with `tables` or as JSON, then write it, or the HTML report of `page`.
 
-        Shown before anything is written: a full disk loses nothing that was found. `unwritten`: keys of the
-        document that are no part of a written answer, like planning times.
+        The answer is printed first, so that a full disk loses no result. `unwritten`: keys of the document to
+        leave out of the file, such as planning times.
         """
         from tangram_sim.cli import writing
         from tangram_sim.datafiles import write_whole
@@ -118,7 +118,7 @@ def document_of(found: Any) -> "Document":
 
 @dataclass(frozen=True, slots=True)
 class PlanOutputs(Shown):
-    """What a played plan is written to."""
+    """Where a simulated plan is written."""
 
     output: Path | None = option(
         None, "Write the plan to this file, or report.html to look at.", spelled="-o,--output", group=OUTPUT
@@ -133,7 +133,7 @@ class PlanOutputs(Shown):
         writing.require_writable(output=self.output, trace=self.trace, memory=self.memory, **more)
 
     def write(self, result: "Result", hwdb: "Hwdb", candidates: Path | None = None) -> None:
-        """Write the files asked for, then print the table or the JSON object."""
+        """Write the requested files, then print the table or the JSON object."""
         from tangram_sim.cli.plan_table import print_document
         from tangram_sim.studies.planfile import plan_keys
 
@@ -146,7 +146,7 @@ class PlanOutputs(Shown):
             print_line(line)
 
     def _written(self, result: "Result", hwdb: "Hwdb", candidates: Path | None) -> Iterator[str]:
-        """Write one file after the other; what each holds, in words."""
+        """Write one file after the other; yields the content of each in words."""
         from tangram_sim.cli import writing
         from tangram_sim.datafiles import write_whole
         from tangram_sim.reports.plan_words import count

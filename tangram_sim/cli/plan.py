@@ -13,7 +13,7 @@ from tangram_sim.questions.plan import PlanQuestion
 
 @dataclass(frozen=True, slots=True)
 class SearchOutputs(PlanOutputs):
-    """What a search is written to."""
+    """Where the results of a search are written."""
 
     candidates: Path | None = option(
         None, "Write every partial plan considered to this CSV file.", group=OUTPUT
@@ -23,7 +23,7 @@ class SearchOutputs(PlanOutputs):
 
 @derived
 def command(question: PlanQuestion, outputs: SearchOutputs) -> None:
-    """Write the files asked for, and print the answer."""
+    """Write the requested files, and print the answer."""
     from tangram_sim.cli.progress import SlowProgress
 
     outputs.require_writable(candidates=outputs.candidates)

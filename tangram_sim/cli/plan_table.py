@@ -1,4 +1,4 @@
-"""A plan on a terminal: step time, stages, what limits it and what to try, notes, alternatives."""
+"""Print a plan: step time, stages, what limits the step, what to try next, notes, alternatives."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -131,7 +131,7 @@ def _folded(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _runs(numbers: Sequence[str]) -> str:
-    """Numbers with runs of three and more as ranges: `0-3, 7`."""
+    """Numbers as text, with runs of three and more as ranges: `0-3, 7`."""
     if not numbers[0]:
         return ""
     runs: list[list[int]] = []
@@ -151,7 +151,7 @@ def _shorter(table: ConsoleTable) -> ConsoleTable:
 
 
 def _print_stages(stages: Sequence["StageForecast"]) -> None:
-    """One row per stage: every column where there is room, times and places merged where there is not."""
+    """Print one row per stage: all columns if there is room, else with times and places merged."""
     from tangram_sim.studies.advice import tail_s
 
     paces = [stage.forward_s + stage.backward_s for stage in stages]

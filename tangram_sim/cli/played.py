@@ -1,4 +1,4 @@
-"""`tangram estimate` and `tangram simulate`: one step played, of a stated layout or of a plan file."""
+"""`tangram estimate` and `tangram simulate`: one simulated step, of a given layout or of a plan file."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tangram_sim.questions.simulate import SimulateQuestion
 
 
 def played(of: type[Question]) -> Command:
-    """The verb that asks for a step: it writes the files asked for, and prints the answer."""
+    """Make the verb for questions about one step: it writes the requested files and prints the answer."""
 
     def command(question: Any, outputs: PlanOutputs) -> None:
         outputs.require_writable()

@@ -29,14 +29,14 @@ class VerbGroup(GroupedVerbs):
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Own verbs first, then those of plug-ins and those that could be installed."""
+        """Names of the group's own verbs, then those of plug-ins, then those that could be installed."""
         own = super().list_commands(ctx)
         name = self.name or ""
         others = (*registry.verb_names(name), *(verb for group, verb in ELSEWHERE if group == name))
         return [*own, *dict.fromkeys(verb for verb in others if verb not in own)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A built-in verb, a plug-in's, or one that says which package to install."""
+        """A built-in verb, a plug-in's, or a command that names the package to install."""
         found = super().get_command(ctx, cmd_name)
         name = self.name or ""
         if found is None and cmd_name in registry.verb_names(name):
@@ -56,9 +56,8 @@ def group_of(what: str) -> typer.Typer:
 def as_command(plugin: Any, name: str) -> Any:
     """Turn a plug-in's object (a function with typer options, a typer app or a command) into a command.
 
-    A function gets what our own verbs have: checks of ranges, and the options that say how much is printed.
-
-    Raises TangramError for any other object.
+    A function gets the same range checks and output options as built-in verbs. Raises TangramError for any
+    other object.
     """
     if isinstance(plugin, typer.Typer):
         return typer.main.get_command(plugin)

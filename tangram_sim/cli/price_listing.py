@@ -14,7 +14,7 @@ from tangram_sim.questions.shared_fields import Hardware
 @described
 @dataclass(frozen=True, slots=True)
 class ListedPrices:
-    """Listings of prices, and where their rows go."""
+    """Price listings to read, and where the rows go."""
 
     files: tuple[Path, ...] = field(
         metadata=about(

@@ -1,7 +1,7 @@
-"""Text as a terminal may see it: control characters written out, messages of great length cut with a count.
+"""Text made safe for a terminal: control characters escaped, very long messages cut.
 
-Names come from files that somebody else wrote. Passed on as they are, they could move the cursor, recolour
-the window or turn text around; so nothing reaches an output stream without going through here.
+Names come from files that somebody else wrote. Unchanged, they could move the cursor, recolour the window or
+reverse text; so all output passes through here.
 """
 
 from typing import Any, TextIO
@@ -22,14 +22,14 @@ def shortened(text: str, longest: int = LONGEST) -> str:
 
 
 class PrintableStream:
-    """A text stream that passes on printable text only; `terminal` is the stream itself, for bars."""
+    """A text stream that escapes unprintable text; `terminal` is the underlying stream, for progress bars."""
 
     def __init__(self, terminal: TextIO, longest: int = 0) -> None:
-        """`longest`: characters of one write; 0 passes on all of it."""
+        """`longest`: characters passed on per write; 0: all."""
         self.terminal, self._longest = terminal, longest
 
     def write(self, text: str) -> int:
-        """Write `text` made printable; how many characters of it were taken, which is all."""
+        """Write `text` made printable; returns the number of characters of `text`."""
         self.terminal.write(printable(shortened(text, self._longest) if self._longest else text))
         return len(text)
 

@@ -74,7 +74,7 @@ class SlowProgress:
             self._bar.update(self._task, completed=done, total=total or None, description=words)
 
     def say(self, line: str, front: Sequence[FrontEntry] = ()) -> None:
-        """Print a line above the bar, if there is one; the listener gets the `front` it is about."""
+        """Print a line above the bar, if there is one; the listener gets the `front` that it describes."""
         listener = _LISTENER.get()
         if listener is not None and front:
             listener(*self._last, front)

@@ -21,7 +21,7 @@ _FRONT = "front.json"  # in the folder of an answer: the best trade-offs
 
 @derived
 def command(question: PurchaseQuestion, outputs: buying.BoughtOutputs) -> None:
-    """Print what to buy, and write the files asked for."""
+    """Print what to buy, and write the requested files."""
     from tangram_sim.cli import recommended, writing
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.datafiles import write_whole
@@ -69,7 +69,7 @@ def command(question: PurchaseQuestion, outputs: buying.BoughtOutputs) -> None:
 
 
 def _show(question: PurchaseQuestion, found: PurchaseAnswer) -> None:
-    """Print one row a mix of the front, how far assumptions move it, and notes."""
+    """Print one row per mix of the front, the effect of assumptions, and notes."""
     from tangram_sim.purchasing.notes import tokens_per_s_means
     from tangram_sim.purchasing.words import days, energy, money, more_per_usd, per_million, uses
 
@@ -119,7 +119,7 @@ def _page(question: PurchaseQuestion, found: PurchaseAnswer) -> str:
 
 
 def _files(found: PurchaseAnswer, folder: Path) -> dict[Path, str]:
-    """The files of a front, text by path: the best trade-offs, and their plans."""
+    """The files of a front, text by path: the Pareto front, and its plans."""
     from tangram_sim.cli import writing
 
     plans = [pair for point in found.study.points for pair in point.plan_files(folder / "plans")]

@@ -47,7 +47,7 @@ def headline(study: "Recommendation", database: "Hwdb") -> str:
 
 
 def terms_of(row: "WhatIfRow", study: "Recommendation", database: "Hwdb") -> str:
-    """From whom a mix comes and how it is paid for: `aws, rent`."""
+    """Providers of a mix and how its nodes are paid for: `aws, rent`."""
     from tangram_sim.purchasing.billing import way_of
     from tangram_sim.purchasing.clouds import provider_of
 
@@ -62,7 +62,7 @@ def terms_of(row: "WhatIfRow", study: "Recommendation", database: "Hwdb") -> str
 
 
 def _show(question: PurchaseQuestion, answer: RecommendedAnswer) -> None:
-    """Print the recommendation first, then the table of runner-ups, why, and what would change it."""
+    """Print the recommendation, then runner-ups, reasons, and what would change it."""
     from tangram_sim.purchasing.goal import slow_end_days
     from tangram_sim.purchasing.notes import tokens_per_s_means
     from tangram_sim.purchasing.words import energy, money, per_million, total
@@ -102,7 +102,7 @@ def _show(question: PurchaseQuestion, answer: RecommendedAnswer) -> None:
 
 
 def finish(question: PurchaseQuestion, answer: RecommendedAnswer, outputs: buying.BoughtOutputs) -> None:
-    """Print and write a recommendation: as a table or as JSON, a report, or all plans shown."""
+    """Print a recommendation, as a table or as JSON, and write its report or a folder of plans."""
     from tangram_sim.cli.writing import answer_text
     from tangram_sim.reports.purchases import recommendation_report
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutputs(AnswerOutputs):
-    """What a replay is written to."""
+    """Where a replay is written."""
 
     timeline: Path | None = option(None, "Write what each policy did when to this CSV file.", group=OUTPUT)
 
 
 @derived
 def command(question: ReplayTraceQuestion, outputs: ReplayOutputs) -> None:
-    """Write the files asked for, and print the answer."""
+    """Write the requested files, and print the answer."""
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.reports.replays import replay_report
 

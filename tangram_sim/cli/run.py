@@ -1,4 +1,4 @@
-"""`tangram run`: asks a question again that was written down, alone or in an answer."""
+"""`tangram run`: asks a saved question again, from a question file or an answer."""
 
 import shlex
 import tempfile
@@ -30,7 +30,7 @@ SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 @derived
 def command(context: typer.Context, file: QuestionFile) -> None:
-    """Ask the question in a file again, or each of several. Options behind it are those of its verb."""
+    """Ask the question in a file again, or each of several. Further options are those of its verb."""
     from tangram_sim.cli.console import print_line
     from tangram_sim.questions.question import read_questions
 

@@ -1,4 +1,4 @@
-"""How fleets that serve are shown, all day or some hours of it beside training."""
+"""Output of fleets that serve, all day or some hours beside training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FleetOutputs(AnswerOutputs):
-    """What fleets that serve are written to."""
+    """Where answers on fleets that serve are written."""
 
     def show_fleets(self, found: "ServedAnswer", what: str, head: str) -> None:
-        """Print and write an answer; `what` leads its title, `head` its table."""
+        """Print and write an answer; `what` begins its title, `head` is the heading of its table."""
         self.show(found, partial(_tables, head), partial(_page, found, what, head))
 
 
@@ -34,7 +34,7 @@ def _page(found: "ServedAnswer", what: str, head: str) -> str:
 
 
 def _tables(head: str, found: "ServedAnswer") -> None:
-    """Print one row a fleet, what is cheapest, how many were looked at, and notes."""
+    """Print one row per fleet, the cheapest, the number of mixes tried, and notes."""
     from tangram_sim.purchasing.catalogue import in_a_sentence
     from tangram_sim.purchasing.day_documents import SharedPurchaseDocument
     from tangram_sim.purchasing.served_candidates import ServedPurchaseDocument
@@ -70,7 +70,7 @@ def print_candidates(candidates: "Sequence[ServiceCandidateDocument]", first: st
 
 
 def print_days(days: "Sequence[ServedDayDocument]", hours: float, head: str) -> None:
-    """Print one line a fleet: nodes that serve, tokens trained, and cost, beside not sharing the nodes."""
+    """Print one line per fleet: nodes that serve, tokens trained, and cost, compared with separate nodes."""
     from tangram_sim.reports.served_days import day_columns
 
     print_line(f"serving {hours:g} hours a day, training the rest of it and on what is free:")

@@ -21,7 +21,7 @@ _OF_WORKERS = (
 
 
 def _show(found: "Diagnosis") -> None:
-    """Print what slow ranks cost, which they are, and what helps."""
+    """Print the cost of slow ranks, which they are, and remedies."""
     from tangram_sim.reports.stragglers import ALONE, REMEDIES
 
     document = found.document

@@ -1,4 +1,4 @@
-"""Standard streams that are closed or cannot be written: no verb fails for want of somebody who reads."""
+"""Standard streams that are closed or cannot be written: no verb fails because nobody reads its output."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ _STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
 
 
 def open_closed_streams() -> None:
-    """Put the null device where a standard stream was closed (`>&-`), before a file takes its number."""
+    """Open the null device for each closed standard stream (`>&-`), before a file gets its number."""
     for number, _, _ in _STREAMS:
         with suppress(OSError):
             os.fstat(number)
@@ -24,7 +24,7 @@ def open_closed_streams() -> None:
 
 
 def say_error(text: str) -> None:
-    """Write a line to standard error; where that cannot be written, the exit code alone speaks."""
+    """Write a line to standard error; if that fails, only the exit code reports the error."""
     try:
         sys.stderr.write(f"error: {text}\n")
         sys.stderr.flush()
@@ -33,5 +33,5 @@ def say_error(text: str) -> None:
 
 
 def point_at_nothing(number: int) -> None:
-    """Point a standard stream at the null device: the interpreter, which flushes it at exit, has no error."""
+    """Redirect a standard stream to the null device, so that flushing it at exit cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), number)

@@ -54,10 +54,10 @@ class ConsoleTable:
         )
 
     def fitted(self, room: int) -> tuple["ConsoleTable", list[str]]:
-        """(the table no wider than `room`, headings of the columns that were left out).
+        """(the table no wider than `room`, headings of the columns left out).
 
-        Headings and prose are set narrower before any column goes; where even the first column alone is too
-        wide, it is cut.
+        Headings and prose are wrapped before any column is dropped; if even the first column alone is too
+        wide, its cells are cut.
         """
         named = list(self.leaves)
         order = named + [place for place in range(len(self.columns) - 1, 0, -1) if place not in named]
@@ -69,7 +69,7 @@ class ConsoleTable:
         return left._cut_to(room - GAP), [self.columns[place] for place in sorted(order)]
 
     def _set_to(self, room: int) -> "ConsoleTable | None":
-        """The table with its prose wrapped to fit into `room`, None where that does not suffice."""
+        """The table with headings and prose wrapped to fit into `room`; None if that is not enough."""
         widths, prose = self._widths(), self._prose()
         columns = list(self.columns)
         if _total(widths) > room:  # headings first: they cost a line, not a figure
@@ -89,7 +89,7 @@ class ConsoleTable:
         return replace(self, columns=columns, rows=rows)
 
     def _cut_to(self, room: int) -> "ConsoleTable":
-        """Every line of every cell cut to `room` characters, with a sign that it was."""
+        """The table with every line of every cell cut to `room` characters, marked where cut."""
 
         def cut(cell: str) -> str:
             lines = cell.split("\n")

@@ -1,4 +1,4 @@
-"""How much a verb says beside its answer."""
+"""How much a verb prints next to its answer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Verbosity(Enum):
-    """How much is printed beside the answer; JSON and files are never touched."""
+    """How much is printed next to the answer; JSON and files do not depend on it."""
 
     QUIET = "quiet"  # the answer and its table
     NORMAL = "normal"  # the gravest notes, and what fits the window

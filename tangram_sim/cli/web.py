@@ -35,7 +35,7 @@ class PageSettings:
 
 
 def _command(settings: PageSettings) -> None:
-    """Serve a page on this machine to plan, buy, serve and explain with; Ctrl-C ends it."""
+    """Serve a local web page for planning, buying, serving and explaining; Ctrl-C ends it."""
     from tangram_sim.cli.console import print_line
     from tangram_sim.cli.main import run_verb
 

@@ -13,7 +13,7 @@ from tangram_sim.reports.columns import ViewColumn, share
 
 @derived
 def command(question: WhatIfQuestion, outputs: buying.BoughtOutputs) -> None:
-    """Print every candidate, and write the files asked for."""
+    """Print every candidate, and write the requested files."""
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.reports.purchases import what_if_report
 
@@ -37,7 +37,7 @@ def command(question: WhatIfQuestion, outputs: buying.BoughtOutputs) -> None:
 
 
 def _show(question: WhatIfQuestion, found: WhatIfAnswer) -> None:
-    """Print one row a candidate, how far assumptions move it, notes, and prices to fill in."""
+    """Print one row per candidate, the effect of assumptions, notes, and prices to fill in."""
     from tangram_sim.purchasing.notes import tokens_per_s_means
     from tangram_sim.purchasing.words import (
         days,

@@ -24,7 +24,7 @@ def _spellings() -> Mapping[str, list[str]]:
 
 
 def option_of(argument: str, value: str = "") -> str:
-    """The option that sets an argument; of a switch that is off the one that switches it off."""
+    """The option that sets an argument; for the value False of a switch, the option that switches it off."""
     known = [each for each in _spellings().get(argument, ()) if each.startswith("--")]
     if value == "False" and len(known) > 1:
         return known[-1]
@@ -32,7 +32,7 @@ def option_of(argument: str, value: str = "") -> str:
 
 
 def as_options(text: str) -> str:
-    """`text` with every argument as its option; a flag that is set is the option alone."""
+    """`text` with every Python argument replaced by its option; a true flag becomes the option alone."""
 
     def option(found: re.Match[str]) -> str:
         value = "" if found[2] in ("", "True", "False") else f" {found[2]}"

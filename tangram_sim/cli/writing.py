@@ -1,4 +1,4 @@
-"""The files that verbs write: what may be written where, and the text of answers, plans and candidates."""
+"""Files that verbs write: checks that they can be written, and the text of answers, plans and candidates."""
 
 import csv
 import io
@@ -71,12 +71,12 @@ def require_folder(path: Path) -> None:
 
 
 def write_report(path: Path, html: str) -> None:
-    """Write an HTML report; arguments that its notes name are named as options, as in a terminal."""
+    """Write an HTML report, with Python arguments in its notes replaced by options, as on a terminal."""
     write_whole(path, as_options(html))
 
 
 def answer_text(document: "Document", unwritten: Sequence[str] = ()) -> str:
-    """The JSON text of an answer's file, but for the keys in `unwritten`."""
+    """The JSON text of an answer's file, without the keys in `unwritten`."""
     told = document.model_dump(mode="json", exclude=set(unwritten))
     return json.dumps(told, indent=1, allow_nan=False) + "\n"
 
@@ -89,7 +89,7 @@ def plan_text(document: "PlanDocument") -> str:
 
 
 def candidates_text(candidates: Sequence["Candidate"]) -> str:
-    """A CSV of every partial plan considered; `start` and `stop` count atoms (0 is the embedding)."""
+    """CSV text of every partial plan considered; `start` and `stop` count atoms (0 is the embedding)."""
     from tangram_sim.planners.api import Candidate
 
     text = io.StringIO()

@@ -1,7 +1,7 @@
-"""Collective algorithms by name: a function of (tree, bytes, op) to a plan with its seconds.
+"""Collective algorithms by name: functions of (tree, bytes, op) that return a plan with its seconds.
 
 Built in are GenTree and the fixed plans; installed packages may add theirs under the entry-point group
-`tangram_sim.collectives` (private until two outsiders need it).
+`tangram_sim.collectives` (private until two external packages need it).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _NAMES = ("gentree", *FIXED, *(f"hierarchical-{name}" for name in BY_LEVEL))
 
 
 def algorithm_names() -> tuple[str, ...]:
-    """Names of the built-in and installed algorithms; nothing of the latter is imported."""
+    """Names of the built-in and installed algorithms; the installed ones are not imported."""
     return (*_NAMES, *(name for name in registry.names(registry.COLLECTIVES) if name not in _NAMES))
 
 

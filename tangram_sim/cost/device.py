@@ -1,4 +1,4 @@
-"""What one GPU delivers for one set of number types: effective rates, from the database's efficiency rows."""
+"""Effective rates of one GPU for one set of number types, from the efficiency rows of the database."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from tangram_sim.precision import NumberTypes
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Effective rates of one GPU: datasheet peak times the fraction that kernels of a class reach."""
+    """Effective rates of one GPU: datasheet peaks times the fraction that kernels of a class achieve."""
 
     gemm_flop_per_s: float
     attention_flop_per_s: float
@@ -30,9 +30,9 @@ class Rates:
 
 
 def capacities(gpu: Gpu, efficiency: Efficiency) -> tuple[float, float]:
-    """(usable, planned) bytes of a GPU: what the driver hands out, and what of it a plan may fill.
+    """(usable, planned) bytes of a GPU: what the driver provides, and what of that a plan may fill.
 
-    Between them lie the driver's context with its buffers and what the software stack keeps for itself.
+    The difference is the driver's context with its buffers and the memory kept by the software stack.
     """
     usable = gpu.memory_bytes * efficiency.usable_memory.value
     return usable, usable - efficiency.reserved_bytes.value - efficiency.workspace_bytes.value

@@ -1,8 +1,8 @@
-"""Joules and watts of one GPU: power that flows while kernels run, and what arithmetic, memory and links add.
+"""Joules and watts of one GPU: power while kernels run, plus that of arithmetic, memory and links.
 
 Each unit's power at its datasheet rate is a share of the board's limit (`hwdb/efficiency/power.csv`), so a
-kind that nobody measured inherits the shares of its architecture with its own limit and rates. Clocks under a
-power cap follow an assumed curve: the energy of an operation goes with the square of the clock.
+kind without measurements inherits the shares of its architecture with its own limit and rates. Clocks under a
+power cap follow an assumed curve: the energy of an operation is proportional to the square of the clock.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ CURVE_SPREAD = 0.77
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What one GPU does in `seconds`: seconds that each unit needs at its datasheet rate, numbers or arrays.
+    """Work of one GPU during `seconds`: seconds of each unit at its datasheet rate, numbers or arrays.
 
-    `running_s` is the part of `seconds` in which kernels are resident, waiting ones included.
+    `running_s` is the part of `seconds` in which kernels are resident, including waiting ones.
     """
 
     seconds: Number
@@ -37,9 +37,9 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class GpuPower:
-    """Watts of one GPU, or of an array of them, and of its share of the host.
+    """Watts of one GPU, or of an array of GPUs, and of its share of the host.
 
-    The last four are added while the unit is fully busy.
+    The last four are added in proportion to the time that the unit is busy.
     """
 
     limit_w: Number  # of the board, as sold
@@ -53,7 +53,7 @@ class GpuPower:
     basis: str  # what the shares rest on
 
     def joules(self, activity: Activity, clock: Number = 1.0) -> Floats:
-        """Joules of one GPU, host apart, at a `clock` relative to the highest; never above the board's limit.
+        """Joules of one GPU without host at a `clock` relative to the highest; at most the board's limit.
 
         `activity.arithmetic_s` counts seconds at the datasheet's clock whatever `clock` is.
         """
@@ -68,12 +68,12 @@ class GpuPower:
         return np.asarray(np.minimum(drawn, self.limit_w * np.asarray(activity.seconds)))
 
     def watts(self, activity: Activity, clock: Number = 1.0) -> Floats:
-        """Mean watts of one GPU, host apart, over `activity.seconds`."""
+        """Mean watts of one GPU without its host over `activity.seconds`."""
         return np.asarray(self.joules(activity, clock) / activity.seconds)
 
 
 def gpu_power(gpu: Gpu, hwdb: Hwdb) -> GpuPower:
-    """The power of `gpu` by what it does. Raises BadInputError where its power limit is not known."""
+    """Power of `gpu` by kind of activity. Raises BadInputError where its power limit is not known."""
     if not gpu.power_w:
         raise BadInputError(f"the power of {gpu.name} is not known; give its board power (`power_w`)")
     shares, sigma, basis = hwdb.power_shares(gpu)

@@ -16,7 +16,7 @@ OPS = ("all_reduce", "reduce_scatter", "all_gather")
 
 @dataclass(frozen=True, slots=True)
 class GenModelParameters:
-    """What one level of a network and the devices on it cost."""
+    """Cost parameters of one level of a network and of the devices on it."""
 
     alpha_s: float  # per round
     beta_s_per_byte: float  # sent over the slowest link
@@ -65,9 +65,8 @@ class GenModelTerms:
         )
 
     def of(self, op: str) -> "GenModelTerms":
-        """The terms of `op`, given those of the all-reduce that it is a half of; of `all_reduce` all of
-        them.
-        """
+        """The terms of `op` (a half of an all-reduce, or all of it), where self are those of the
+        all-reduce."""
         if op == "all_reduce":
             return self
         moved = self.rounds / 2, self.sent_bytes / 2
@@ -77,7 +76,7 @@ class GenModelTerms:
 
 
 def reduce_broadcast(ranks: int, size: float) -> GenModelTerms:
-    """All send the whole buffer to one root, which adds and sends it back."""
+    """All ranks send the whole buffer to one root, which adds and sends the sum back."""
     n = ranks
     return GenModelTerms(2, 2 * (n - 1) * size, (n - 1) * size, (n + 1) * size, n - 1) if n > 1 else _NOTHING
 
@@ -88,7 +87,7 @@ def colocated_ps(ranks: int, size: float) -> GenModelTerms:
 
 
 def ring(ranks: int, size: float) -> GenModelTerms:
-    """Blocks go around, one addition of two per step."""
+    """A ring: blocks are passed around, with one addition of two blocks per step."""
     n = ranks
     if n < 2:
         return _NOTHING
@@ -110,7 +109,7 @@ def halving_doubling(ranks: int, size: float) -> GenModelTerms:
 
 
 def hierarchical_ps(fan_ins: Sequence[int], size: float) -> GenModelTerms:
-    """Co-located servers in stages: groups of f_1 ranks first, then of f_2 on the blocks left, and so on."""
+    """Co-located servers in stages: groups of f_1 ranks first, then of f_2 on the remaining blocks, etc."""
     kept = [fan_in for fan_in in fan_ins if fan_in > 1]
     n = prod(kept)
     if n < 2:
@@ -127,7 +126,7 @@ _NOTHING = GenModelTerms(0, 0.0, 0.0, 0.0, 0)
 
 @dataclass(frozen=True, slots=True)
 class LocalPlan:
-    """A plan by name; fan-ins for the hierarchical ones."""
+    """A plan over the members of one switch, by name; `fan_ins` for hierarchical ones."""
 
     name: str
     fan_ins: tuple[int, ...] = ()
@@ -166,7 +165,7 @@ def _products(number: int) -> Iterator[tuple[int, ...]]:
 
 @lru_cache(maxsize=4096)
 def candidates(ranks: int) -> tuple[LocalPlan, ...]:
-    """All plans over `ranks` members of one switch, those with the fewest rounds first."""
+    """All plans over `ranks` members of one switch, in the order of preference among equally fast ones."""
     if ranks < 2:
         return ()
     plans = [LocalPlan("colocated-ps"), LocalPlan("halving-doubling"), LocalPlan("ring")]

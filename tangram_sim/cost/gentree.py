@@ -1,8 +1,8 @@
-"""GenTree: a plan for a collective on a tree of switches, made bottom up, one local plan per switch.
+"""GenTree: a plan for a collective on a tree of switches, built bottom up, one local plan per switch.
 
-After the authors of arXiv:2409.04202 (shape of the algorithm; costs are derived in docs/models/gentree.md).
-A plan for the leaves below a switch is either composed (the children's plans, then a local plan among them)
-or flat (one plan over all leaves, whatever the tree). Both are priced by what each link carries.
+After the authors of arXiv:2409.04202 (shape of the algorithm; costs are derived in docs/models/gentree.md). A
+plan for the leaves below a switch is either composed (the children's plans, then a local plan among them) or
+flat (one plan over all leaves, whatever the tree). Both are priced by the bytes that each link carries.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ BY_LEVEL = ("colocated-ps", "ring", "halving-doubling")
 
 @dataclass(frozen=True, slots=True)
 class SwitchStep:
-    """The local plan of one switch (or of all switches alike), seconds of both its directions."""
+    """Local plan of one switch (or of identical switches), and seconds of both its directions."""
 
     switch: str
     level: int  # 1 = the lowest switches
@@ -35,7 +35,7 @@ class SwitchStep:
 
 @dataclass(frozen=True, slots=True)
 class TreePlan:
-    """A plan of the leaves below a switch and what it leaves behind."""
+    """A plan over the leaves below a switch, and the distribution of blocks after its reduce-scatter."""
 
     seconds: float
     steps: tuple[SwitchStep, ...]
@@ -51,9 +51,7 @@ class _Planner:
     known: dict[Tree, tuple[TreePlan, TreePlan]] = field(default_factory=dict)
 
     def plans(self, tree: Tree) -> tuple[TreePlan, TreePlan]:
-        """(fastest plan composed anew at every level, fastest plan of any form) for the leaves below
-        `tree`.
-        """
+        """(fastest plan composed level by level, fastest plan of any form) for the leaves below `tree`."""
         if tree not in self.known:
             pure = self.composed(tree, [self.plans(child)[0] for child in tree.children])
             best = pure
@@ -69,7 +67,7 @@ class _Planner:
     def composed(
         self, tree: Tree, below: Sequence[TreePlan], plans: Sequence[LocalPlan] | None = None
     ) -> TreePlan:
-        """The children's plans side by side, then the fastest local plan among them."""
+        """The children's plans in parallel, then the fastest local plan among the children."""
         members = len(tree.children) or tree.leaves
         links = [child.up_s_per_byte for child in tree.children] or [tree.at.beta_s_per_byte]
         shares = [plan.largest_share for plan in below] or [1.0]
@@ -102,7 +100,7 @@ class _Planner:
     def _local(
         self, tree: Tree, plan: LocalPlan, members: int, density: float, shares: Sequence[float]
     ) -> float:
-        """Seconds of a local plan: owners share a child's traffic, links carry what is owned below."""
+        """Seconds of a local plan in which block owners share a child's traffic over the links above them."""
         terms, at = plan.terms(members, self.size).of(self.op), tree.at
         share = max(shares)  # the leaf with the largest block is the last to finish
         senders = terms.senders * ceil(share / min(shares) - 1e-9)
@@ -130,7 +128,7 @@ class _Planner:
         return 2 * worst  # and back: only an all-reduce may have owners of unequal blocks (`_answers`)
 
     def flat(self, tree: Tree, plan: LocalPlan) -> TreePlan:
-        """One plan over all leaves below, in the tree's order."""
+        """A single plan over all leaves below, in the tree's order, whatever the switches."""
         n, at = tree.size, tree.worst
         terms = plan.terms(n, self.size).of(self.op)
         sending = _FLAT_LINKS[plan.name](tree, self.size) / (1 if self.op == "all_reduce" else 2)
@@ -223,7 +221,7 @@ _FLAT_LINKS: dict[str, Callable[[Tree, float], float]] = {
 
 
 def _merged(steps: Iterable[SwitchStep]) -> tuple[SwitchStep, ...]:
-    """Equal steps of equal switches as one, lowest level first."""
+    """Steps with identical ones of identical switches merged, lowest level first."""
     found: dict[tuple[object, ...], SwitchStep] = {}
     for step in steps:
         key = (step.switch, step.level, step.members, step.plan, step.flat, step.rearranged, step.seconds)
@@ -246,16 +244,16 @@ def gentree(tree: Tree, size: float, op: str = "all_reduce") -> TreePlan:
 
 
 def _answers(plan: TreePlan, tree: Tree, op: str) -> bool:
-    """Whether a plan is the collective asked for.
+    """Whether a plan implements the requested collective.
 
-    An all-reduce may leave its blocks wherever it likes in between; the other two are defined by every leaf
-    owning an equal block, which plans composed over unequal subtrees do not do.
+    An all-reduce may place its intermediate blocks anywhere; the other two require that every leaf owns an
+    equal block, which plans composed over unequal subtrees do not provide.
     """
     return op == "all_reduce" or plan.largest_share * tree.size <= 1 + 1e-9
 
 
 def fixed_plans(tree: Tree, size: float, op: str = "all_reduce") -> dict[str, TreePlan]:
-    """What everybody may choose without looking at the tree: flat plans, and one plan at every level."""
+    """Plans that ignore the tree's shape: flat plans, and the same plan at every level; by name."""
     _check(size, op)
     names = [*FIXED, *(f"hierarchical-{name}" for name in BY_LEVEL if tree.children)]
     found = {name: _fixed(name, tree, size, op) for name in names}
@@ -263,9 +261,9 @@ def fixed_plans(tree: Tree, size: float, op: str = "all_reduce") -> dict[str, Tr
 
 
 def fixed_plan(name: str, tree: Tree, size: float, op: str = "all_reduce") -> TreePlan:
-    """One of `fixed_plans`; the hierarchical ones put the same plan at every level.
+    """One of `fixed_plans`; hierarchical ones use the same plan at every level.
 
-    Raises BadInputError where the plan leaves blocks that are not those of `op`.
+    Raises BadInputError where the plan does not implement `op` on this tree.
     """
     _check(size, op)
     plan = _fixed(name, tree, size, op)

@@ -45,10 +45,9 @@ def streaming_s(moved_bytes: Number, rates: Rates) -> Floats:
 
 
 def visible_keys(seq: int, window: int, causal: bool) -> float:
-    """Keys that a query sees, on average over a sequence of `seq` tokens; `window` 0 is the whole sequence.
+    """Keys that a query attends to, averaged over a sequence of `seq` tokens; `window` 0: no window.
 
-    A causal mask leaves half of a whole sequence; of a window, all but what sticks out in front of the
-    first token.
+    A causal mask keeps half of a whole sequence; of a window, all but the part before the first token.
     """
     context = min(seq, window) if window else seq
     return context * (1.0 - 0.5 * context / seq) if causal else float(context)
@@ -57,7 +56,7 @@ def visible_keys(seq: int, window: int, causal: bool) -> float:
 def attention_flop(tokens: Number, keys: Number, heads: Number, qk_dim: Number, value_dim: Number) -> Floats:
     """Floating-point operations of the two attention products, forward; `keys` per query.
 
-    Fused kernels skip what the mask hides (`visible_keys`); unfused ones multiply by every key.
+    Fused kernels skip masked keys (`visible_keys`); unfused ones multiply by every key.
     """
     return np.asarray(2.0 * tokens * keys * heads * (qk_dim + value_dim))
 
@@ -65,9 +64,9 @@ def attention_flop(tokens: Number, keys: Number, heads: Number, qk_dim: Number, 
 def fused_attention_s(
     scores: Number, qk_dim: int, value_dim: int, moved_bytes: Number, rates: Rates
 ) -> Floats:
-    """Seconds of a flash attention core forward over `scores` visible query-key pairs (all heads).
+    """Seconds of a flash attention forward over `scores` visible query-key pairs (all heads).
 
-    Exponentials run on other units than products and do not hide behind them: each counts as
+    Exponentials run on other units than products and do not overlap with them: each counts as
     `rates.exponent_columns` columns of both products (Shah et al., FlashAttention-3, arXiv:2407.08608,
     section 1, give the ratio of the units). Heads are padded to a multiple of PADDED_COLUMNS. Queries, keys,
     values and outputs (`moved_bytes`) pass through memory once.
@@ -84,7 +83,7 @@ def _padded(columns: int) -> int:
 def unfused_attention_s(
     scores: Number, qk_dim: int, value_dim: int, streamed_bytes: Number, rates: Rates
 ) -> Floats:
-    """Seconds of attention as two batched products around kernels that stream the whole score matrix.
+    """Seconds of attention as two batched products and kernels that stream the whole score matrix.
 
     Where a head's columns are no multiple of ALIGNED_COLUMNS, the products miss the matrix units' alignment
     (16 bytes, cuBLAS documentation) and reach MISALIGNED of their rate.

@@ -1,4 +1,4 @@
-"""What paths of a cluster's graph deliver, with the shares of link rates that the hardware database holds."""
+"""Bandwidths of paths in a cluster's graph, with the link efficiencies of the hardware database."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ _Look = tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]
 
 
 def path_finder(cluster: Cluster, hwdb: Hwdb) -> PathFinder:
-    """Answers on groups of the cluster's ranks: bus bandwidth by algorithm, hops, and what limits them.
+    """Bus bandwidth by algorithm, latencies and limits of groups of the cluster's ranks, from its graph.
 
     Raises BadInputError where the cluster states a graph that contradicts it.
     """
@@ -37,7 +37,7 @@ def path_finder(cluster: Cluster, hwdb: Hwdb) -> PathFinder:
 
 
 def ring_finder(cluster: Cluster, hwdb: Hwdb) -> PathFinder:
-    """As `path_finder`, at the shares that rings of collectives reach before they copy (hwdb/collectives)."""
+    """Like `path_finder`, with the efficiencies of ring collectives before copying (hwdb/collectives)."""
     by_link: dict[str, set[str]] = {}
     for group in cluster.groups:
         by_link.setdefault(group.node.intra.name, set()).add(group.node.gpu.name)
@@ -53,9 +53,9 @@ def ring_finder(cluster: Cluster, hwdb: Hwdb) -> PathFinder:
 
 @dataclass(frozen=True, slots=True)
 class IslandPaths:
-    """Answers about the ranks of one island; `alternatives` are the places it may take in the graph.
+    """Bandwidths of groups of one island's ranks; `alternatives` are its possible places in the graph.
 
-    An island in a planner's search stands for any of its nodes and GPUs: figures are the worst place's.
+    An island in a planner's search stands for any of its nodes and GPUs, so the worst place counts.
     """
 
     finder: PathFinder = field(compare=False, repr=False)
@@ -65,11 +65,11 @@ class IslandPaths:
 
     @classmethod
     def of(cls, finder: PathFinder, places: Places) -> "IslandPaths":
-        """Paths of an island whose ranks have known places."""
+        """Paths of an island whose ranks have fixed places."""
         return cls(finder, id(finder.topology), (places,))
 
     def part(self, nodes: int, gpus_per_node: int) -> "IslandPaths":
-        """A share of the nodes and of the GPUs of each: aligned blocks, those that look alike once."""
+        """Paths of some nodes, or of some GPUs of each: all distinct aligned blocks are alternatives."""
         found: dict[_Look, Places] = {}
         for places in self.alternatives:
             for first in sorted({*range(0, len(places) - nodes + 1, nodes), len(places) - nodes}):
@@ -81,7 +81,7 @@ class IslandPaths:
         return IslandPaths(self.finder, self.graph, tuple(found.values()))
 
     def rates(self, ranks: int, stride: int) -> PathRates:
-        """The worst of all groups of `ranks` members `stride` apart, at the worst place."""
+        """The worst bandwidths of all groups of `ranks` members `stride` apart, at the worst place."""
         if (ranks, stride) not in self._kept:
             found = [_Groups(self.finder, _flat(places), ranks, stride).worst for places in self.alternatives]
             self._kept[ranks, stride] = _worst(found)
@@ -93,7 +93,7 @@ def _flat(places: Places) -> Ranks:
 
 
 def _look(finder: PathFinder, ranks: Ranks) -> _Look:
-    """What tells a group's paths from another's."""
+    """Key of a group's paths: groups with equal keys have equal bandwidths."""
     topology = finder.topology
     return tuple(
         (topology.boxes[box], places, topology.attached[box]) for box, places in topology.split(ranks).items()
@@ -114,7 +114,7 @@ def _worst(found: Sequence[PathRates]) -> PathRates:
 
 @dataclass(frozen=True)
 class _Groups:
-    """All groups of one kind over `ranks`, side by side."""
+    """All groups of `size` members `stride` apart over `ranks`, which communicate at the same time."""
 
     finder: PathFinder
     ranks: Ranks
@@ -134,7 +134,7 @@ class _Groups:
 
     @cached_property
     def worst(self) -> PathRates:
-        """The worst figures among groups whose paths differ; those that no path joins crawl."""
+        """The worst rates among groups with different paths; groups without any path get a minimal rate."""
         looks: dict[object, tuple[Ranks, tuple[Ranks, ...]]] = {}
         for group in self.all:
             beside = tuple(self._beside(group))
@@ -145,10 +145,8 @@ class _Groups:
         return _worst([self._rates(group, beside) for group, beside in looks.values()])
 
     def _beside(self, group: Ranks) -> Iterator[Ranks]:
-        """Groups that share a box with one; where it crosses boxes, all on the fabric, and other GPUs.
-
-        Of many groups only those in the same boxes are counted.
-        """
+        """Yields the groups that share a box with `group`; if it crosses boxes, also all others and idle
+        GPUs. With very many groups only those in the same boxes are counted."""
         boxes = self._boxes_of[group]
         crossing = len(boxes) > 1 and len(self.all) <= MOST_LOOKED_AT
         near = self.all if crossing else [other for box in sorted(boxes) for other in self._in_box[box]]
@@ -212,7 +210,7 @@ class _Groups:
         )
 
     def _exchanges(self, group: Ranks, beside: tuple[Ranks, ...]) -> Iterator[float]:
-        """Bytes/s that each member sends the other members in its box, box by box."""
+        """Yields, for each box, the bytes/s that a member sends to the other members in the box."""
         first, split = self.finder.topology.first_rank, self.finder.topology.split
         others = [split(other) for other in beside]
         for box, places in split(group).items():

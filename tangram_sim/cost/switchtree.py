@@ -1,4 +1,4 @@
-"""A tree of switches with GPUs or servers as leaves: what GenTree plans on, and the cluster seen as one."""
+"""A tree of switches with GPUs or servers as leaves, as GenTree plans on; the tree of a cluster."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -20,8 +20,8 @@ HOP_S = 0.6e-6
 class Tree:
     """A switch over `children`, or over `leaves` GPUs (one of the two).
 
-    `at.alpha_s` is that of a round between its children. `at.beta_s_per_byte` is that of a leaf's link;
-    a switch over children has it in their `up_s_per_byte`, the link from a child to this switch.
+    `at.alpha_s` is the latency of a round between its children, `at.beta_s_per_byte` applies to a leaf's
+    link. For a child's link to this switch, the child's `up_s_per_byte` applies instead.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Tree:
 
     @cached_property
     def worst(self) -> GenModelParameters:
-        """Element-wise worst parameters of all switches below and this one."""
+        """The worst value of each parameter over this switch and all switches below."""
         found = self.at
         for child in dict.fromkeys(self.children):
             found = GenModelParameters(
@@ -82,18 +82,18 @@ class Tree:
 
     @property
     def depth(self) -> int:
-        """Levels of switches."""
+        """Number of levels of switches."""
         return 1 + max((child.depth for child in dict.fromkeys(self.children)), default=0)
 
     def uplinks(self, first: int = 0) -> Iterator[tuple[int, int, float]]:
-        """(first leaf, stop, seconds per byte) of every link between switches below."""
+        """Yields (first leaf, stop, seconds per byte) of every link between switches below this one."""
         for child in self.children:
             yield first, first + child.size, child.up_s_per_byte
             yield from child.uplinks(first)
             first += child.size
 
     def with_parameters(self, **changes: Any) -> "Tree":
-        """This tree with some fields of GenModel's parameters replaced at every switch."""
+        """This tree with some of GenModel's parameters replaced at every switch."""
         known: dict[Tree, Tree] = {}
 
         def changed(tree: "Tree") -> "Tree":
@@ -109,10 +109,10 @@ class Tree:
 
 
 def tree_of(cluster: Cluster, hwdb: Hwdb) -> Tree:
-    """The cluster as a tree: boxes of GPUs under leaves, under a spine per group, under the core.
+    """The cluster as a tree: boxes of GPUs as lowest switches, under a spine per group, under the core.
 
-    Rates are those of the graph's paths with all GPUs of a box at work; a box's uplink is all its NICs. Gamma
-    is zero (fits to NCCL drive it there), delta one pass over the slowest GPU's memory, epsilon zero:
+    Rates are those of the graph's paths when all GPUs of a box communicate; a box's uplink is all its NICs.
+    Gamma is zero (fits to NCCL drive it there), delta one pass over the slowest GPU's memory, epsilon zero:
     measured single-node points cannot identify incast. `Tree.with_parameters` sets others.
     """
     finder = path_finder(cluster, hwdb)
@@ -162,7 +162,7 @@ def _joined(
     leaves: dict[tuple[int, ...], Tree],
     at: GenModelParameters,
 ) -> Tree:
-    """Leaves under the spine of their group where a group has several, groups under the core."""
+    """Boxes joined by a spine in each group that has several, and groups joined by the core."""
     groups: dict[str, list[tuple[Tree, float]]] = {}
     for key, (group, up, top) in uplinks.items():
         groups.setdefault(group, []).append((replace(leaves[key], up_s_per_byte=up), top))

@@ -1,4 +1,4 @@
-"""A dry run of files: the framework's own parser reads them, where it is installed. No GPU is used."""
+"""Dry run of exported files: the framework's own parser reads them, if it is installed. No GPU is used."""
 
 import os
 import shlex
@@ -64,10 +64,10 @@ _WORDS = {
 
 
 def check(found: Exported, plan: Plan, to: str, version: str, python: str) -> str:
-    """What the framework installed for the interpreter `python` says of the files, in a sentence.
+    """A sentence: the verdict on the files of the framework installed for the interpreter `python`.
 
-    Raises CannotExportError with its last words where it refuses them, BadInputError for an interpreter that
-    does not start.
+    Raises CannotExportError with the framework's last output if it refuses them, BadInputError for an
+    interpreter that does not start.
     """
     framework = framework_named(to, version)
     if to == "flagscale":  # its parser needs its patched backend; its rules were held when the file was read
@@ -114,6 +114,6 @@ def _script(plan: Plan, to: str, version: str) -> str:
 
 
 def _environment(files: Mapping[str, str]) -> dict[str, str]:
-    """This process's variables with those that the launch script exports."""
+    """This process's environment variables, with those that the launch script exports."""
     words = [shlex.split(line)[1] for line in files["launch.sh"].splitlines() if line.startswith("export ")]
     return {**os.environ, **dict(word.split("=", 1) for word in words if "=" in word)}

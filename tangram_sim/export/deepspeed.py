@@ -1,8 +1,8 @@
 """DeepSpeed: its JSON configuration, and the arguments of its `PipelineModule` (0.19.8).
 
-Ranks of `ProcessTopology(axes=[pipe, data, model])` count model fastest, then data, pipe: as plans do. Its
-partitions even out layers over stages (`PipelineModule._partition_layers`), so no other cut can be asked for;
-ZeRO 2 and 3 do not go with stages (`PipelineEngine`).
+Ranks of `ProcessTopology(axes=[pipe, data, model])` count model fastest, then data, pipe, as in plans. Its
+partitions spread layers evenly over stages (`PipelineModule._partition_layers`), so no other cut can be
+requested; ZeRO 2 and 3 cannot be combined with stages (`PipelineEngine`).
 """
 
 import json

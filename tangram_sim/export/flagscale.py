@@ -1,4 +1,4 @@
-"""FlagScale 0.8.0, heterogeneous mode: the `train` section of its configuration, and the flags it stands for.
+"""FlagScale 0.8.0, heterogeneous mode: the `train` section of its configuration, and the flags made from it.
 
 A mesh is a run of stages with the same degrees, five numbers (tp, cp, ep, dp, pp) each; meshes tile the ranks
 in order (`flagscale/train/hetero/parallel_context.py`). All ranks carry one device label, so that the launch
@@ -21,7 +21,7 @@ _WIDTH = 5  # numbers of a mesh
 
 
 def write(plan: Plan) -> tuple[str, tuple[str, ...], list[str]]:
-    """(file text, arguments of `flagscale/train/train_gpt.py`, notes) of a plan that keeps its rules."""
+    """(file text, arguments of `flagscale/train/train_gpt.py`, notes); the plan must meet the rules."""
     pipeline, meshes = plan.pipelines[0], meshes_of(plan)
     first = meshes[0].layout
     model, notes = model_words(plan.model, max(mesh.layout.tp for mesh in meshes))
@@ -57,12 +57,12 @@ def write(plan: Plan) -> tuple[str, tuple[str, ...], list[str]]:
 
 
 def _keys(words: dict[str, Any]) -> dict[str, Any]:
-    """Flags as keys of its configuration; a switch is true."""
+    """Flags as keys of FlagScale's configuration; a switch becomes true."""
     return {name[2:].replace("-", "_"): True if value is None else value for name, value in words.items()}
 
 
 def _recomputed(plan: Plan) -> dict[str, Any]:
-    """Rows of (stages, then pairs of micro-batches and a value), where stages differ; whole layers only."""
+    """Full-recomputation flags (whole layers only); rows [stages, micro-batches, value] if stages differ."""
     pipeline = plan.pipelines[0]
     full = [int(stage.layout.recompute == "full") for stage in pipeline.stages]
     if not any(full):
@@ -98,7 +98,7 @@ def arguments(sections: dict[str, Any]) -> tuple[str, ...]:
 def read(text: str) -> tuple[list[tuple[int, ...]], list[int], int]:
     """(meshes, blocks of every stage, sequences of one micro-batch). Raises BadInputError.
 
-    The rules of `FSTrainArguments.pre_validate_args` are held: see `broken`.
+    The rules of `FSTrainArguments.pre_validate_args` are checked: see `broken`.
     """
     try:
         sections = yaml.safe_load(text)
@@ -116,7 +116,7 @@ def read(text: str) -> tuple[list[tuple[int, ...]], list[int], int]:
 
 
 def broken(sections: dict[str, Any]) -> list[str]:
-    """Which of FlagScale's own checks on the heterogeneous mode a configuration fails, in words."""
+    """FlagScale's own checks on the heterogeneous mode that a configuration fails, in words."""
     system, model = sections["system"], sections["model"]
     hetero = system["hetero"]
     numbers, split = hetero["hetero_process_meshes"], hetero["hetero_pipeline_layer_split"]
@@ -155,7 +155,7 @@ def broken(sections: dict[str, Any]) -> list[str]:
 
 
 def same(text: str, plan: Plan, ranks: tuple[int, ...]) -> bool:
-    """Whether a file and the launch order of ranks say the plan's meshes."""
+    """Whether a file and the launch order of ranks describe the plan's meshes."""
     meshes, split, sequences = read(text)
     planned: tuple[Mesh, ...] = meshes_of(plan)
     return (

@@ -1,6 +1,6 @@
-"""What stands beside a launch script so that one command starts a plan: settings, Slurm, Kubernetes.
+"""Files next to a launch script so that one command starts a plan: settings, Slurm, Kubernetes.
 
-`settings.sh` is the one file with what the user must still give; everything else reads it.
+`settings.sh` is the only file with values that the user must still set; the others read it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ _NAME = "tangram"  # of the jobs, the service and the ConfigMap
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One thing that the user gives: the name of a variable, what it is, and what stands in for it."""
+    """A variable that the user sets: its name, a description, and a default."""
 
     name: str
     what: str
@@ -146,7 +146,7 @@ def _settings(to: str, version: str, kinds: list[tuple[int, list[int]]], what: s
 
 
 def _quoted(line: str) -> str:
-    """The call with each of its values in double quotes, so that blanks in them split nothing."""
+    """The call with each of its variables in double quotes, so that blanks in values split nothing."""
     return " ".join(f'"{item}"' if "$" in item else item for item in line.split())
 
 
@@ -206,9 +206,9 @@ def _kubernetes(kinds: list[tuple[int, list[int]]], cluster: Cluster, subfolders
 def _job(
     number: int, nodes: list[int], cluster: Cluster, first: str, keys: Mapping[str, str]
 ) -> dict[str, Any]:
-    """An indexed job: one pod per node of a group, which finds its planned node by its index.
+    """An indexed Kubernetes job: one pod per node of a group, which finds its planned node by its index.
 
-    `keys`: of files in subfolders, the key of the ConfigMap that holds each.
+    `keys`: for files in subfolders, name by key of the ConfigMap.
     """
     node = cluster.groups[number].node
     placed = "".join(

@@ -33,9 +33,9 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be written of a plan: which version of the framework, and whether it may differ.
+    """Options of an export: the framework's version, and whether the model may differ.
 
-    `differing`: write also what trains another model than the planned one, with every difference in a note.
+    `differing`: also write files that train another model than the planned one, each difference in a note.
     """
 
     version: str = ""  # the newest
@@ -46,11 +46,11 @@ ANY_VERSION = Wanted()
 
 
 def export(plan: Plan, to: str, source: str = "", *, version: str = "", differing: bool = False) -> Exported:
-    """The launch configuration of a plan for a framework; `source` is its file.
+    """The launch configuration of a plan for a framework; `source` is the plan's file.
 
-    `version` is the framework's, by default the newest known. `differing` writes files also where the
-    framework has no configuration for all of the model. Raises UnknownNameError for another format or
-    version, CannotExportError for a plan that a framework cannot express.
+    `version` is the framework's, by default the newest known. `differing` writes files even if the framework
+    cannot configure all of the model. Raises UnknownNameError for another format or version,
+    CannotExportError for a plan that a framework cannot express.
     """
     if to not in FORMATS:
         raise unknown_name("format", to, FORMATS)
@@ -67,9 +67,9 @@ def export(plan: Plan, to: str, source: str = "", *, version: str = "", differin
 
 
 def _instead(plan: Plan, to: str, source: str, differing: bool) -> str:
-    """A hint: formats that can express this plan, and the command that finds a plan for the framework.
+    """A hint with formats that can express this plan, and the command that finds a plan for the framework.
 
-    A plan's file stands for its model and its cluster.
+    The command names the plan's file in place of its model and cluster.
     """
     able = [name for name in FORMATS if name != to and _writes(plan, name)]
     job, given = plan.job, shlex.quote(source)
@@ -92,7 +92,7 @@ def _writes(plan: Plan, to: str) -> bool:
 
 
 def _framework(plan: Plan, name: str, wanted: Wanted) -> tuple[Framework, list[str]]:
-    """The rules that a plan keeps, and what of the model they do not know. Raises CannotExportError."""
+    """(framework, notes on model features it lacks). Raises CannotExportError where its rules are broken."""
     framework = framework_named(name, wanted.version)
     require(framework, plan, differing=wanted.differing)
     missing = model_objections(framework.name, framework.version, plan.model)
@@ -104,7 +104,7 @@ def _what(plan: Plan) -> str:
 
 
 def _same(found: object, given: object, what: str) -> None:
-    """Raise TangramError unless a file that was just written reads back as what was written."""
+    """Raise TangramError unless a file that was just written reads back with the same content."""
     if found != given:
         raise TangramError(f"{what} reads back as another plan; this is a fault of the program: report it")
 
@@ -116,7 +116,7 @@ def _started(
     version: str = "",
     program: launch.StartedProgram = launch.BARE,
 ) -> tuple[dict[str, str], list[str]]:
-    """(launch script and what stands beside it, notes to the user)."""
+    """(launch script and accompanying files, notes to the user)."""
     text = launch.write(ranks, plan.cluster, _what(plan), program)
     found = launch.read(text, plan.cluster)
     _same(found, ranks, launch.FILE)

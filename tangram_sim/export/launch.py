@@ -21,9 +21,9 @@ FILE = "launch.sh"
 
 @dataclass(frozen=True, slots=True)
 class StartedProgram:
-    """What every process of a framework is started with.
+    """Arguments and environment of every process of a framework.
 
-    `arguments` go behind the program's name and before those that the user adds.
+    `arguments` go after the program's name and before those that the user adds.
     """
 
     arguments: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ def write(ranks: Sequence[int], cluster: Cluster, what: str, program: StartedPro
 
 
 def _folded(arguments: Sequence[str]) -> str:
-    """The arguments as words of a shell, each flag on a line of its own."""
+    """The arguments as shell words, each flag on its own line."""
     lines: list[list[str]] = []
     for argument in arguments:
         if argument.startswith("--") or not lines:
@@ -177,7 +177,7 @@ def _folded(arguments: Sequence[str]) -> str:
 
 
 def _look(agent: Agent, cluster: Cluster) -> str:
-    """The call that checks for an agent's GPUs and their memory; empty where there is none to make."""
+    """The shell call that checks an agent's GPUs and their memory; empty if no check is possible."""
     gpu = cluster.groups[cluster.node_group[agent.node]].node.gpu
     name, mib = _word(gpu), int(_MEMORY_SEEN * gpu.memory_bytes / MIB)
     return f"look {name} {max(agent.local_gpus) + 1} {mib}" if name else ""

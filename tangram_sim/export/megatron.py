@@ -1,7 +1,7 @@
 """Megatron-LM: the arguments of `pretrain_gpt.py` (megatron/training/arguments.py, core_v0.16.1).
 
-Ranks count tp, cp, dp, pp from fastest to slowest (megatron.core.parallel_state, order tp-cp-ep-dp-pp): as
-plans do. Uneven cuts are `--pipeline-model-parallel-layout`: stages between bars, chunk by chunk when
+Ranks count tp, cp, dp, pp from fastest to slowest (megatron.core.parallel_state, order tp-cp-ep-dp-pp), as in
+plans. Uneven cuts use `--pipeline-model-parallel-layout`: stages between bars, chunk by chunk when
 interleaved; E embedding, t block, L loss.
 """
 
@@ -29,7 +29,7 @@ _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
 def layout_text(layers: tuple[tuple[tuple[int, int], ...], ...]) -> str:
-    """The `--pipeline-model-parallel-layout` string: first chunks of all stages, then second ones.
+    """The value of `--pipeline-model-parallel-layout`: first chunks of all stages, then second ones.
 
     It has no `*`, which a shell would expand.
     """
@@ -45,7 +45,7 @@ def layout_text(layers: tuple[tuple[tuple[int, int], ...], ...]) -> str:
 
 
 def write(plan: UniformPlan) -> tuple[str, list[str]]:
-    """(file text, notes to the user) of a plan that keeps the framework's rules."""
+    """(file text, notes to the user) for a plan that meets the framework's rules."""
     shape, job = plan.shape, plan.job
     words: dict[str, Any] = {
         "--tensor-model-parallel-size": shape.tp,
@@ -87,7 +87,7 @@ def training_words(job: Job, model: Model) -> dict[str, Any]:
 
 
 def _states(zero_stage: int) -> dict[str, Any]:
-    """How weights, gradients and optimizer states are sharded; plans hide their transfers behind compute."""
+    """Flags for sharding weights, gradients and optimizer states, with overlapped transfers as in plans."""
     if zero_stage == 0:
         return {}
     if zero_stage == 1:
@@ -117,15 +117,15 @@ def _recomputed(recompute: str) -> dict[str, Any]:
 
 
 def _quoted(value: Any) -> str:
-    """A value as one word of a shell: patterns of layers hold brackets and stars, layouts bars."""
+    """A value as one shell word: layer patterns contain brackets and stars, layouts bars."""
     return shlex.quote(str(value))
 
 
 def environment(plan: UniformPlan) -> tuple[tuple[str, str], ...]:
-    """Environment variables without which Megatron-LM stops (`validate_args`, megatron-core 0.16).
+    """Environment variables that Megatron-LM requires (`validate_args`, megatron-core 0.16).
 
-    On GPUs before Blackwell kernels of tensor and context parallelism have to be started in order; its FSDP
-    refuses the same.
+    On GPUs before Blackwell the kernels of tensor and context parallelism must be started in order; its FSDP
+    refuses that setting.
     """
     fully_sharded = plan.layout.zero_stage > 1
     ordered = (plan.shape.tp > 1 or plan.shape.cp > 1) and not fully_sharded

@@ -1,8 +1,8 @@
 """A model as arguments of Megatron-LM (megatron/training/arguments.py, core_v0.16.1).
 
 Its defaults are GPT's: layer norms with biases, learned positions, GELU, one matrix for embedding and output.
-Every difference is written out, so that the trained model is the one that was planned for. What no flag says
-is in `tangram_sim.planners.uniform.framework_models`.
+Every difference is written out, so that the trained model is the planned one.
+`tangram_sim.planners.uniform.framework_models` lists what no flag can express.
 """
 
 from itertools import groupby
@@ -18,7 +18,7 @@ _LARGEST_MULTIPLE = 128  # of the vocabulary: Megatron-LM's own default
 
 
 def model_words(model: Model, tp: int = 1) -> tuple[dict[str, Any], list[str]]:
-    """(arguments, notes on what they leave to the user); an argument with value None is a switch."""
+    """(arguments, notes on settings left to the user); an argument with value None is a switch."""
     words: dict[str, Any] = {"--num-layers": model.layers, "--hidden-size": model.hidden}
     words |= _attention(model)
     words |= _feed_forward(model)
@@ -70,7 +70,7 @@ def _attention(model: Model) -> dict[str, Any]:
 
 
 def _windows(model: Model) -> dict[str, Any]:
-    """A window of W tokens looks W - 1 back; which layers have it is a list where some do not."""
+    """Flags for windowed attention: a window of W tokens looks W - 1 back; a list for some layers."""
     windows = [0 if block.attention.linear else block.attention.window for block in model.blocks]
     width = max(windows)
     if not width or model.blocks[0].attention.index_heads:
@@ -148,13 +148,13 @@ def _experts(model: Model, experts: Experts) -> dict[str, Any]:
 
 
 def _pattern(kinds: list[int]) -> str:
-    """A kind per layer, as Megatron-LM evaluates it: `([0]*3+[1]*58)`."""
+    """A list with one kind per layer, as Megatron-LM evaluates it: `([0]*3+[1]*58)`."""
     runs = [(kind, len(list(same))) for kind, same in groupby(kinds)]
     return f"({'+'.join(f'[{kind}]*{count}' for kind, count in runs)})"
 
 
 def _biases(model: Model) -> dict[str, Any]:
-    """Biases of linear layers: all, none, or those of queries, keys and values alone."""
+    """Flags for biases of linear layers: all, none, or those of queries, keys and values only."""
     given = linear_biases(model)
     if given == {(True, True, True)}:
         return {}
@@ -194,7 +194,7 @@ def _positions(model: Model) -> dict[str, Any]:
 
 
 def _vocabulary(model: Model, tp: int) -> tuple[dict[str, Any], list[str]]:
-    """The vocabulary without padding, which the plan counts none of, where ranks share it evenly."""
+    """(flags for the vocabulary size, notes): without padding if ranks can share it evenly."""
     multiple = _LARGEST_MULTIPLE
     while multiple > 1 and model.vocab % (multiple * tp):
         multiple //= 2
@@ -205,7 +205,7 @@ def _vocabulary(model: Model, tp: int) -> tuple[dict[str, Any], list[str]]:
 
 
 def _not_stated(model: Model) -> list[str]:
-    """Figures of the model that its file leaves out, and what Megatron-LM takes where it is not told them."""
+    """A note on figures that the model's file leaves out, and Megatron-LM's defaults for them."""
     lacks = []
     if not (model.positions or model.rotary_base):
         lacks.append("the base of its rotary embedding (`rope_theta`; 10000, `--rotary-base`)")

@@ -25,7 +25,7 @@ Settings = dict[str, Any]  # keys with dots, in the order of the file
 
 
 def merged(plan: RlPlan) -> RlPlan:
-    """The plan with replicas that differ in their count alone as one group."""
+    """The plan with replicas that differ only in their count merged into one group."""
     counts: dict[RolloutReplicas, int] = {}
     for rollout_replicas in plan.rollout:
         alike = replace(rollout_replicas, count=1)
@@ -37,9 +37,9 @@ def merged(plan: RlPlan) -> RlPlan:
 
 
 def launchable(plan: RlPlan) -> RlPlan:
-    """The plan, or the nearest one with equal replicas on one kind: the largest group of them.
+    """The plan, or the nearest one with equal replicas on one kind: its largest group of them.
 
-    Training GPUs that generate beside others are left to training.
+    Training GPUs that also generate only train in it.
     """
     if plan.placement == HYBRID:
         plan = replace(plan, placement=SPLIT, lent=(), training=replace(plan.training, offload=False))
@@ -50,10 +50,10 @@ def launchable(plan: RlPlan) -> RlPlan:
 def export_post_training(
     plan: RlPlan, work: PostTraining, to: str, *, nearest: bool = False, fleet: Cluster | None = None
 ) -> Exported:
-    """Files of a framework that launch the plan; `nearest`: of the nearest plan that it can express.
+    """Files of a framework that launch the plan; `nearest`: that launch the nearest plan it can express.
 
-    `fleet`: the nodes that the plan is for; None: rollout is on nodes like those that train. Raises
-    UnknownNameError for another framework, CannotExportError, with what it lacks, for a plan that it cannot
+    `fleet`: the nodes that the plan is for; None: rollout nodes are like the training nodes. Raises
+    UnknownNameError for another framework, CannotExportError with the reason for a plan that it cannot
     express.
     """
     if to not in FORMATS:
@@ -80,7 +80,7 @@ def export_post_training(
 
 
 def _left_open(work: PostTraining, to: str) -> list[str]:
-    """Keys that a plan does not decide and a run needs: checkpoint, data, reward, folders."""
+    """Configuration keys that a run needs and a plan does not decide: checkpoint, data, reward, folders."""
     model, prompts = work.model.name, "the prompts"
     checkpoint = f"a checkpoint of {model}"
     if to == "verl":
@@ -109,7 +109,7 @@ def _left_open(work: PostTraining, to: str) -> list[str]:
 
 
 def _objection(plan: RlPlan, to: str) -> str:
-    """What the framework cannot express of a plan; empty where it can."""
+    """What the framework cannot express of a plan; empty if it can express all."""
     if plan.placement == HYBRID:
         return f"training GPUs that generate beside rollout nodes in every step, {to} keeps pools apart"
     if len(plan.rollout) > 1:
@@ -125,7 +125,7 @@ def _objection(plan: RlPlan, to: str) -> str:
 
 
 def nested(settings: Settings) -> Settings:
-    """Keys with dots as a tree."""
+    """A tree of settings from keys with dots."""
     tree: Settings = {}
     for key, value in settings.items():
         at = tree
@@ -143,7 +143,7 @@ def _yaml(settings: Settings, head: str) -> str:
 
 
 def _rollout_node(plan: RlPlan, fleet: Cluster | None) -> int:
-    """GPUs of a node of rollout. Raises CannotExportError where nodes of its kind are unequal."""
+    """GPUs per rollout node. Raises CannotExportError if nodes of that kind have different sizes."""
     kind, pool = plan.rollout[0].gpu, plan.training.cluster
     groups = pool.groups if plan.placement == COLOCATED or fleet is None else fleet.groups
     sizes = sorted({group.node.gpus for group in groups if group.node.gpu.name == kind})
@@ -156,7 +156,7 @@ def _rollout_node(plan: RlPlan, fleet: Cluster | None) -> int:
 
 
 def _nodes(gpus: int, per_node: int) -> tuple[int, int]:
-    """(nodes, GPUs of each) of a pool on nodes of `per_node`. Raises CannotExportError for parts of nodes."""
+    """(nodes, GPUs per node) of a pool of `gpus` GPUs. Raises CannotExportError for partial nodes."""
     if gpus > per_node and gpus % per_node:
         raise CannotExportError(
             f"{gpus} GPUs are no whole nodes of {per_node}, frameworks number equal nodes; plan a fleet "
@@ -166,7 +166,7 @@ def _nodes(gpus: int, per_node: int) -> tuple[int, int]:
 
 
 def _update_prompts(work: PostTraining) -> int:
-    """Prompts of one update. Raises CannotExportError where an update cuts a group."""
+    """Prompts per update. Raises CannotExportError if an update splits a group of samples."""
     if work.update_sequences % work.samples:
         raise CannotExportError(
             f"an update of {work.update_sequences:g} sequences cuts groups of {work.samples}: give "
@@ -176,7 +176,7 @@ def _update_prompts(work: PostTraining) -> int:
 
 
 def verl(plan: RlPlan, work: PostTraining, rollout_node: int) -> tuple[str, list[str]]:
-    """verl's V1 trainer with its Megatron back end. Raises CannotExportError for batches that it refuses."""
+    """(text, notes) for verl's V1 trainer on Megatron. Raises CannotExportError for refused batch sizes."""
     pool, engine, layout = plan.training, plan.rollout[0], plan.training.layout
     nodes, per_node = _nodes(pool.gpus, pool.cluster.groups[0].node.gpus)
     split = plan.placement != COLOCATED
@@ -239,7 +239,7 @@ def verl(plan: RlPlan, work: PostTraining, rollout_node: int) -> tuple[str, list
 
 
 def nemo_rl(plan: RlPlan, work: PostTraining, rollout_node: int) -> tuple[str, list[str]]:
-    """NeMo-RL's GRPO with its Megatron back end."""
+    """(configuration text, notes) for NeMo-RL's GRPO with its Megatron back end. Raises CannotExportError."""
     pool, engine, layout = plan.training, plan.rollout[0], plan.training.layout
     per_node = pool.cluster.groups[0].node.gpus
     split = plan.placement != COLOCATED
@@ -298,7 +298,7 @@ def nemo_rl(plan: RlPlan, work: PostTraining, rollout_node: int) -> tuple[str, l
 
 
 def areal(plan: RlPlan, work: PostTraining, _node: int) -> tuple[str, list[str]]:
-    """AReaL's allocation mode: engines + trainer, the plus separates pools."""
+    """(settings, notes) for AReaL: `engines+trainer`, two pools. Raises CannotExportError for one pool."""
     engine, layout = plan.rollout[0], plan.training.layout
     if plan.placement == COLOCATED:
         raise CannotExportError("AReaL's allocation mode separates pools; plan with `placement=split`")

@@ -1,6 +1,6 @@
-"""How names and values are written into scripts and manifests, so that no text is taken for a command.
+"""Quoting of names and values in scripts and manifests, so that no text is run as a command.
 
-JSON, TOML and YAML quote by themselves: what goes there goes through their writers.
+JSON, TOML and YAML are quoted by their own writers.
 """
 
 import re
@@ -23,7 +23,7 @@ def word(text: object) -> str:
 
 
 def words(texts: Iterable[object]) -> str:
-    """Values as words of a shell command, blanks between them."""
+    """Values as words of a shell command, separated by blanks."""
     return " ".join(map(word, texts))
 
 

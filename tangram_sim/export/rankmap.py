@@ -18,7 +18,7 @@ FORMAT = "tangram-rankmap 1"
 
 
 class RankDocument(Document):
-    """One process: which GPU it is, what it holds, and its place in the groups of its part."""
+    """One process: its GPU, what it holds, and its place in the groups of its part."""
 
     rank: int = Field(description="of the process group: stages in order, parts, then dp, cp, tp (fastest)")
     gpu: int = Field(description="of the cluster, numbered node by node in file order")

@@ -1,7 +1,7 @@
-"""TorchTitan: a TOML file as 0.2.2 reads it, a recipe of Python as 0.3.0 does, and both read back.
+"""TorchTitan: a TOML file for 0.2.2 or a Python recipe for 0.3.0, written and read back.
 
 Ranks count tp, cp, dp, pp from fastest to slowest (torchtitan.distributed.parallel_dims: mesh pp, batch, cp,
-tp), as plans do. Cuts are `module_fqns_per_model_part`: the modules of every place, all first chunks first.
+tp), as in plans. Cuts are `module_fqns_per_model_part`: the modules of every chunk, all first chunks first.
 """
 
 import ast
@@ -209,7 +209,7 @@ def read(files: dict[str, str], ranks: tuple[int, ...], blocks: int) -> Shape:
 
 
 def _read_recipe(text: str) -> dict[str, Any]:
-    """The `PARALLELISM` of a recipe, a literal; nothing of the file is run."""
+    """The literal `PARALLELISM` in a recipe; the file is parsed, not run."""
     for node in ast.parse(text).body:
         if isinstance(node, ast.Assign) and any(
             isinstance(target, ast.Name) and target.id == "PARALLELISM" for target in node.targets

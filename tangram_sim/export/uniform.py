@@ -1,4 +1,4 @@
-"""Whether a framework can run a plan: its one set of parallel degrees, or all reasons why it cannot."""
+"""Whether a framework can run a plan: its uniform set of parallel degrees, or all reasons why not."""
 
 from collections.abc import Sequence
 from math import prod
@@ -23,7 +23,7 @@ def refuse(title: str, reasons: Sequence[str]) -> None:
 def require(framework: Framework, plan: Plan, *, differing: bool = False) -> None:
     """Raise CannotExportError listing every rule of the framework that the plan breaks.
 
-    `differing`: what of the model the framework does not have is no reason.
+    `differing`: ignore features of the model that the framework lacks.
     """
     reasons = plan_objections(framework, plan, with_model=not differing)
     if plan.job.trainable < 1.0:

@@ -1,7 +1,7 @@
-"""The hardware database and the files around it: GPUs, links, nodes, efficiencies, clusters, models.
+"""The hardware database and its files: GPUs, links, nodes, efficiencies, clusters, models.
 
-The only room that opens the folder `hwdb`. Cluster and model files bring pydantic and yaml along, so they
-are resolved on first use.
+The only package that opens the folder `hwdb`. Cluster and model files need pydantic and yaml, so they are
+imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Cluster files: reading them by name or path, building a Cluster, and writing one that stands alone."""
+"""Cluster files: reading by name or path, building a Cluster, and writing a self-contained file."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -37,7 +37,7 @@ def _shipped(hwdb: Hwdb) -> dict[str, Path]:
 
 
 def load_cluster(name_or_path: str, hwdb: Hwdb | None = None) -> Cluster:
-    """A shipped cluster by name, a cluster file by path, or nodes on one line (`DGX-H100:4+T4x4:2`).
+    """The cluster of a shipped name, a cluster file's path, or nodes on one line (`DGX-H100:4+T4x4:2`).
 
     Raises UnknownNameError with the nearest names, or BadInputError naming file and key.
     """
@@ -80,7 +80,7 @@ def cluster_from_dict(data: Any, hwdb: Hwdb | None = None, where: str = "cluster
     """A Cluster from the mapping of a cluster file or of a plan file's cluster section.
 
     `where` names the source in errors, `name` is used when the mapping has none. GPUs and links under
-    `hardware` win over the database. Raises BadInputError or UnknownNameError naming the key.
+    `hardware` take precedence over the database. Raises BadInputError or UnknownNameError naming the key.
     """
     hwdb = hwdb or Hwdb.load()
     parsed = parse_cluster(data, where)
@@ -106,7 +106,7 @@ def cluster_from_dict(data: Any, hwdb: Hwdb | None = None, where: str = "cluster
 
 
 class _Hardware:
-    """GPUs and links by name: those the file brings along, else the database's."""
+    """GPUs and links by name: those in the file's `hardware` section, else the database's."""
 
     def __init__(self, parsed: ClusterIn, hwdb: Hwdb) -> None:
         self.hwdb = hwdb
@@ -222,14 +222,14 @@ def _node(group: GroupIn, source: _Hardware, key: str) -> Node:
 
 
 def _usual(group: GroupIn, row: Node | None, gpu: str, gpus: int, hwdb: Hwdb) -> UsualNode | None:
-    """The machine this GPU usually sits in, for what group and row leave out; None if they state it all."""
+    """The usual machine of this GPU, for keys that group and row leave out; None if they state everything."""
     linked = row is not None or group.intra_link is not None or gpus == 1
     stated = group.nic_gbps is not None and linked
     return None if stated else usual_node(gpu, gpus, hwdb)
 
 
 def _said(group: GroupIn, row: Node | None, usual: UsualNode) -> tuple[str, ...]:
-    """A label that tells the user which link and NIC rate were assumed for a node; empty if none were."""
+    """A note on the link and NIC rate assumed for a node; empty if none were assumed."""
     open_keys = []
     if row is None and group.intra_link is None and usual.intra_link != "none":
         open_keys.append(f"{usual.intra_link} inside")
@@ -259,7 +259,7 @@ def _pairs(group: GroupIn, row: Node | None, gpus: int, key: str) -> tuple[tuple
     """GPU pairs (a, b) of a node joined by bridges, a < b, GPUs numbered from 0.
 
     Where the group lists none and its database row has bridges, neighbours are paired: (0, 1), (2, 3), and so
-    on, up to the GPU count in force. Raises BadInputError for a pair that cannot be.
+    on, up to the group's number of GPUs. Raises BadInputError for an impossible pair.
     """
     if group.links is None:
         return tuple((first, first + 1) for first in range(0, gpus - 1, 2)) if row and row.bridges else ()
@@ -280,9 +280,9 @@ def _pairs(group: GroupIn, row: Node | None, gpus: int, key: str) -> tuple[tuple
 
 
 def cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
-    """A mapping that stands alone: `cluster_from_dict(cluster_to_dict(c)) == c` under any database.
+    """A self-contained mapping: `cluster_from_dict(cluster_to_dict(c)) == c` under any database.
 
-    Rates are written in the units of cluster files, figures of GPUs and links under `hardware` in SI.
+    Rates are written in the units of cluster files, properties of GPUs and links under `hardware` in SI.
     """
     gpus: dict[str, Any] = {}
     links: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The format of a cluster file, and its errors in words: which key, what was given, what is allowed."""
+"""Schema of a cluster file, and readable errors: the key, the value given, the values allowed."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -21,14 +21,14 @@ Amount = Annotated[float, Field(ge=0, le=1e9)]
 
 
 def _one_line(text: str) -> str:
-    """A text without control characters and line breaks: it ends up in scripts and logs."""
+    """The text, if it has no control characters or line breaks, which would break scripts and logs."""
     if fault := fault_of_text(text):
         raise ValueError(f"holds {fault}; printable text on one line is wanted")
     return text
 
 
 def _no_option(name: str) -> str:
-    """A name that no command takes for one of its options."""
+    """The name, if it does not begin with a dash, so that no command reads it as an option."""
     if name.startswith("-"):
         raise ValueError("begins with a dash; letters, digits and dashes behind them are wanted")
     return name
@@ -88,14 +88,14 @@ class NetworkIn(_ClusterPart):
 
 
 def _none_or_a_byte(rate: float) -> float:
-    """A rate that is none at all or physical: beyond floats' range nothing can be divided by it."""
+    """The rate, if it is 0 or at least 1 byte/s: divisions by smaller rates overflow."""
     if 0 < rate < 1:
         raise ValueError("0 (no link), or 1 and more bytes/s")
     return rate
 
 
 class GpuIn(_ClusterPart):
-    """Figures of a GPU that travel with the file, in SI units."""
+    """Properties of a GPU stated in the file itself, in SI units."""
 
     vendor: Text
     architecture: Text
@@ -107,7 +107,7 @@ class GpuIn(_ClusterPart):
 
 
 class LinkIn(_ClusterPart):
-    """Figures of a link class that travel with the file, in SI units."""
+    """Properties of a link class stated in the file itself, in SI units."""
 
     kind: Literal["nvlink", "nvlink-bridge", "xgmi", "pcie", "network", "none", "other"]
     bytes_per_s: Annotated[float, Field(ge=0, le=1e20), AfterValidator(_none_or_a_byte)]
@@ -115,14 +115,14 @@ class LinkIn(_ClusterPart):
 
 
 class HardwareIn(_ClusterPart):
-    """GPUs and links that the file brings along; they win over the hardware database."""
+    """GPUs and links defined in the file; they take precedence over the hardware database."""
 
     gpus: dict[Name, GpuIn] = {}
     links: dict[Name, LinkIn] = {}
 
 
 class VertexIn(_ClusterPart):
-    """A vertex of a graph stated in full."""
+    """A vertex of a fully stated graph."""
 
     name: Name = Field(description="any text, once")
     kind: Literal["gpu", "nvswitch", "pcie-switch", "host", "nic", "leaf", "spine"]
@@ -132,7 +132,7 @@ class VertexIn(_ClusterPart):
 
 
 class EdgeIn(_ClusterPart):
-    """An edge of a graph stated in full."""
+    """An edge of a fully stated graph."""
 
     ends: Annotated[list[Name], Field(min_length=2, max_length=2)] = Field(description="two vertices")
     link: Name = Field(description="row of hwdb/links.csv; any text beside kind and gb_per_s")
@@ -149,7 +149,7 @@ class EdgeIn(_ClusterPart):
 
 
 class TopologyIn(_ClusterPart):
-    """The interconnect's graph: the shape of the derived fabric, or all vertices and edges."""
+    """The interconnect graph: parameters of the derived fabric, or all vertices and edges."""
 
     rails: bool = Field(False, description="NICs of equal index share a leaf")
     leaf_nodes: Annotated[int, Field(ge=0, le=MAX_NODES)] = Field(
@@ -248,7 +248,7 @@ def _in_words(problem: Any) -> str:
 
 
 def path_of(location: tuple[int | str, ...]) -> str:
-    """`nodes[1].gpus` for ("nodes", 1, "gpus")."""
+    """A location as text: `nodes[1].gpus` for ("nodes", 1, "gpus")."""
     path = ""
     for step in location:
         if isinstance(step, int):
@@ -283,7 +283,7 @@ def _keys_at(location: tuple[int | str, ...]) -> list[str]:
 
 
 def _about(location: tuple[int | str, ...]) -> str:
-    """What the key means, if the format says so."""
+    """The key's description in the schema, in parentheses; empty where there is none."""
     model = _model_at(location[:-1])
     known = model.model_fields.get(str(location[-1])) if model and location else None
     return f" ({known.description})" if known and known.description else ""
@@ -298,7 +298,7 @@ def _is_number(text: str) -> bool:
 
 
 def _show(value: Any) -> str:
-    """A value as it was given, shortened."""
+    """A given value as text, shortened."""
     if isinstance(value, Mapping):
         return "a mapping of keys"
     text = f"a list of {len(value)}" if isinstance(value, list) and len(value) > 6 else repr(value)

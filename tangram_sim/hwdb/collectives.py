@@ -1,9 +1,9 @@
-"""Parameters of collectives on a class of links: what `hwdb/collectives/*.csv` says, looked up by generation.
+"""Parameters of collectives on a class of links: lookup in `hwdb/collectives/*.csv`.
 
 Rows are long (`link, gpu, pattern, ..., parameter, value, sigma`). `link` is a row of links.csv, `kind:NAME`
-or `*`; `gpu` is a row of gpus.csv or `*`. A capped or derived link (NVLink4-H800) is of the generation before
-the first dash (NVLink4). The most specific row wins, first by link, then by gpu, parameter by parameter; but
-`bridged_share` and `copy_share` are taken only from the entry of the link that gives `rate_share`.
+or `*`; `gpu` is a row of gpus.csv or `*`. A capped or derived link (NVLink4-H800) belongs to the generation
+before the first dash (NVLink4). For each parameter the most specific row is used, first by link, then by gpu;
+but `bridged_share` and `copy_share` come only from the link entry that gives `rate_share`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +43,7 @@ BESIDE_RATE = frozenset({"bridged_share", "copy_share"})
 
 @dataclass(frozen=True, slots=True)
 class CollectiveParameters:
-    """What one pattern of communication reaches on one class of links.
+    """Performance of one communication pattern on one class of links.
 
     `rate_share` and `copy_share` are fractions of the link's datasheet rate. Source: the rows in `sources`.
     """
@@ -84,7 +84,7 @@ def check(row: Row, where: str) -> None:
 class CollectiveTable:
     """Rows of collectives, indexed for lookup.
 
-    Of several rows for the same pattern, parameter, link and GPU an overlay's wins, then the later one.
+    Of several rows for a pattern, parameter, link and GPU an overlay's is used, then the later one.
     """
 
     __slots__ = ("_best",)
@@ -94,15 +94,15 @@ class CollectiveTable:
         self._best = {(row["pattern"], row["parameter"], row["link"], row["gpu"]): row for _, row in rows}
 
     def in_force(self) -> tuple[Row, ...]:
-        """The rows that lookups can return; those that a later row overrides are left out."""
+        """The rows that lookups can return, without those overridden by later rows."""
         return tuple(self._best.values())
 
     def find(
         self, pattern: str, link: Link, gpus: Iterable[str]
     ) -> tuple[CollectiveParameters | None, tuple[Row, ...]]:
-        """(parameters of `pattern` on `link` for the worst of `gpus`, rows they rest on).
+        """(parameters of `pattern` on `link` for the worst of `gpus`, the rows used).
 
-        None where the link has no such pattern (in-switch reduction outside an NVSwitch that does it).
+        None where the link cannot do the pattern (in-switch reduction on anything but a capable NVSwitch).
         """
         members = tuple(gpus) or ("*",)
         found: dict[str, float] = {}

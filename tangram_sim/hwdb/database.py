@@ -31,14 +31,14 @@ GENERIC_BRIDGE = "NVLink-bridge"  # for bridged pairs of a GPU whose own row nam
 
 @cache
 def _shipped_tables(folder: Path) -> Tables:
-    """The tables as shipped: nobody edits them while a program runs, so they are read once."""
+    """The shipped tables, read once: they do not change while a program runs."""
     return read_folders((folder,))
 
 
 class Hwdb:
-    """The hardware database as loaded; it never changes.
+    """The hardware database as loaded; immutable.
 
-    What is read through `read_into(reads)` is counted in that set; nothing is recorded otherwise.
+    A database from `read_into(reads)` adds each row that it returns to that set; others record nothing.
     """
 
     __slots__ = ("_cache", "_filled", "_reads", "_rings_only", "_tables", "folders")
@@ -57,44 +57,44 @@ class Hwdb:
 
     @classmethod
     def load(cls, overlays: Sequence[Path] = ()) -> "Hwdb":
-        """The shipped database with the rows of each overlay folder laid over it, last wins.
+        """The shipped database with the rows of each overlay folder on top; the last folder takes precedence.
 
-        An overlay holds files of the same names with the rows and columns that differ. Raises
+        An overlay has files of the same names with only the rows and columns that differ. Raises
         BadInputError naming file, line and column.
         """
         folders = (shipped("hwdb"), *(Path(overlay) for overlay in overlays))
         return cls(read_folders(folders) if overlays else _shipped_tables(folders[0]), folders)
 
     def read_into(self, reads: ReadSet) -> "Hwdb":
-        """A database of these tables that counts in `reads` every row it hands out.
+        """This database, adding every row that it returns to `reads`.
 
         Databases derived from it (`filled_to`, `with_efficiency`, ...) do not.
         """
         return Hwdb(self._tables, self.folders, self._rings_only, self._filled, reads)
 
     def filled_to(self, share: float) -> "Hwdb":
-        """A database of these tables whose GPUs let plans fill this share of their memory; 1.0: all of it."""
+        """This database, with plans limited to this share of each GPU's memory; 1.0: all of it."""
         return Hwdb(self._tables, self.folders, self._rings_only, share)
 
     @property
     def edition(self) -> tuple[Tables, bool, float]:
-        """(tables, whether only rings are used, share of memory filled): equal where the rows are equal.
+        """(tables, whether only rings are used, share of memory filled), equal for equal databases.
 
-        A key for caching what is computed from a database.
+        A cache key for results computed from a database.
         """
         return self._tables, self._rings_only, self._filled
 
     @property
     def counts_reads(self) -> bool:
-        """Whether it counts the rows that it hands out (see `read_into`)."""
+        """Whether this database records the rows that it returns (see `read_into`)."""
         return self._reads is not None
 
     def with_rings_only(self) -> "Hwdb":
-        """A database of these tables for a communication library that uses no trees between nodes."""
+        """This database for a communication library that uses no trees between nodes."""
         return Hwdb(self._tables, self.folders, True, self._filled)
 
     def with_collectives(self, rows: Iterable[Row]) -> "Hwdb":
-        """A database with other rows of collectives: for studies that leave measurements out."""
+        """This database with other rows of collectives, for studies that hold out measurements."""
         table = CollectiveTable((0, row) for row in rows)
         return Hwdb(replace(self._tables, collectives=table), self.folders, self._rings_only)
 
@@ -122,7 +122,7 @@ class Hwdb:
         return self.row("gpus", name)
 
     def gpu(self, name: str) -> Gpu:
-        """A GPU by name or alias, without regard to case and to `-`, `_`, `/`, space."""
+        """A GPU by name or alias, ignoring case and the separators `-`, `_`, `/`, space."""
         row = self._read("gpus", name)
         found = self._cache.get(("gpu", row.name))
         if not isinstance(found, Gpu):
@@ -146,7 +146,7 @@ class Hwdb:
         return Link(row.name, row["kind"], row.number("gb_per_s") * GIGA, row.number("latency_us") / MEGA)
 
     def bridge_of(self, gpu: str) -> Link:
-        """The bridge class of pairs of this GPU: its own link if that is a bridge, else the generic one."""
+        """Link class of bridged pairs of this GPU: its own link if that is a bridge, else the generic one."""
         own = self.link(self._read("gpus", gpu)["link"])
         return own if own.kind == "nvlink-bridge" else self.link(GENERIC_BRIDGE)
 
@@ -172,10 +172,10 @@ class Hwdb:
         )
 
     def efficiency(self, gpu: Gpu, dtype: str, stack: str = "generic") -> Efficiency:
-        """What `gpu` reaches of its datasheet at `dtype` (a peak column of gpus.csv) under `stack`.
+        """Efficiency of `gpu` relative to its datasheet at `dtype` (a peak column of gpus.csv) under `stack`.
 
-        Most specific row first: exact GPU, then its architecture, then any. A mixed GPU ("A+B") gets
-        the worst member's figures. Raises UnknownNameError for an unknown dtype.
+        The most specific row is used: the exact GPU, then its architecture, then any. A mixed GPU ("A+B")
+        gets the worst member's values. Raises UnknownNameError for an unknown dtype.
         """
         key = ("efficiency", gpu.name, gpu.architecture, dtype, stack)
         found = self._cache.get(key)
@@ -193,7 +193,7 @@ class Hwdb:
         return found
 
     def residuals(self, gpu: Gpu, dtype: str, stack: str = "generic") -> Residuals:
-        """How far predictions for `gpu` at `dtype` under `stack` are off: standard deviations of log errors.
+        """Prediction errors for `gpu` at `dtype` under `stack`: standard deviations of log errors.
 
         `dtype` is a peak column of gpus.csv, `stack` a software stack.
         """
@@ -207,9 +207,9 @@ class Hwdb:
         return found
 
     def power_shares(self, gpu: Gpu) -> tuple[dict[str, float], float, str]:
-        """(shares of the board's power limit by what draws them, standard deviation of log watts, basis).
+        """(shares of the board's power limit by component, standard deviation of log watts, source).
 
-        They do not count as read: no seconds rest on them.
+        These rows are not recorded as read, since no predicted time depends on them.
         """
         known = {name: row["architecture"] for name, row in self._tables.rows["gpus"].items()}
         shares, rows = self._tables.efficiency.of_power(gpu, known)
@@ -220,9 +220,9 @@ class Hwdb:
         return shares, shares.pop("sigma"), f"{whose}: {by_name['running']['source']}"
 
     def rests_on(self, gpu: Gpu, dtype: str, stack: str = "generic") -> str:
-        """A phrase on where the times of a GPU kind at `dtype` come from: measured, inherited or assumed.
+        """Phrase on the source of a GPU kind's times at `dtype`: measured, inherited or assumed.
 
-        `gpu` is one kind, no mixed one; `dtype` is a peak column of gpus.csv.
+        `gpu` is a single kind, not a mixed one; `dtype` is a peak column of gpus.csv.
         """
         architecture = self._tables.rows["gpus"].get(gpu.name)
         family = architecture["architecture"] if architecture is not None else gpu.architecture
@@ -244,9 +244,9 @@ class Hwdb:
         return ("generic", *sorted(named))
 
     def efficiency_row(self, kernel: str, parameter: str, gpus: Sequence[str], dtype: str, stack: str) -> Row:
-        """The most specific efficiency row for GPUs given from the most to the least specific name.
+        """The most specific efficiency row for `gpus`, which are in order from most to least specific.
 
-        It does not count as read.
+        It is not recorded as read.
         """
         places = [entry for name in gpus for entry in self._places(name)]
         return self._tables.efficiency.find(kernel, parameter, tuple(dict.fromkeys(places)), dtype, stack)
@@ -256,7 +256,7 @@ class Hwdb:
         return (gpu,) if row is None else (gpu, f"arch:{row['architecture']}")
 
     def efficiency_rows(self) -> tuple[tuple[int, Row], ...]:
-        """(layer, row) of the efficiency rows in force: layer 0 is the shipped database, others overlays."""
+        """(layer, row) of the efficiency rows in effect; layer 0 is the shipped database, others overlays."""
         return self._tables.efficiency.in_force()
 
     def with_efficiency(self, rows: Sequence[Row]) -> "Hwdb":
@@ -267,13 +267,13 @@ class Hwdb:
         return Hwdb(replace(self._tables, efficiency=table), self.folders)
 
     def with_row(self, row: Row) -> "Hwdb":
-        """A database with this row of efficiencies or collectives in place of the one it stands for."""
+        """This database with one row of efficiencies or collectives replaced by `row`."""
         if row.table == "efficiency":
             return self.with_efficiency([row])
         return self.with_collectives([*self._tables.collectives.in_force(), row])
 
     def link_efficiency(self, link: Link) -> FittedValue:
-        """(value, sigma): the fraction of a link's bandwidth that transfers reach."""
+        """(value, sigma): the achieved fraction of a link's bandwidth."""
         key = ("link efficiency", link.name, link.kind)
         found = self._cache.get(key)
         if not isinstance(found, FittedValue):
@@ -283,10 +283,10 @@ class Hwdb:
         return found
 
     def collective(self, pattern: str, link: Link, gpu: str = "*") -> CollectiveParameters | None:
-        """What `pattern` ("ring", "pairwise", "in_switch", "network") reaches on `link`; None: no such thing.
+        """Parameters of `pattern` ("ring", "pairwise", "in_switch", "network") on `link`; None: unsupported.
 
-        Most specific row first: the link, its generation, its kind, any; of each, the GPU kind before any.
-        A mixed GPU ("A+B") gets the worst member's figures.
+        The most specific row is used: the link, its generation, its kind, any; for each, the GPU kind before
+        any. A mixed GPU ("A+B") gets the worst member's values.
         """
         key = ("collective", pattern, link.name, link.kind, gpu)
         if key not in self._cache:
@@ -307,16 +307,16 @@ class Hwdb:
 
     @property
     def network_efficiency(self) -> FittedValue:
-        """(value, sigma): the fraction of a NIC's bandwidth that transfers reach."""
+        """(value, sigma): the achieved fraction of a NIC's bandwidth."""
         return self.link_efficiency(Link("network", "network", 0.0, 0.0))
 
     def _nic_latency_s(self, nic: Link) -> float:
-        """Seconds of one step between nodes: as collectives showed it, else the link's own latency."""
+        """Seconds of one step between nodes: as measured with collectives, else the link's own latency."""
         known = self.collective("network", nic)
         return nic.latency_s if known is None or known.fallback else known.hop_s
 
     def note_read(self, table: str, name: str) -> None:
-        """Count a row as read if there is one of that name (its figures came embedded in a plan file)."""
+        """Record the row of this name, if there is one, as read (its values came from a plan file)."""
         row = self._tables.rows[table].get(name)
         if row is not None:
             self._note([row])
@@ -327,7 +327,7 @@ class Hwdb:
                 self._reads.add(row)
 
     def digest_of_tables(self) -> str:
-        """Fingerprint of all rows, read or not: 32 hex digits of a SHA-256. What results are cached under."""
+        """Fingerprint of all rows, read or not, as a cache key: 32 hex digits of a SHA-256."""
         rows = [row for table in self._tables.rows.values() for row in table.values()]
         rows += [row for _, row in self._tables.efficiency.in_force()]
         rows += self._tables.collectives.in_force()

@@ -1,9 +1,9 @@
-"""Efficiency of GPUs and links: which fraction of a datasheet figure is reached, with its standard error.
+"""Efficiency of GPUs and links: the achieved fraction of a datasheet value, with its standard error.
 
 Rows are long (`gpu, dtype, kernel, stack, ..., parameter, value, sigma`). `gpu` is a row of gpus.csv,
 `arch:NAME`, `link:NAME` or `kind:NAME` for links, or `*`; `dtype` may be `*`; stack `generic` stands for
-every stack. The most specific row wins, first by gpu, then by dtype, then by stack; of rows about software
-(kernels `stack` and `dispatch`) first by stack, so that nobody's own runs speak for another stack.
+every stack. The most specific row takes precedence, first by gpu, then by dtype, then by stack; for rows
+about software (kernels `stack` and `dispatch`) first by stack, so that no stack's runs affect another.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class FittedValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """Errors of predictions beyond those of their parameters: standard deviations of log errors."""
+    """Prediction errors beyond those of fitted parameters: standard deviations of log errors."""
 
     step: float  # of a step, whole, of a dense model
     mixture: float  # what a mixture of experts adds to it
@@ -44,7 +44,7 @@ class Residuals:
 
     @property
     def stack_known(self) -> bool:
-        """Whether the stack has fitted rows of its own."""
+        """Whether the stack has fitted rows."""
         return self.novelty < NOVELTY_STACKS.index(SISTER)
 
     def of(self, mixture: bool) -> "Residuals":
@@ -57,7 +57,7 @@ class Residuals:
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """What one kind of GPU reaches of its datasheet for one dtype and software stack."""
+    """Efficiency of one GPU kind relative to its datasheet, for one dtype and software stack."""
 
     gemm_efficiency: FittedValue  # fraction of the dtype's dense peak
     attention_efficiency: FittedValue  # fraction of the dtype's dense peak, exponentials counted as products
@@ -152,8 +152,8 @@ def check(row: Row, where: str) -> None:
 class EfficiencyTable:
     """Efficiency rows, indexed for lookup.
 
-    Among equally specific rows an overlay beats the database, a measured row an assumed one, a later
-    date an earlier one, a later row an earlier one.
+    Among equally specific rows an overlay takes precedence over the database, a measured row over an assumed
+    one, a later date over an earlier one, a later row over an earlier one.
     """
 
     __slots__ = ("_best", "rows")
@@ -206,15 +206,15 @@ class EfficiencyTable:
         return Efficiency(**figures), used
 
     def in_force(self) -> tuple[tuple[int, Row], ...]:
-        """(layer, row) of the rows that lookups can return, in file order; overridden rows are left out."""
+        """(layer, row) of the rows that lookups can return, in file order, without overridden ones."""
         best = {id(row) for row in self._best.values()}
         return tuple((layer, row) for layer, row in self.rows if id(row) in best)
 
     def novelty(self, members: Sequence[tuple[str, ...]], dtype: str, stack: str) -> int:
-        """How well a stack is known on some GPUs, as an index into NOVELTY_STACKS; 0 is known best.
+        """How little is known of a stack on some GPUs, as an index into NOVELTY_STACKS; 0: most is known.
 
-        Each of `members` is a GPU as the entries of column gpu that stand for it, most specific first. The
-        GPU on which the stack is known least decides.
+        Each of `members` is a GPU as a sequence of entries of column gpu, most specific first. The GPU on
+        which least is known decides.
         """
         if stack == "generic":
             return len(NOVELTY_STACKS) - 1
@@ -234,10 +234,10 @@ class EfficiencyTable:
     def of_residuals(
         self, gpu: Gpu, dtype: str, stack: str, architectures: Mapping[str, str]
     ) -> tuple[Residuals, list[Row]]:
-        """How far predictions for a GPU under a stack are off, and the rows that say so.
+        """Prediction errors for a GPU under a stack, and the rows used.
 
-        The stack's own row is used first, then the row shared by stacks known equally well (NOVELTY_STACKS),
-        then `generic`: what to expect of a stack never seen.
+        The stack's own row is used first, then the row shared by stacks with equal knowledge
+        (NOVELTY_STACKS), then `generic`: the error expected for an unseen stack.
         """
         members = [
             (name, f"arch:{architectures.get(name, gpu.architecture)}", "*") for name in gpu.name.split("+")
@@ -265,9 +265,9 @@ class EfficiencyTable:
         return Residuals(**figures, novelty=novelty, gpu_measured=measured), used
 
     def of_power(self, gpu: Gpu, architectures: Mapping[str, str]) -> tuple[dict[str, float], list[Row]]:
-        """Shares of a GPU's power limit by what draws them (POWER), and the rows they rest on.
+        """Shares of a GPU's power limit by component (POWER), and the rows used.
 
-        Of a mixed island the largest of its members' shares.
+        For a mixed island, the largest of its members' shares.
         """
         members = [
             (name, f"arch:{architectures.get(name, gpu.architecture)}", "*") for name in gpu.name.split("+")
@@ -280,20 +280,20 @@ class EfficiencyTable:
         return shares, used
 
     def of_link(self, link: Link) -> tuple[FittedValue, Row]:
-        """The fraction of a link's bandwidth that collectives reach, and the row it rests on."""
+        """The fraction of a link's bandwidth that collectives achieve, and the row used."""
         row = self.find("link", "efficiency", (f"link:{link.name}", f"kind:{link.kind}", "*"), "*", "generic")
         return _estimate(row), row
 
     def measured_gpus(self) -> frozenset[str]:
-        """GPUs whose GEMMs were measured in a 16-bit type, on that very kind of device."""
+        """GPUs with GEMMs measured in a 16-bit type on this kind of device itself."""
         return frozenset(gpu for gpu, source in self._gemm_sources() if not source.startswith(INHERITED))
 
     def inheriting_gpus(self) -> frozenset[str]:
-        """GPUs whose GEMMs were measured so on another kind with the same chip."""
+        """GPUs with GEMMs measured in a 16-bit type on another kind of device with the same chip."""
         return frozenset(gpu for gpu, source in self._gemm_sources() if source.startswith(INHERITED))
 
     def _gemm_sources(self) -> list[tuple[str, str]]:
-        """(GPU, source) of the rows on GEMMs in a 16-bit type that rest on measurements."""
+        """(GPU, source) of rows on GEMMs in a 16-bit type that are based on measurements."""
         return [
             (gpu, row["source"])
             for (kernel, parameter, gpu, dtype, _), row in self._best.items()

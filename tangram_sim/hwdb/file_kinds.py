@@ -1,4 +1,4 @@
-"""What a file is, told by its keys: a word for whoever gave a file of one kind where another is wanted."""
+"""Recognising the kind of a file by its keys, for errors where one kind is given in place of another."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,9 +23,9 @@ _KINDS: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def kind_of(data: Any) -> str:
-    """What a mapping read from a file looks like, in words; "" where nothing tells.
+    """The kind of file that a mapping looks like, as text; "" where it cannot be told.
 
-    Price files have `nodes`, as clusters do: a mapping by name, not a list.
+    Price files have `nodes`, as clusters do, but as a mapping by name, not a list.
     """
     if not isinstance(data, Mapping):
         return ""
@@ -35,9 +35,9 @@ def kind_of(data: Any) -> str:
 
 
 def is_plan(data: Any, where: object) -> bool:
-    """Whether a mapping is a whole plan file: it stands for the model and the cluster it was made for.
+    """Whether a mapping is a complete plan file, from which a model and a cluster can be read.
 
-    Raises BadInputError for a plan of a schema that is not read here.
+    Raises BadInputError for a plan of an unsupported schema.
     """
     if not isinstance(data, Mapping) or "schema_version" not in data:
         return False
@@ -48,7 +48,7 @@ def is_plan(data: Any, where: object) -> bool:
 
 
 def plan_version(data: Mapping[str, Any], where: object) -> str:
-    """The schema version of a plan file. Raises BadInputError for another major one than `PLAN_SCHEMA`'s."""
+    """The schema version of a plan file. Raises BadInputError for a major version not PLAN_SCHEMA's."""
     version, major = str(data["schema_version"]), PLAN_SCHEMA.partition(".")[0]
     if version.partition(".")[0] != major:
         raise BadInputError(
@@ -59,7 +59,7 @@ def plan_version(data: Mapping[str, Any], where: object) -> str:
 
 
 def misplaced(data: Any, wanted: str) -> str:
-    """What a file given for a `wanted`, "model" or "cluster", is instead; "" where it may be one."""
+    """Text on what a file given as `wanted` ("model" or "cluster") is instead; "" where it may be one."""
     found = kind_of(data)
     if not found or found.startswith(f"a {wanted}"):
         return ""

@@ -1,4 +1,4 @@
-"""Hugging Face config.json -> Model: which families are known, and what a file must say to be one of them."""
+"""Hugging Face config.json -> Model: the known families."""
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -75,7 +75,7 @@ _UNPRICED = {
 
 
 def from_config(facts: Mapping[str, Any], where: str, name: str) -> Model:
-    """The model a config.json describes; `where` stands for the file in messages.
+    """The model that a config.json describes; `where` stands for the file in messages.
 
     A file of a model with vision whose own family is not known is read by its `text_config`. Raises
     BadInputError for an unknown `model_type` or an impossible value, naming the key.

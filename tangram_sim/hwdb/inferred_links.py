@@ -1,8 +1,8 @@
-"""What a node's link matrix means as keys of a cluster file: its links, sockets, switches and NICs.
+"""Conversion of a node's link matrix to keys of a cluster file: links, sockets, switches and NICs.
 
 One NVLink carries 20 GB/s in one direction on Pascal, 25 from Volta to Hopper, 50 on Blackwell, 14.0625 over
-the bridges of GA102 (datasheets; the rates of `hwdb/links.csv` are multiples of these). As many links between
-all GPUs as each has in all cannot be direct: a switch joins them.
+the bridges of GA102 (datasheets; the rates of `hwdb/links.csv` are multiples of these). Where each pair of
+GPUs has as many links as each GPU has in total, the links cannot be direct: a switch joins them.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ SWITCH = -1  # the other end of an edge to the scale-up switch
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """The inside of a node: keys of its group, what was read in words, and the links no key can state."""
+    """Interconnect inside a node: keys of its group, notes on what was read, links that no key can state."""
 
     keys: tuple[tuple[str, Any], ...] = ()
     said: tuple[str, ...] = ()
@@ -37,9 +37,9 @@ class Inside:
 
 
 def inside_of(gpu: str, matrix: LinkMatrix, slot: str, hwdb: Hwdb, where: str) -> Inside:
-    """The inside of a node of `gpu` (a canonical name). `slot` is the PCIe class read, "" where none was.
+    """The interconnect inside a node of `gpu` (a canonical name). `slot` is the PCIe class read, "" for none.
 
-    Raises BadInputError where NVLinks are printed for a GPU that has none.
+    Raises BadInputError where the matrix has NVLinks and the GPU has none.
     """
     own = hwdb.link(hwdb.gpu_row(gpu)["link"])
     if any(map(any, matrix.nvlinks)) and own.kind not in ("nvlink", "nvlink-bridge"):
@@ -51,7 +51,7 @@ def inside_of(gpu: str, matrix: LinkMatrix, slot: str, hwdb: Hwdb, where: str) -
 
 
 def _scale_up(gpu: str, own: Link, matrix: LinkMatrix, slot: str, hwdb: Hwdb) -> Inside:
-    """NVLinks among the GPUs: a standard topology that has exactly these, else one edge for each pair."""
+    """NVLinks among the GPUs: the standard topology with exactly these links, else one edge for each pair."""
     if matrix.gpus == 1:
         return Inside()
     counts = matrix.nvlinks
@@ -101,7 +101,7 @@ def _as_cube(counts: tuple[tuple[int, ...], ...], own: Link, lane: float) -> boo
 
 
 def _pcie(matrix: LinkMatrix) -> Inside:
-    """Sockets and PCIe switches, where each has equally many GPUs, in the order of their numbers."""
+    """Sockets and PCIe switches, where each has the same number of GPUs, numbered consecutively."""
     keys: list[tuple[str, Any]] = []
     said = []
     sockets, switches = matrix.sockets(), matrix.switches()
@@ -118,7 +118,7 @@ def _pcie(matrix: LinkMatrix) -> Inside:
 
 
 def _even(groups: Sequence[Sequence[int]]) -> bool:
-    """Whether groups are of one size and in order of the GPUs."""
+    """Whether groups have equal sizes and list the GPUs in ascending order."""
     in_order = [gpu for group in groups for gpu in group] == list(range(sum(map(len, groups))))
     return in_order and len({len(group) for group in groups}) == 1
 
@@ -128,7 +128,7 @@ def _groups(groups: Sequence[Sequence[int]]) -> str:
 
 
 def _nics(gpu: str, matrix: LinkMatrix, hwdb: Hwdb) -> Inside:
-    """NICs nearest to the GPUs, counted; the matrix does not print how fast they are."""
+    """The number of NICs nearest to the GPUs, with the usual rate: the matrix does not give rates."""
     if not matrix.nics:
         return Inside((), ("no NIC listed: Ethernet ports without RDMA are not",))
     near, usual = matrix.near_nics, usual_node(gpu, matrix.gpus, hwdb)

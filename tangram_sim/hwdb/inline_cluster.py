@@ -14,14 +14,14 @@ MOST_NODES = 100_000  # of one kind
 
 
 def is_inline(given: str) -> bool:
-    """Whether a cluster is written on one line: nodes with their counts, no path."""
+    """Whether a cluster is written on one line, as nodes with counts, rather than as a path."""
     return ":" in given and "/" not in given and "\\" not in given
 
 
 def inline_cluster(given: str, hwdb: Hwdb) -> dict[str, Any]:
     """The mapping of a cluster file for nodes on one line.
 
-    Raises BadInputError for other forms, UnknownNameError for a node nobody knows.
+    Raises BadInputError for other forms, UnknownNameError for an unknown node.
     """
     groups = [{"count": count, **node_keys(name, hwdb), **nics} for name, count, nics in counted_nodes(given)]
     return {"name": "".join(given.replace(",", "+").split()), "nodes": groups}
@@ -49,7 +49,7 @@ def counted_nodes(given: str, where: str = "") -> list[tuple[str, int, dict[str,
 
 
 def _gbit(text: str) -> float | None:
-    """Gbit/s above zero; None for what is none."""
+    """A positive number of Gbit/s; None for other text."""
     try:
         found = float(text)
     except ValueError:
@@ -58,9 +58,9 @@ def _gbit(text: str) -> float | None:
 
 
 def node_keys(name: str, hwdb: Hwdb) -> dict[str, Any]:
-    """The keys in a cluster file of a node said in a word, `DGX-H100` or `H100x8`.
+    """The cluster-file keys of a node in one word, `DGX-H100` or `H100x8`.
 
-    Raises UnknownNameError with the nearest GPUs for what looks like `H100x8`, else the nearest nodes.
+    Raises UnknownNameError with the nearest GPUs for a name like `H100x8`, else with the nearest nodes.
     """
     gpu, _, gpus = name.rpartition("x")
     unknown_gpu = None
@@ -88,7 +88,7 @@ def _is_gpu(name: str, hwdb: Hwdb) -> bool:
 
 
 def with_counts(given: str, hwdb: Hwdb) -> str:
-    """What was meant by nodes without a count, `H100x8:1` for `H100x8`; empty where `given` is no nodes."""
+    """Nodes without counts with count 1 added, `H100x8:1` for `H100x8`; empty where `given` is not nodes."""
     names = [part.strip() for part in given.replace(",", "+").split("+")]
     try:
         for name in names:
@@ -105,9 +105,9 @@ _COUNTED = (  # 2xH100x8, 2 * H100x8, H100x8*2, H100x8x2
 
 
 def recounted(given: str, hwdb: Hwdb) -> str:
-    """What was meant by nodes whose count is written otherwise, `H100x8:2` for `2xH100x8` or `H100x8*2`.
+    """Nodes with counts in other notations rewritten, `H100x8:2` for `2xH100x8` or `H100x8*2`.
 
-    Nodes without a count are one; empty where `given` is no nodes.
+    Nodes without a count get count 1; empty where `given` is not nodes.
     """
     found = [_recounted(part.strip(), hwdb) for part in given.replace(",", "+").split("+")]
     return "+".join(found) if all(found) else ""

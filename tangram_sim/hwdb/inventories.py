@@ -1,6 +1,6 @@
-"""Clusters out of what machines print of themselves: `nvidia-smi -q -x`, one file per node, and `topo -m`.
+"""Clusters from the output of machines: `nvidia-smi -q -x`, one file per node, and `topo -m`.
 
-`slurm_inventory` and `kubernetes_inventory` read what schedulers print, into the same nouns.
+`slurm_inventory` and `kubernetes_inventory` read schedulers' output into the same types.
 """
 
 import re
@@ -30,7 +30,7 @@ _MEMORY = re.compile(r"(\d+)gb")
 
 @dataclass(frozen=True, slots=True)
 class FoundGroup:
-    """Equal nodes of an inventory, and what of their inside was read."""
+    """Equal nodes of an inventory, and what was read of their interconnect."""
 
     count: int
     gpu: str  # row of gpus.csv
@@ -40,28 +40,28 @@ class FoundGroup:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The group as a cluster file lists it."""
+        """The group as an entry of a cluster file."""
         kind = {"node": self.node} if self.node else {"gpu": self.gpu, "gpus": self.gpus}
         return {"count": self.count, **kind, **dict(self.inside.keys)}
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The node groups that plans can use, and the nodes left out, each with its reason."""
+    """The node groups that plans can use, and the nodes left out, with reasons."""
 
     groups: tuple[FoundGroup, ...]
     left_out: tuple[str, ...] = ()
 
 
 class UnusableNodeError(BadInputError):
-    """A node that holds GPUs, and that no plan can use as it is."""
+    """A node with GPUs that no plan can use in its present state."""
 
 
 def gpu_named(printed: str, hwdb: Hwdb, where: str) -> str:
-    """The row of gpus.csv that a driver's or scheduler's name means: `NVIDIA A100-SXM4-80GB`, `h100`.
+    """The row of gpus.csv for a driver's or scheduler's name: `NVIDIA A100-SXM4-80GB`, `h100`.
 
-    Makers' names in front and words behind are left out one by one. Raises UnknownNameError, and
-    BadInputError where a word that is left out says that it is another card, or a part of one.
+    Vendor names at the front and words at the end are dropped one by one. Raises UnknownNameError, and
+    BadInputError where a dropped word says that it is another card, or a part of one.
     """
     words = printed.replace("-", " ").replace("_", " ").split()
     while words and words[0].lower() in _MAKERS:
@@ -82,7 +82,7 @@ def gpu_named(printed: str, hwdb: Hwdb, where: str) -> str:
 
 
 def _require_same(printed: str, left_out: list[str], gpu: Gpu, where: str) -> None:
-    """Raise BadInputError where words that were left out of a name say that it is not this GPU."""
+    """Raise BadInputError where words dropped from a name say that it is not this GPU."""
     if any(_PARTS.fullmatch(word) for word in left_out):
         raise _part_of_a_gpu(printed, where)
     sizes = [int(size[1]) * GIGA for word in left_out if (size := _MEMORY.fullmatch(word))]
@@ -101,10 +101,10 @@ def _part_of_a_gpu(printed: str, where: str) -> UnusableNodeError:
 
 
 def from_nvidia_smi(texts: dict[str, str], hwdb: Hwdb) -> Inventory:
-    """Node groups of `nvidia-smi -q -x`, one text per node by file name, and of matrices beside them.
+    """Node groups from `nvidia-smi -q -x`, one text per node by file name, and from link matrices.
 
-    A text of `nvidia-smi topo -m` belongs to the node whose file has its name but for the ending; one alone
-    belongs to all nodes.
+    A text of `nvidia-smi topo -m` belongs to the node whose file has the same name without the ending; a
+    single one belongs to all nodes.
     """
     matrices = {where: text for where, text in texts.items() if is_link_matrix(text)}
     nodes = {where: text for where, text in texts.items() if where not in matrices}
@@ -163,7 +163,7 @@ def _smi_gpus(text: str, where: str) -> tuple[Counter[str], str]:
 
 
 def one_kind(kinds: Counter[str], hwdb: Hwdb, where: str) -> tuple[str, int]:
-    """(GPU, how many) of a node, by printed names. Raises UnusableNodeError for several kinds in it."""
+    """(GPU, count) of a node, from printed names. Raises UnusableNodeError for several kinds in one node."""
     if len(kinds) > 1:
         raise UnusableNodeError(f"{where}: {', '.join(kinds)} in one node; a node has one kind of GPU")
     [(name, count)] = kinds.items()
@@ -171,7 +171,7 @@ def one_kind(kinds: Counter[str], hwdb: Hwdb, where: str) -> tuple[str, int]:
 
 
 def inventory(found: Sequence[FoundGroup], left_out: Sequence[str] = ()) -> Inventory:
-    """Single nodes as groups of equal ones, in their order. Raises BadInputError if none is left."""
+    """Single nodes merged into groups of equal ones, in their order. Raises BadInputError if none is left."""
     groups: dict[str, FoundGroup] = {}
     for found_group in found:
         alike = groups.get(repr(found_group))

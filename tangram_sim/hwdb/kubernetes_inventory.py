@@ -1,7 +1,7 @@
-"""Clusters out of `kubectl get nodes -o json`, by the labels that vendors and clouds put on nodes.
+"""Clusters from `kubectl get nodes -o json`, by the labels that vendors and clouds put on nodes.
 
 Labels: NVIDIA's GPU feature discovery (nvidia.com/gpu.product, gpu.count), AMD's node labeller
-(amd.com/gpu.product-name, gpu.device-id, before 2024 with `beta.` in front), GKE's
+(amd.com/gpu.product-name, gpu.device-id, before 2024 with the prefix `beta.`), GKE's
 cloud.google.com/gke-accelerator; node.kubernetes.io/instance-type names a row of nodes.csv.
 """
 
@@ -23,7 +23,7 @@ _OTHER_RESOURCES = ("habana.ai/gaudi", "google.com/tpu", "aws.amazon.com/neuron"
 
 
 def from_k8s(text: str, hwdb: Hwdb, where: str) -> Inventory:
-    """Node groups of saved output; nodes that are cordoned, not ready or not whole GPUs are left out."""
+    """Node groups from saved output, without nodes that are cordoned, not ready or partitioned by MIG."""
     found, left_out = [], []
     try:
         whole = parse_json(text, where)

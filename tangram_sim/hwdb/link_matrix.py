@@ -1,8 +1,8 @@
-"""The matrix that `nvidia-smi topo -m` prints: how each pair of GPUs, and each GPU and NIC, is joined.
+"""The matrix that `nvidia-smi topo -m` prints: the connection of each pair of GPUs, and of each GPU and NIC.
 
-Cells as its own legend explains them, nearest first: NV# (that many NVLinks, which hides how PCIe joins the
-two), PIX (one PCIe switch), PXB (several), PHB (one host bridge), NODE (bridges of one NUMA node), SYS
-(across sockets; SOC in old drivers). NICs are columns beside the GPUs: `NIC0` or, in old drivers, `mlx5_0`.
+Cells as its own legend explains them, nearest first: NV# (that many NVLinks, which hides the PCIe
+connection), PIX (one PCIe switch), PXB (several), PHB (one host bridge), NODE (bridges of one NUMA node), SYS
+(across sockets; SOC in old drivers). NICs are columns next to the GPUs: `NIC0` or, in old drivers, `mlx5_0`.
 """
 
 import re
@@ -21,7 +21,7 @@ _MOST_GPUS = 64
 
 @dataclass(frozen=True, slots=True)
 class LinkMatrix:
-    """How the GPUs of one node are joined, by their numbers, and its NICs to them."""
+    """Connections among the GPUs of one node, by number, and between its NICs and GPUs."""
 
     nvlinks: tuple[tuple[int, ...], ...]  # between each pair of GPUs; 0 where PCIe alone joins them
     pcie: tuple[tuple[str, ...], ...]  # PIX, PXB, PHB, NODE, SYS between each pair; "" behind NVLinks
@@ -30,17 +30,17 @@ class LinkMatrix:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the node."""
+        """Number of GPUs in the node."""
         return len(self.nvlinks)
 
     @property
     def near_nics(self) -> int:
-        """NICs that share a PCIe switch with a GPU: those that its traffic takes. All, if none does."""
+        """NICs that share a PCIe switch with a GPU and so carry its traffic; all NICs, if none does."""
         near = sum(any(cell in BELOW_SWITCH for cell in nic) for nic in self.nics)
         return near or len(self.nics)
 
     def sockets(self) -> tuple[tuple[int, ...], ...]:
-        """GPUs by host bridge: of one NUMA node, not SYS from each other, or not SYS from one NIC."""
+        """GPUs by host bridge: same NUMA node, or closer than SYS to each other or to the same NIC."""
         return self._joined(
             lambda a, b: (
                 (self.numa[a] == self.numa[b] != "")
@@ -50,7 +50,7 @@ class LinkMatrix:
         )
 
     def switches(self) -> tuple[tuple[int, ...], ...]:
-        """GPUs by PCIe switch: PIX or PXB from each other, or, behind NVLinks, from one NIC."""
+        """GPUs by PCIe switch: PIX or PXB to each other or, where NVLinks hide that, to the same NIC."""
         return self._joined(
             lambda a, b: (
                 self.pcie[a][b] in BELOW_SWITCH
@@ -59,7 +59,7 @@ class LinkMatrix:
         )
 
     def _joined(self, near: Callable[[int, int], bool]) -> tuple[tuple[int, ...], ...]:
-        """The GPUs in groups: two that are near each other are in one."""
+        """GPUs in groups: the connected components of `near`."""
         groups: list[list[int]] = []
         for gpu in range(self.gpus):
             own = [group for group in groups if any(near(other, gpu) for other in group)]
@@ -74,7 +74,7 @@ def is_link_matrix(text: str) -> bool:
 
 
 def link_matrix(text: str, where: str) -> LinkMatrix:
-    """Read the matrix of one node. Raises BadInputError naming what is missing or contradicts itself."""
+    """The matrix of one node. Raises BadInputError naming what is missing or contradictory."""
     lines = _lines(text)
     place = _header(lines)
     if place is None:
@@ -109,7 +109,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _header(lines: list[str]) -> int | None:
-    """The line of the columns' names: it begins with GPU0 and is no row of its own."""
+    """Index of the line of column names, which begins with GPU0 and is not a row; None without one."""
     split = (line.split() for line in lines)
     return next((i for i, words in enumerate(split) if words[:1] == ["GPU0"] and "X" not in words), None)
 
@@ -121,7 +121,7 @@ def _devices(header: str) -> list[str]:
 
 
 def _cells(row: list[str] | None, name: str, names: list[str], where: str) -> list[str]:
-    """The cells of one GPU's row, its own `X` at its place."""
+    """Checked cells of one GPU's row, with `X` on the diagonal."""
     if row is None or len(row) < len(names):
         given = "no row" if row is None else f"{len(row)} cells"
         raise BadInputError(f"{where}: {given} of {name} where {len(names)} devices are listed")
@@ -140,6 +140,6 @@ def _count(cell: str) -> int:
 
 
 def _numa(row: list[str], devices: int) -> str:
-    """The second word behind the cells: the NUMA node, behind the list of cores."""
+    """The NUMA node: the second word after the cells and the list of cores; "" where it is missing."""
     rest = row[devices:]
     return rest[1] if len(rest) > 1 and rest[1].isdigit() else ""

@@ -1,6 +1,6 @@
-"""Loading the folders of the hardware database: tables merged row by row, checked as a whole.
+"""Loading the folders of the hardware database: tables merged row by row and checked as a whole.
 
-The shipped folder comes first and overlays follow; a later folder wins cell by cell.
+The shipped folder comes first and overlays follow; a later folder takes precedence cell by cell.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ Located = tuple[str, dict[str, str]]  # ("FILE, line N", filled cells)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    """Everything the folders say: rows by table and canonical name, names, efficiencies. Equal: the same."""
+    """Content of the folders: rows by table and canonical name, names, efficiencies, collectives."""
 
     rows: dict[str, dict[str, Row]]
     names: dict[str, Names]
@@ -64,7 +64,7 @@ def _rows(path: Path, table: str, schema: Schema) -> list[Located]:
 
 
 def _check_overlay(overlay: Path, base: Path) -> None:
-    """An overlay that would silently change nothing is an error: missing, empty, or misspelled files."""
+    """Raise BadInputError for an overlay that would have no effect: a missing, empty or misspelled file."""
     tables = [path.name for path in base.glob("*.csv") if path.name != "schema.csv"]
     named = (*sorted(tables), "efficiency/*.csv", "collectives/*.csv", "serving/*.csv", "post_training/*.csv")
     named = (*named, "clusters/*.yaml")
@@ -80,7 +80,7 @@ def _check_overlay(overlay: Path, base: Path) -> None:
 
 
 def _merge(table: str, rows: dict[str, Row], folder: Path, spellings: Names | None, schema: Schema) -> None:
-    """Lay the rows of one folder's file over `rows`; `spellings` finds the known row an overlay means."""
+    """Merge one folder's file into `rows`; `spellings` finds the known row that an overlay means."""
     seen: dict[str, str] = {}
     for where, cells in _rows(folder / f"{table}.csv", table, schema):
         given = cells.get("name", "")
@@ -125,7 +125,7 @@ def _check_alias_targets(rows: Mapping[str, Mapping[str, Row]], aliases: Sequenc
 
 
 def _check_references(rows: Mapping[str, Mapping[str, Row]], names: Mapping[str, Names]) -> None:
-    """Every name in a row must be a row of its table; it is replaced by the canonical spelling."""
+    """Check that every name in a row is a row of its table, and replace it by the canonical spelling."""
     for table, references in _REFERENCES.items():
         for row in rows[table].values():
             for column, target in references:
@@ -178,7 +178,7 @@ def _efficiency_rows(
 def _collective_rows(
     folders: Sequence[Path], schema: Schema, names: Mapping[str, Names], gpus: Mapping[str, Row]
 ) -> list[tuple[int, Row]]:
-    """(layer, row) of every file of collectives, names in canonical spelling."""
+    """(layer, row) of every collectives file, with names in canonical spelling."""
     columns = schema["collectives"]
     keys = ("link", "gpu", "pattern", "parameter")
     found = []
@@ -203,7 +203,7 @@ def _collective_rows(
 
 
 def _check_link_subject(given: str, where: str, names: Names) -> None:
-    """A row of collectives speaks of a link by its canonical name, of `kind:NAME` or of `*`."""
+    """Raise BadInputError unless column link has a canonical link name, `kind:NAME` or `*`."""
     prefix, _, rest = given.partition(":")
     if given == "*" or (prefix == "kind" and rest in LINK_KINDS):
         return
@@ -213,7 +213,7 @@ def _check_link_subject(given: str, where: str, names: Names) -> None:
 
 
 def _subject(given: str, where: str, names: Names, gpus: Mapping[str, Row]) -> str:
-    """What an efficiency row speaks of, in canonical spelling: a GPU, arch:, kind:, link: or `*`."""
+    """The subject of an efficiency row in canonical spelling: a GPU, arch:, kind:, link: or `*`."""
     prefix, _, rest = given.partition(":")
     if given == "*" or prefix == "link":
         return given

@@ -104,7 +104,7 @@ class LayerSection(_Section):
 
 
 class PatternSection(_Section):
-    """`repeat` times the same layers."""
+    """The same layers `repeat` times."""
 
     repeat: Count
     layers: Annotated[list[LayerSection], Field(min_length=1)]
@@ -156,7 +156,7 @@ _SECTIONS: dict[str, type[_Section]] = {
 
 
 def _message(where: str, error: ValidationError) -> str:
-    """The first problem of a file: where it is, what is there, what is expected."""
+    """The first problem of a file: its place, the value found, the value expected."""
     # A misspelt key is also a missing one: the spelling is what the person can mend.
     first = min(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
     steps = first["loc"]
@@ -240,7 +240,7 @@ def _block(layer: LayerSection, model: ModelSection, where: str) -> Block:
 
 
 def _layers(model: ModelSection, where: str) -> Iterator[tuple[int, list[Block]]]:
-    """(how many times, which blocks) of every entry, in order."""
+    """(number of repetitions, blocks) of every entry, in order."""
     for index, entry in enumerate(model.layers):
         place = f"{where}: layers[{index}]"
         if isinstance(entry, LayerSection):

@@ -1,4 +1,4 @@
-"""The model section of a plan file: everything that defines a model, and the model again."""
+"""The model section of a plan file: writing the complete definition of a model, and reading it."""
 
 from itertools import groupby
 from typing import Any
@@ -24,7 +24,7 @@ _MUST_BE_POSITIVE = {"hidden", "vocab"}
 
 
 def model_to_dict(model: Model) -> dict[str, Any]:
-    """Everything that defines a model, equal neighbouring blocks once with their count."""
+    """The complete definition of a model, with equal neighbouring blocks written once with their count."""
     fields = {name: getattr(model, name) for name in Model.__dataclass_fields__ if name != "blocks"}
     fields["details"] = model.details.stated()
     for name in ("rotary_base", "norm_epsilon", "details", "defaults"):
@@ -77,7 +77,7 @@ def model_from_dict(data: dict[str, Any], where: str) -> Model:
 
 
 def _block(given: dict[str, Any], where: str) -> Block:
-    """One block, every key known and every size sensible."""
+    """One block; raises BadInputError for unknown keys and unreasonable sizes."""
     block = _BLOCK.validate_python(given)
     known = _BLOCK.dump_python(block)
     _require_agreement(given, known, where)
@@ -94,7 +94,7 @@ def _block(given: dict[str, Any], where: str) -> Block:
 
 
 def _require_agreement(given: Any, known: Any, where: str) -> None:
-    """Raise BadInputError for keys nobody knows, and for values that are not what they seem ("8" for 8)."""
+    """Raise BadInputError for unknown keys, and for values that were converted ("8" for 8)."""
     if not isinstance(given, dict) or not isinstance(known, dict):
         # JSON gives tuples back as lists.
         if (list(given) if isinstance(given, tuple) else given) != (

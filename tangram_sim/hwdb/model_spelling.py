@@ -1,7 +1,7 @@
-"""Other spellings of a model's name: ids on the hub, instruct, base and quantised variants, sizes beside it.
+"""Other spellings of model names: hub ids, instruct, base and quantised variants, added sizes.
 
-A variant has the shape of the model that it was made from: its weights differ, or the format they are kept
-in. What a name adds to that of a known model is dropped word by word, and only words that say so.
+A variant has the shape of its base model: only its weights or their format differ. Additions to a known
+model's name are dropped word by word, and only words that mark a variant.
 """
 
 import re
@@ -21,7 +21,7 @@ SIZED = 0.1  # a size in a name is rounded: how far it may be from the model's p
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name in lower case, without the owner of an id on the hub."""
+    """The words of a name in lower case, without the owner in a hub id."""
     words = re.split(r"[-_\s()]+", name.strip().lower().rsplit("/", 1)[-1])
     words = [word for word in words if word]
     if "distill" in words:  # DeepSeek-R1-Distill-Llama-70B has the shape of what it was distilled into
@@ -32,12 +32,12 @@ def words_of(name: str) -> list[str]:
 
 
 def folded(words: Iterable[str]) -> str:
-    """One spelling for all ways to join and separate the words of a name."""
+    """The words joined, so that names which differ only in separators are equal."""
     return "".join(words)
 
 
 def spellings(name: str) -> Iterator[tuple[str, float]]:
-    """(folded name, parameters it must have or 0), from the whole name on to ever shorter ones."""
+    """(folded name, parameter count in dropped words or 0), from the whole name to ever shorter ones."""
     words, size = words_of(name), 0.0
     yield folded(words), size
     while len(words) > 1:
@@ -51,10 +51,10 @@ def spellings(name: str) -> Iterator[tuple[str, float]]:
 
 
 def meant(name: str, known: Mapping[str, str], parameters: Callable[[str], float]) -> str | None:
-    """The model that `name` is a spelling of, or None.
+    """The known model of which `name` is a spelling, or None.
 
-    `known` gives models by folded name, `parameters` how many one has: a size that is dropped from a name
-    must agree with it.
+    `known` gives models by folded name, `parameters` the parameter count of a model: a size that is dropped
+    from a name must agree with it.
     """
     for spelling, size in spellings(name):
         model = known.get(spelling)

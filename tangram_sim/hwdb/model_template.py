@@ -20,7 +20,7 @@ _SPELLINGS = {
 
 
 def template(facts: Mapping[str, Any], name: str) -> str:
-    """The text of a model.yaml; what the config does not say stands as `TODO`, which is refused when read."""
+    """The text of a model.yaml; values that the config lacks are `TODO`, which is refused when read."""
     inner = facts.get("text_config")
     given = {**facts, **inner} if isinstance(inner, dict) else facts
     known = {fact: _first(given, spellings) for fact, spellings in _SPELLINGS.items()}
@@ -52,7 +52,7 @@ _TODO = "TODO"
 
 
 def _first(given: Mapping[str, Any], spellings: tuple[str, ...]) -> str:
-    """The first of some keys that holds a positive whole number, as text."""
+    """The first positive integer under the given keys, as text; `TODO` where there is none."""
     for key in spellings:
         value = given.get(key)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:

@@ -29,7 +29,7 @@ def _files() -> dict[str, Path]:
 
 @cache
 def _aliases() -> dict[str, str]:
-    """Other names of shipped models, lower case: ids on the hub and other spellings."""
+    """Names and aliases (hub ids and other spellings) of shipped models, in lower case."""
     names = {name.lower(): name for name in _files()}
     for name, path in _files().items():
         names |= {alias.lower(): name for alias in _facts(path).get("aliases", [])}
@@ -67,12 +67,12 @@ def model_names() -> list[str]:
 
 
 def published(name: str) -> dict[str, Any]:
-    """What the publisher of a shipped model says of its size: keys of its file starting with `published_`."""
+    """The publisher's figures on the size of a shipped model: keys of its file starting with `published_`."""
     return {key: value for key, value in _facts(_files()[name]).items() if key.startswith("published_")}
 
 
 def _read(path: Path, name: str) -> Model:
-    """Read a file of either format, told apart by its content."""
+    """Read a model file of any format, recognised by its content."""
     facts = _facts(path)
     if is_plan(facts, path):
         warn_of_change(facts, path)
@@ -95,7 +95,7 @@ def _shipped(name: str) -> Model:
 
 
 def _read_path(path: Path) -> Model:
-    """Read a user's file or folder; a config.json is named after the folder it lies in."""
+    """Read a user's file or folder; a config.json takes the name of its folder."""
     if path.is_dir():
         found = next((path / name for name in _IN_FOLDER if (path / name).is_file()), None)
         if found is None:
@@ -115,21 +115,21 @@ def hub_name(name: str) -> str:
 
 
 def is_model_name(given: str) -> bool:
-    """Whether a shipped model has this name, or this alias."""
+    """Whether a shipped model has this name, alias or variant."""
     return shipped_name(given) is not None
 
 
 def _is_cluster(given: str) -> bool:
-    """Whether a cluster has this name, or nodes with counts are written on this line."""
+    """Whether a shipped cluster has this name, or the text is nodes with counts."""
     shipped_clusters = {path.stem for path in (shipped("hwdb") / "clusters").glob("*.yaml")}
     return given in shipped_clusters or _NODES.fullmatch(given) is not None
 
 
 def load_model(name_or_path: str) -> Model:
-    """The model of a shipped name (an alias, a variant of it), or of the file or folder at a path.
+    """The model of a shipped name (or an alias or variant of it), or of the file or folder at a path.
 
-    A shipped name wins over a file of that name; write `./name` for the file. Raises BadInputError for
-    a file that makes no sense and UnknownNameError, with the nearest names, otherwise.
+    A shipped name takes precedence over a file of that name; write `./name` for the file. Raises
+    BadInputError for an invalid file and UnknownNameError, with the nearest names, otherwise.
     """
     if name_or_path in _files():
         return _shipped(name_or_path)

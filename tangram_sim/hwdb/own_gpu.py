@@ -1,4 +1,4 @@
-"""A user's own GPU as rows of an overlay: from a few figures; the rest is assumed, and listed as such."""
+"""A user's own GPU as rows of an overlay, from a few values; the others are assumed, and listed as such."""
 
 import csv
 import io
@@ -32,7 +32,7 @@ class AssumedCell:
 
 @dataclass(frozen=True, slots=True)
 class OwnGpu:
-    """A row for gpus.csv, complete and checked, and what of it is assumed."""
+    """A complete and checked row for gpus.csv, and its assumed cells."""
 
     row: Row
     assumed: tuple[AssumedCell, ...]
@@ -41,8 +41,8 @@ class OwnGpu:
 def own_gpu(name: str, given: Mapping[str, str], hwdb: Hwdb, today: date) -> OwnGpu:
     """The row of a new GPU from the cells that were `given`, by column of gpus.csv.
 
-    Raises BadInputError for a name that cannot be one or is taken, for figures that are missing or not
-    physical, and for a link that is not known.
+    Raises BadInputError for a name that is invalid or taken, for values that are missing or not physical, and
+    for an unknown link.
     """
     require_new(name, hwdb)
     cells = {column: cell for column, cell in given.items() if cell}
@@ -65,7 +65,7 @@ def own_gpu(name: str, given: Mapping[str, str], hwdb: Hwdb, today: date) -> Own
 
 
 def require_new(name: str, hwdb: Hwdb) -> None:
-    """Raise BadInputError for a string that is no valid name, or that a GPU of `hwdb` has."""
+    """Raise BadInputError for a name that is invalid or that a GPU of `hwdb` has."""
     if not name.strip() or not name.isprintable() or any(mark in name for mark in _RESERVED):
         raise BadInputError(
             f"{name!r}: no name for a GPU; letters, digits and dashes are wanted, e.g. X900-64GB"
@@ -81,7 +81,7 @@ def require_new(name: str, hwdb: Hwdb) -> None:
 
 
 def _link(name: str, cells: dict[str, str], hwdb: Hwdb) -> list[AssumedCell]:
-    """The link's canonical name into `cells`; what is assumed of the link."""
+    """Put the link's canonical name into `cells`; return the cells assumed about the link."""
     if "link" not in cells:
         if float(cells.get("link_gb_per_s", "0")):
             raise BadInputError(
@@ -101,7 +101,7 @@ def _link(name: str, cells: dict[str, str], hwdb: Hwdb) -> list[AssumedCell]:
 
 
 def _peaks(cells: Mapping[str, str]) -> list[AssumedCell]:
-    """Peaks that were not given: fp16 as bf16, fp32 a fixed share of the 16-bit peak, others none."""
+    """Assumed peaks for those not given: fp16 as bf16, fp32 a fixed share of the 16-bit peak, others none."""
     best = max(float(cells.get(column, "0")) for column in PEAKS)
     assumed = []
     if "fp16_tflops" not in cells:
@@ -117,7 +117,7 @@ def _peaks(cells: Mapping[str, str]) -> list[AssumedCell]:
 
 
 def _descriptions(name: str, cells: Mapping[str, str], today: date) -> list[AssumedCell]:
-    """Descriptive columns that were not given (vendor, architecture, form, year, source, power, PCIe)."""
+    """Assumed descriptive columns (vendor, architecture, form, year, source, power, PCIe)."""
     wanted = (
         ("vendor", "unknown", "not given"),
         ("architecture", name, "not given: a generation of its own, which borrows from no other"),
@@ -131,7 +131,7 @@ def _descriptions(name: str, cells: Mapping[str, str], today: date) -> list[Assu
 
 
 def table_with(path: Path, row: Row) -> str:
-    """The text of gpus.csv at `path`, where there is one, with `row` at its end and the columns it needs."""
+    """The text of gpus.csv at `path`, if it exists, with `row` appended and the columns needed."""
     rows = [cells for _, cells in read_lines(path)] if path.exists() else []
     used = {column for cells in (*rows, row.cells) for column in cells}
     columns = [column for column in _columns() if column in used]
@@ -139,7 +139,7 @@ def table_with(path: Path, row: Row) -> str:
 
 
 def efficiency_table(name: str, share: float) -> str:
-    """A file of efficiency/ that says which share of their peaks large matrix products reach."""
+    """The text of an efficiency file with the share of their peaks that large matrix products reach."""
     row = (name, "*", "gemm", "generic", "efficiency", f"{share:g}", f"{EFFICIENCY_SIGMA:g}", "0")
     return _csv(EFFICIENCY_HEADER, [(*row, "assumed", "a guess of one's own")])
 

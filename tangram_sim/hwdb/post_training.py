@@ -7,7 +7,7 @@ _TABLE = "post_training_overheads"
 
 
 def overhead_rows(hwdb: Hwdb) -> list[Row]:
-    """Rows of parameters, those of the shipped database first. Raises BadInputError naming file and line."""
+    """Parameter rows, those of the shipped database first. Raises BadInputError naming file and line."""
     columns = read_schema(hwdb.folders[0] / "schema.csv")[_TABLE]
     found = []
     for folder in hwdb.folders:

@@ -1,6 +1,6 @@
-"""Price listings of clouds, as files or exports of a price feed: prices of the nodes that the database knows.
+"""Price listings of clouds, from files or exports of a price feed: prices of nodes in the database.
 
-Understood are CSV and JSON with one record an instance type and region, whatever the columns are called.
+Supported are CSV and JSON with one record per instance type and region, with any of the usual column names.
 """
 
 import csv
@@ -34,7 +34,7 @@ _MOST = 10_000.0  # USD an hour; a rack rents for less than a tenth
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One price of a listing: of a node of the database, the lowest of all regions asked for."""
+    """One price from a listing: for a node of the database, the lowest over the regions requested."""
 
     node: str
     figure: str
@@ -44,17 +44,17 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a listing says: prices of known nodes, and how many other names it holds."""
+    """Content of a listing: prices of known nodes, and the number of other names."""
 
     prices: tuple[Listed, ...]
     unknown: int
 
 
 def read_listing(path: Path, hwdb: Hwdb, region: str = "") -> Listing:
-    """The prices in a CSV or JSON listing, of every known node the lowest in `region` (empty: anywhere).
+    """The prices in a CSV or JSON listing, for every known node the lowest in `region` (empty: anywhere).
 
-    Records of a host without its accelerators (an empty column for them) are no prices of the node. Raises
-    BadInputError where the file holds no records with a name and a price.
+    Records of a host without its accelerators (an empty accelerator column) are ignored. Raises BadInputError
+    where the file has no records with a name and a price.
     """
     found: dict[tuple[str, str], Listed] = {}
     unknown: set[str] = set()
@@ -93,7 +93,7 @@ def read_listing(path: Path, hwdb: Hwdb, region: str = "") -> Listing:
 
 
 def write_prices(listing: Listing, folder: Path, source: str, day: date) -> Path:
-    """Merge the prices of a listing into `prices.csv` of an overlay `folder`; those of the same day give way.
+    """Merge the prices of a listing into `prices.csv` of an overlay `folder`, replacing those of that day.
 
     Returns the path of the file. Raises BadInputError where it cannot be written.
     """
@@ -131,7 +131,7 @@ def _records(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _mappings(data: Any) -> Iterator[Mapping[str, Any]]:
-    """Every mapping of plain values in a JSON document, at any depth; one under a name is called by it."""
+    """Every mapping with plain values in a JSON document, at any depth; a key becomes its `name`."""
     if isinstance(data, Mapping):
         if any(isinstance(value, str | int | float) for value in data.values()):
             yield data
@@ -146,14 +146,14 @@ def _mappings(data: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _by_the_hour(cells: Mapping[str, Any]) -> bool:
-    """Whether a record is a price of an hour without a commitment, as far as it says."""
+    """Whether a record is an hourly price without commitment, as far as its columns say."""
     sold, unit = (str(cells.get(key) or "").lower() for key in ("type", "unitofmeasure"))
     hourly = unit in ("", "1 hour") and not cells.get("reservationterm")
     return hourly and ("armskuname" not in cells or sold in ("", "consumption"))
 
 
 def _number(cells: Mapping[str, Any], keys: Iterable[str]) -> float | None:
-    """The first of some cells that is a price above zero."""
+    """The first positive price under the given keys."""
     for key in keys:
         try:
             value = float(str(cells[key]).strip().removeprefix("$").replace(",", ""))

@@ -1,6 +1,6 @@
 """Dated prices of nodes: `prices.csv` of the database and its overlays, the latest of each figure.
 
-A price without a day and a source is no price: published prices of one instance differ twofold by month.
+Prices need a date and a source, since published prices of one instance differ twofold between months.
 """
 
 import math
@@ -23,7 +23,7 @@ FIGURES = (*PRICES, *TERM)
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number with where it comes from; `date` is ISO 8601, empty for an assumption."""
+    """A number with its source; `date` is ISO 8601, empty for an assumption."""
 
     value: float
     source: str
@@ -35,12 +35,12 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Rents:
-    """USD for an hour of training of one rented node: on demand, and of one that is reserved for a term.
+    """USD per hour of training on one rented node: on demand, and reserved for a term.
 
-    All days of a reservation are paid for, the last one as a whole and no fewer than `least_days`; where that
-    is 0 no more than the days of the run. Where there is no price on demand a run longer than `most_days`
-    reserves again, each time for `least_days` or more. `share` of the time in which a node trains: a
-    reservation is paid for while it does not, so `reserved` is its price divided by that.
+    All days of a reservation are paid for: whole days, and at least `least_days`; where that is 0, only the
+    days of the run. Without an on-demand price a run longer than `most_days` reserves again, each time for at
+    least `least_days`. `share` is the fraction of time in which a node trains: a reservation is also paid for
+    the rest, so `reserved` is its price divided by `share`.
     """
 
     on_demand: float = math.inf
@@ -58,10 +58,10 @@ class Rents:
         most: Figure | None,
         share: float = 1.0,
     ) -> "Rents":
-        """The rents of a node that prices on demand and reserved (for a `TERM`) state.
+        """The rents of a node from its on-demand and reserved prices (for a `TERM`).
 
-        A reserved price without a term counts only where there is none on demand. Of a term whose least is
-        not stated that is one day. Raises BadInputError where the longest term is shorter than the shortest.
+        A reserved price without a term counts only if there is no on-demand price. A term's minimum is one
+        day unless stated. Raises BadInputError where the longest term is shorter than the shortest.
         """
         if rent is not None and least is None and most is None:
             return cls(rent.value)
@@ -77,17 +77,17 @@ class Rents:
         )
 
     def usd_per_hour(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """The lower of both prices for runs of so many days; of runs without an end for infinite ones."""
+        """The lower of the two prices for runs of `days` days (inf: without end), USD per hour."""
         return np.minimum(self.on_demand, self._reserved_for(days))
 
     def is_reserved(self, days: float) -> bool:
-        """Whether a run of so many days costs less reserved than on demand."""
+        """Whether a run of `days` days costs less reserved than on demand."""
         return bool(self._reserved_for(days) < self.on_demand)
 
     def beside_the_price(self, days: float) -> str:
-        """What a reservation for a run costs beside its price for the run's hours; nothing where it does not.
+        """Text, to follow the price, on what a reservation costs beyond the hours of a run; may be empty.
 
-        The days paid for, and the share of the time that trains; to be put behind the price.
+        It states the days paid for and the share of the time that trains.
         """
         said, paid = "", f"{self.paid_days(days):,g}"
         if days < self.paid_days(days) / (1 + 1e-9):
@@ -104,12 +104,12 @@ class Rents:
 
     @property
     def least_usd_per_hour(self) -> float:
-        """What no run pays less than, however long it is."""
+        """Lower bound on the USD per hour of a run of any length."""
         return min(self.on_demand, self.reserved)
 
     @property
     def most_usd_per_hour(self) -> float:
-        """What no run pays more than; where short ones pay for a whole term, more than anybody has."""
+        """Upper bound on the USD per hour of a run; 1e30 where short runs pay for a whole term."""
         return self.on_demand if self.on_demand < math.inf else 1e30 if self.least_days else self.reserved
 
     def _reserved_for(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
@@ -126,10 +126,10 @@ NOT_RENTED = Rents(0.0)
 
 
 def node_prices(hwdb: Hwdb) -> dict[str, dict[str, Figure]]:
-    """Prices by node and figure (`FIGURES`), USD or USD per hour, of one node.
+    """Prices by node and figure (`FIGURES`), USD or USD per hour, for one node.
 
-    Of several prices the latest counts; an overlay's beats the database's. Where `prices.csv` is silent the
-    on-demand price of `nodes.csv` stands in. Raises BadInputError naming file and line.
+    Of several prices the latest counts; an overlay's takes precedence over the database's. Where `prices.csv`
+    has none, the on-demand price of `nodes.csv` is used. Raises BadInputError naming file and line.
     """
     found: dict[str, dict[str, tuple[int, Figure]]] = {}
     columns = read_schema(hwdb.folders[0] / "schema.csv")["prices"]
@@ -167,7 +167,7 @@ def node_prices(hwdb: Hwdb) -> dict[str, dict[str, Figure]]:
 
 
 def gpu_rents(hwdb: Hwdb) -> dict[str, tuple[float, str, Figure]]:
-    """By kind of GPU (USD an hour of one, the node it is of, that node's rent): the lowest dated rent."""
+    """(USD per hour of one GPU, its node, the node's rent) by GPU kind: the lowest dated rent."""
     found: dict[str, tuple[float, str, Figure]] = {}
     for name, prices in node_prices(hwdb).items():
         if "rent_usd_per_hour" in prices:
@@ -178,7 +178,7 @@ def gpu_rents(hwdb: Hwdb) -> dict[str, tuple[float, str, Figure]]:
 
 
 def kind_rent(rents: Mapping[str, tuple[float, str, Figure]], node: Node) -> Figure | None:
-    """Rent of a node, USD per hour: as many times the lowest of its GPU kind (`gpu_rents`); None: unknown."""
+    """Rent of a node, USD per hour, at the lowest rent per GPU of its kind (`gpu_rents`); None: unknown."""
     if node.gpu.name not in rents:
         return None
     usd, name, figure = rents[node.gpu.name]
@@ -187,7 +187,7 @@ def kind_rent(rents: Mapping[str, tuple[float, str, Figure]], node: Node) -> Fig
 
 
 def rent_note(gpu: str, usd: float, source: str) -> str:
-    """A note on the price of a GPU kind that nobody gave: what was taken, from where (see `gpu_rent`)."""
+    """Note on an assumed price of a GPU kind: the value, and where it is from (see `gpu_rent`)."""
     return f"price of {gpu}: {usd:.4g} USD/h each, from {source}"
 
 
@@ -201,10 +201,10 @@ def gpu_rent(hwdb: Hwdb, gpu: str) -> tuple[float, str]:
 
 
 def assumed_rent(hwdb: Hwdb, gpu: str) -> float:
-    """USD an hour of one GPU of a kind without a dated price, so that it can be weighed against others.
+    """Assumed USD per hour of one GPU of a kind without a dated price, for comparison with other kinds.
 
-    The geometric mean of memory size, memory bandwidth and 16-bit peak, at the median price of that over all
-    kinds with a price. Each kind left out, this is 19 % off in the median, and a factor of 1.9 at p90.
+    The geometric mean of memory size, memory bandwidth and 16-bit peak, at the median price per unit of it
+    over all priced kinds. Leaving out each kind, its error is 19 % in the median and a factor of 1.9 at p90.
     """
     rents = {name: usd for name, (usd, _, _) in gpu_rents(hwdb).items()}
     worth = _worth(hwdb.gpu(gpu))

@@ -1,4 +1,4 @@
-"""Which rows of the hardware database a result rests on: an explicit set that its readers fill."""
+"""Set of the rows of the hardware database that a result depends on, filled by its readers."""
 
 import hashlib
 import json
@@ -7,9 +7,9 @@ from tangram_sim.hwdb.tables import Row
 
 
 class ReadSet:
-    """Rows read for one result. `Hwdb.read_into` gives a database that adds every row it hands out.
+    """Rows read for one result. `Hwdb.read_into` gives a database that adds every row that it returns.
 
-    Whoever makes the result makes the set, and hands it on to what writes the result down.
+    The code that makes the result makes the set, and passes it to the code that writes the result.
     """
 
     __slots__ = ("_rows",)
@@ -18,7 +18,7 @@ class ReadSet:
         self._rows: dict[tuple[str, str], Row] = {}
 
     def add(self, row: Row) -> None:
-        """Count a row as read; the same row twice is one."""
+        """Record a row as read; the same row counts once."""
         self._rows[row.table, row.name] = row
 
     def rows(self) -> tuple[Row, ...]:

@@ -1,6 +1,6 @@
-"""Clusters out of what Slurm prints: `sinfo -N -o "%N %G %T"`, without `-N` too, and `scontrol show node`.
+"""Clusters from Slurm's output: `sinfo -N -o "%N %G %T"`, also without `-N`, and `scontrol show node`.
 
-Formats: slurm.schedmd.com/sinfo.html (states, and signs behind them), /scontrol.html; GRES as
+Formats: slurm.schedmd.com/sinfo.html (states, and their suffixes), /scontrol.html; GRES as
 `gpu:TYPE:COUNT(S:0-1)`; lists of hosts as `gpu[001-004,007]`.
 """
 
@@ -36,7 +36,7 @@ _MOST_BEHIND = 3  # further ranges in one name; Slurm knows one
 
 
 def from_slurm(text: str, hwdb: Hwdb, where: str) -> Inventory:
-    """Node groups of saved output, each node once, without nodes that are down or cannot be planned for."""
+    """Node groups from saved output, each node once, without nodes that are down or unusable for plans."""
     listed = _shown(text) if _NODE.search(text) else _listed(text, where)
     found, left_out = [], []
     for node, (gres, states, features) in listed.items():
@@ -89,7 +89,7 @@ def _shown(text: str) -> dict[str, tuple[str, list[str], list[str]]]:
 
 
 def _listed(text: str, where: str) -> dict[str, tuple[str, list[str], list[str]]]:
-    """(GRES, states, no features) by node of `sinfo`; columns after the node's stand in any order."""
+    """(GRES, states, no features) by node from `sinfo`; columns after the node's may be in any order."""
     found: dict[str, tuple[str, list[str], list[str]]] = {}
     for line in text.splitlines():
         name, *words = line.split() or [""]
@@ -102,7 +102,7 @@ def _listed(text: str, where: str) -> dict[str, tuple[str, list[str], list[str]]
 
 
 def host_names(text: str, where: str) -> list[str]:
-    """The hosts of `gpu[001-003,007],rack[1-2]-b[0-3]`. Raises BadInputError for ranges that are none."""
+    """The hosts in `gpu[001-003,007],rack[1-2]-b[0-3]`. Raises BadInputError for invalid ranges."""
     found: list[str] = []
     for item in _HOSTS.findall(text):
         inside = _RANGES.fullmatch(item)

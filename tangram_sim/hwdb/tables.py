@@ -1,7 +1,7 @@
-"""Tables of the hardware database: reading CSV files against `schema.csv`, laying overlays over them.
+"""Tables of the hardware database: reading CSV files against `schema.csv`, merging overlays.
 
-Every cell remembers the file and line it came from. A cell is checked when it is read, so a typing error
-is reported with file, line and column however late the row is used.
+Every cell remembers its file and line. Cells are checked when read, so a wrong type is reported with file,
+line and column.
 """
 
 import csv
@@ -91,7 +91,7 @@ class Row:
         return float(cell) if cell else absent
 
     def facts(self) -> list[tuple[str, str]]:
-        """The cells that predictions rest on, numbers in one spelling, in column order of the alphabet."""
+        """Cells that predictions depend on, numbers in canonical form, in alphabetical column order."""
         return [
             (column, _canonical(cell))
             for column, cell in sorted(self.cells.items())
@@ -214,7 +214,7 @@ _SEPARATORS = str.maketrans("", "", "-_ /")
 
 
 class Names:
-    """Names and aliases of one table: found as written, else without regard to case and separators."""
+    """Names and aliases of one table: matched exactly, else ignoring case and separators."""
 
     __slots__ = ("_exact", "_folded", "_kind", "canonical")
 
@@ -227,7 +227,7 @@ class Names:
             self.add(name, name)
 
     def add(self, alias: str, name: str) -> None:
-        """Let `alias` mean `name`; a canonical name always means itself."""
+        """Make `alias` an alias of `name`; a canonical name always means itself."""
         self.canonical.setdefault(name)
         if alias == name or alias not in self.canonical:
             self._exact[alias] = name
@@ -236,7 +236,7 @@ class Names:
     def find(self, given: str) -> str | None:
         """The canonical name that `given` means, or None.
 
-        Raises BadInputError where it could mean several.
+        Raises BadInputError where it is ambiguous.
         """
         if given in self._exact:
             return self._exact[given]

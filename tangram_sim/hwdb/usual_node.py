@@ -1,4 +1,4 @@
-"""The machine that a GPU is usually in: links and NICs of a node whose file says no more than its GPUs."""
+"""The usual machine of a GPU: links and NICs of a node whose file states its GPUs only."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _OFFICE_GBPS = 10.0  # slower ports are one laboratory's, not what a training se
 
 @dataclass(frozen=True, slots=True)
 class UsualNode:
-    """What surrounds the GPUs of a node in the machine they are usually sold in: links and NICs."""
+    """Links and NICs of a node in the machine in which its GPUs are usually sold."""
 
     intra_link: str  # row of links.csv; none for a single GPU
     nic_bytes_per_s: float  # all NICs together
@@ -22,12 +22,12 @@ class UsualNode:
 
 
 def usual_node(gpu: str, gpus: int, hwdb: Hwdb) -> UsualNode:
-    """The surroundings of `gpus` GPUs of a kind, taken from a row of nodes.csv with the same kind.
+    """Links and NICs of a node with `gpus` GPUs of a kind, taken from a row of nodes.csv with that kind.
 
-    Shares of a larger machine (`slice_of`) say nothing of how a kind is usually built in. A machine with the
-    same number of GPUs is preferred, then one on premises, then the largest. Where it has
-    more GPUs, NICs are scaled by the share used: a cloud node gets that share of the bandwidth, a machine on
-    premises whole ports. `gpu` is a canonical name.
+    Rows that are slices of a larger machine (`slice_of`) are not used. A machine with the same number of GPUs
+    is preferred, then one on premises, then the largest. Where it has more GPUs, NICs are scaled by the share
+    used: a cloud node gets that share of the bandwidth, a machine on premises whole ports. `gpu` is a
+    canonical name.
     """
     rows = [hwdb.row("nodes", name) for name in hwdb.node_names()]
     ported = [row for row in rows if not row["slice_of"] and row.number("nic_gbps") >= _OFFICE_GBPS]
@@ -56,9 +56,9 @@ def usual_node(gpu: str, gpus: int, hwdb: Hwdb) -> UsualNode:
 
 
 def _siblings(rows: list[Row], gpu: str, hwdb: Hwdb) -> list[Row]:
-    """Machines of GPUs on the same board (architecture and form, like SXM5), whose servers are alike.
+    """Machines of GPUs on the same board (architecture and form, like SXM5), whose servers are similar.
 
-    Cards for slots are in machines of every kind: they have no siblings.
+    Empty for PCIe cards, which are used in machines of every kind.
     """
     own = hwdb.gpu_row(gpu)
     if not own["form"].startswith(("SXM", "OAM")):
@@ -73,7 +73,7 @@ def _siblings(rows: list[Row], gpu: str, hwdb: Hwdb) -> list[Row]:
 
 
 def _link(row: Row, gpus: int, hwdb: Hwdb) -> str:
-    """The link that a GPU has to all others of its board: its own, else its host interface's."""
+    """The link from a GPU to all others of its board: its own, else PCIe of its generation."""
     if gpus == 1:
         return "none"
     own = hwdb.row("links", row["link"])

@@ -1,4 +1,4 @@
-"""The `topology` section of a cluster file: reading it, and writing one that stands alone."""
+"""The `topology` section of a cluster file: reading it, and writing a self-contained one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +11,10 @@ from tangram_sim.wiring import Edge, Vertex, Wiring
 
 
 def wiring_of(given: TopologyIn, link: Callable[[str, str], Link], where: str) -> Wiring:
-    """What a file says of its graph. `link` finds a link class by name (and the key that names it).
+    """The wiring of a file's `topology`. `link` finds a link class by name (and the key that names it).
 
-    Raises BadInputError for a name given twice, an edge to a vertex that is not listed or without bandwidth,
-    a graph without vertices, and a fabric's shape beside a full graph; UnknownNameError for an unknown link.
+    Raises BadInputError for a name given twice, an edge without bandwidth or to a vertex that is not listed,
+    a graph without vertices, a fabric's parameters beside a full graph; UnknownNameError for unknown links.
     """
     key = f"{where}: topology"
     if given.edges and not given.vertices:
@@ -74,7 +74,7 @@ def _edge(edge: EdgeIn, names: set[str], link: Callable[[str, str], Link], key: 
 
 
 def wiring_to_dict(wiring: Wiring) -> dict[str, Any]:
-    """The section that reads back as `wiring`, under any database."""
+    """The section from which `wiring` is read back, under any database."""
     if not wiring.full:
         return {
             "rails": wiring.rails,

@@ -1,1 +1,1 @@
-"""What a model is cut into, and the ops of a run of layers: nothing of training or serving."""
+"""Parts of a model, and the ops of a run of layers, independent of training and serving."""

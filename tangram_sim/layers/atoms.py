@@ -12,7 +12,7 @@ from tangram_sim.models import Block, Model
 class Embedding:
     """The input side: vocabulary and position tables.
 
-    `borrowed` of its parameters are a tied matrix that the head of the same stage keeps for both.
+    `borrowed` parameters are a tied matrix that the head of the same stage stores for both.
     """
 
     parameters: int
@@ -23,8 +23,7 @@ class Embedding:
 class Head:
     """The output side: final norm, vocabulary projection, loss.
 
-    Holds a copy of a tied matrix, unless these parameters are `borrowed` from the embedding of the same
-    stage.
+    Holds a copy of a tied matrix, unless `borrowed` parameters are stored by the same stage's embedding.
     """
 
     parameters: int
@@ -37,10 +36,10 @@ End: TypeAlias = Literal["embedding", "head"]  # of a model
 
 @lru_cache(maxsize=64)
 def atoms_of(model: Model) -> tuple[Atom, ...]:
-    """Atom 0 is the embedding, atoms 1..layers the blocks, the last one the head.
+    """All atoms of a model: atom 0 is the embedding, atoms 1..layers the blocks, the last one the head.
 
-    A tied matrix appears twice: where first and last stage differ both hold a copy and all-reduce
-    its gradient. Where one stage has both ends see `one_copy_of`.
+    A tied matrix appears twice: where first and last stage differ both hold a copy and all-reduce its
+    gradient. For one stage with both ends see `one_copy_of`.
     """
     head = model.vocab * (model.embedding_dim or model.hidden) + model.head_only_parameters
     return (Embedding(model.embedding_parameters), *model.blocks, Head(head))
@@ -48,9 +47,9 @@ def atoms_of(model: Model) -> tuple[Atom, ...]:
 
 @lru_cache(maxsize=64)
 def one_copy_of(model: Model, borrower: End) -> tuple[Atom, ...]:
-    """The atoms of a model with tied ends on one stage: `borrower` reads the matrix of the other end.
+    """The atoms of a model with tied ends on one stage, where `borrower` reads the other end's matrix.
 
-    The stage keeps, reduces and updates that matrix once.
+    The stage stores, reduces and updates that matrix once.
     """
     embedding, *blocks, head = atoms_of(model)
     matrix = model.vocabulary_parameters
@@ -60,9 +59,9 @@ def one_copy_of(model: Model, borrower: End) -> tuple[Atom, ...]:
 
 
 def borrowers(model: Model, runs: Sequence[tuple[int, int]]) -> list[End | None]:
-    """For each run of atoms [start, stop) of a stage, which end of the model in it borrows a tied matrix.
+    """For each run of atoms [start, stop) of a stage, the end of the model in it that borrows a tied matrix.
 
-    The head does where the stage has both ends under one layout: the embedding's gradient is complete last.
+    The head borrows if the stage has both ends under one layout: the embedding's gradient is complete last.
     """
     both = model.tied and runs[0][0] == 0 and runs[-1][1] == model.layers + 2
     found: list[End | None] = [None] * len(runs)
@@ -114,7 +113,7 @@ class Slice:
 
     @property
     def lone_end(self) -> bool:
-        """Whether it holds one end of a model whose ends are tied, and another stage the other one."""
+        """Whether the slice holds only one end of a model whose ends are tied."""
         return self.model.tied and self.embedding != self.head
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Atoms' programs joined into one op graph of a slice, and what playing it for K layouts gives."""
+"""Chains of atoms' programs as one op graph, simulated for K layouts."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -26,7 +26,7 @@ _PASS, _GRADIENTS, _CLOSING, _BACKGROUND = 0, 1, 2, -1
 
 
 class Played(NamedTuple):
-    """Ends of a played chain behind each atom, in the order played. Arrays of (atoms, K)."""
+    """End times of a simulated chain after each atom, in the order played. Arrays of (atoms, K), seconds."""
 
     done: Floats  # the pass itself
     synced: Floats  # the pass and its gradient synchronisation, were this the last atom; 0 where none has any
@@ -45,7 +45,7 @@ class _Structure(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _structure(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> _Structure:
-    """Programs number `order` of the distinct `shapes` joined one after another."""
+    """Op graph of a chain: the programs `shapes[i]` for i in `order`, one after another."""
     offsets = np.concatenate([[0], np.cumsum([len(ops) for ops, _ in shapes])])
     placed = _issue_order(shapes, order)
     index_of = {op: index for index, op in enumerate(placed)}
@@ -93,10 +93,10 @@ def _structure(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> _Structure:
 
 
 def _issue_order(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> list[tuple[int, int]]:
-    """(place, op of its program) of every op, as the streams get them.
+    """(position in the chain, op of its program) of every op in issue order.
 
-    Program after program, but the gathering of an atom's weights is issued before the gradients of the
-    atom in front of it are reduced: prefetching, without which a ZeRO-3 backward would overlap nothing.
+    Program after program, except that an atom's weights are gathered before the gradients of the atom in
+    front of it are reduced: prefetching, without which a ZeRO-3 backward would overlap nothing.
     """
     placed: list[tuple[int, int]] = []
     for place, number in enumerate(order):
@@ -111,7 +111,7 @@ def _issue_order(shapes: tuple[Shape, ...], order: tuple[int, ...]) -> list[tupl
 
 
 class _Joined(NamedTuple):
-    """Programs to be played one after another: the different ones, and which of them stands where."""
+    """Programs to be simulated one after another: the distinct ones, and the sequence of their numbers."""
 
     distinct: list[Program]
     order: tuple[int, ...]
@@ -129,7 +129,7 @@ def _join(programs: Sequence[Program]) -> _Joined:
 
 
 def play_chain(programs: Sequence[Program]) -> Played:
-    """Play programs in sequence under the fast engine, for all layouts at once."""
+    """Simulate programs in sequence with the fast engine, for all layouts at once."""
     from tangram_sim.sim.fast import latest_ends  # compiled code: loaded when something is played
 
     distinct, order, structure, durations = _join(programs)
@@ -156,9 +156,9 @@ def play_chain(programs: Sequence[Program]) -> Played:
 
 
 def _behind(done: Floats, reduced: Floats, gradients: Floats) -> Floats:
-    """Ends of the synchronisation behind each atom, were it the last, (atoms, K).
+    """End times of the gradient synchronisation if each atom were the last, (atoms, K).
 
-    Behind the last atom nothing is prefetched, so its gradients wait only for itself and those before.
+    Nothing is prefetched behind the last atom, so its gradients wait only for itself and those before.
     """
     ends = done.copy()
     np.maximum(ends[1:], reduced[:-1], out=ends[1:])
@@ -167,7 +167,7 @@ def _behind(done: Floats, reduced: Floats, gradients: Floats) -> Floats:
 
 
 def class_seconds(programs: Sequence[Program]) -> Floats:
-    """Seconds that each class of ops has on the critical path of programs played in sequence, (K, CLASSES).
+    """Seconds of each class of ops on the critical path of programs simulated in sequence, (K, CLASSES).
 
     The path leads to the end of the pass or of its gradient synchronisation, whichever is later.
     """

@@ -1,6 +1,6 @@
 """The matrix products of a block's forward pass: their shapes under tensor parallelism.
 
-Training asks with the tokens of a microbatch, serving with the rows of an iteration.
+Training passes the tokens of a microbatch, serving the rows of an iteration.
 """
 
 from typing import NamedTuple, Protocol
@@ -20,7 +20,7 @@ IMBALANCE = 1.2
 
 
 class Sharded(Protocol):
-    """Work on a model under tensor parallelism: what the products of a forward pass depend on."""
+    """Work on a model under tensor parallelism: the quantities that forward products depend on."""
 
     @property
     def model(self) -> Model:
@@ -32,7 +32,7 @@ class Sharded(Protocol):
 
     @property
     def sharding(self) -> Sharding:
-        """How columns are cut over the tensor-parallel group."""
+        """Division of columns over the tensor-parallel group."""
 
 
 class Gemm(NamedTuple):

@@ -1,6 +1,6 @@
 """Ops of one atom in one direction, for K layouts at once: a short program that a chain repeats.
 
-Structure (streams, dependencies) is the same for all layouts; what a layout does not do lasts 0 s.
+Structure (streams, dependencies) is the same for all layouts; ops that a layout does not have last 0 s.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ Shape: TypeAlias = tuple[tuple[tuple[int, int, tuple[int, ...], bool], ...], int
 
 @dataclass(slots=True)
 class Program:
-    """An atom's ops in issue order; `output` is the op whose end makes the result available."""
+    """An atom's ops in issue order; the end of op `output` makes the result available."""
 
     layouts: int
     ops: list[LayerOp] = field(default_factory=list)
@@ -93,10 +93,10 @@ class Program:
     ) -> None:
         """Append the synchronisation of the atom's gradients, the last ops of a backward program.
 
-        Where `shares_link` (ZeRO-3), it takes turns with the gathering of weights on the data-parallel
-        link; elsewhere it runs beside whatever comes, so that no later atom waits for it. There it may take
-        `closing` seconds at the end of a step: the program then stands for both backward passes. Or `apart`:
-        on the stream of kernels, which run before or after it.
+        Where `shares_link` (ZeRO-3), it takes turns with the gathering of weights on the data-parallel link;
+        elsewhere it runs in parallel, and no later atom waits for it. There it may take `closing` seconds at
+        the end of a step: the program then represents both backward passes. With `apart` it runs on the
+        stream of kernels, before or after these.
         """
         output, alone = self.output, COMPUTE if apart else REDUCTION
         self.add(GRADIENTS, DATA, "data_parallel", np.where(shares_link, seconds, 0.0), *after)
@@ -107,7 +107,7 @@ class Program:
         self.output = output
 
     def ending(self, step: bool) -> "Program":
-        """Of both backward passes that it stands for, the one that ends a step, or those before."""
+        """One of the two backward passes that this program represents: a step's last one, or earlier ones."""
         assert self.closing is not None
         part = Program(self.layouts, self.ops[:-1])
         if step:
@@ -117,7 +117,7 @@ class Program:
         return part
 
     def add_weight_gradient(self, name: str, seconds: Floats, *after: int) -> int:
-        """Append a compute op that nothing but the gradient synchronisation waits for."""
+        """Append a compute op that only the gradient synchronisation waits for; returns its index."""
         output = self.output
         index = self.add(name, COMPUTE, "gemm", seconds, *after)
         self.weight_gradient = self.weight_gradient + seconds
@@ -126,7 +126,7 @@ class Program:
 
     @property
     def shape(self) -> Shape:
-        """What decides the structure of chains of it; nothing is added to a program that was asked."""
+        """What the structure of chains depends on: ops without seconds. Cached: add no ops after reading."""
         if self._shape is None:
             ops = ((op.stream, op.kind, op.after, op.name == GRADIENTS) for op in self.ops)
             self._shape = tuple(ops), self.output
@@ -134,19 +134,19 @@ class Program:
 
     @property
     def table(self) -> Floats:
-        """Seconds of all ops, (ops, K); nothing is added to a program that was asked."""
+        """Seconds of all ops, (ops, K). Cached: add no ops after reading."""
         if self._table is None:
             self._keep(self.ops, np.array([op.seconds for op in self.ops]).reshape(-1, self.layouts))
         assert self._table is not None
         return self._table
 
     def _keep(self, ops: Sequence[LayerOp], table: Floats) -> None:
-        """Ops like these whose seconds are the rows of a table: held once."""
+        """Set the ops to these with the rows of `table` as seconds, stored once."""
         self.ops = [LayerOp(*op[:3], row, op.after) for op, row in zip(ops, table, strict=True)]
         self._table = table
 
     def under(self, rows: slice | NDArray[np.int64]) -> "Program":
-        """The same ops under some of the layouts."""
+        """The same ops for the layouts selected by `rows`."""
         table = np.ascontiguousarray(self.table[:, rows])
         part = Program(table.shape[1])
         part._keep(self.ops, table)

@@ -1,1 +1,1 @@
-"""Homogeneous parallelizers behind the narrow API: layouts of one slice on one island."""
+"""Homogeneous parallelizers behind the parallelizer API: layouts of one slice on one island."""

@@ -1,6 +1,6 @@
-"""Aceso: iterative bottleneck alleviation on one slice, recomputing no more blocks than memory asks for.
+"""Aceso: iterative bottleneck alleviation on one slice, recomputing no more blocks than memory requires.
 
-Liu et al., "Aceso", EuroSys 2024, completed by what its model leaves out: gradient synchronisation, the
+Liu et al., "Aceso", EuroSys 2024, extended by what its model leaves out: gradient synchronisation, the
 optimizer step and ZeRO are in the prices and among the moves. Formulation: docs/models/parallelizers.md.
 """
 
@@ -23,8 +23,8 @@ _KEPT = 128  # menus
 
 
 class Aceso(LayerWise):
-    """Moves that relieve the bottleneck stage, up to three deep; anytime, deterministic, never infeasible
-    where a configuration of its space fits."""
+    """Aceso: moves that relieve the bottleneck stage, up to three deep. Anytime and deterministic. Finds a
+    configuration wherever one in its space fits."""
 
     name = "aceso"
 
@@ -34,12 +34,12 @@ class Aceso(LayerWise):
         self._strategies: OrderedDict[int, tuple[Menu, Strategies]] = OrderedDict()
 
     def budget(self, atoms: int) -> Budget:
-        """What one search may spend: it grows with the slice."""
+        """Limits of one search; they grow with the number of atoms in the slice."""
         evaluations = EVALUATIONS + EVALUATIONS_PER_ATOM * atoms
         return Budget(evaluations=evaluations, hops=HOPS, beam=BEAM, patience=PATIENCE)
 
     def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:
-        """TP x DP x CP x EP x ZeRO x recomputation x sequence sharding."""
+        """Yields layouts of TP x DP x CP x EP x ZeRO x recomputation x sequence parallelism."""
         model = request.slice.model
         recompute = useful_recompute(request)
         for _, tp, cp, dp in degrees(gpus, (1,)):
@@ -66,7 +66,7 @@ class Aceso(LayerWise):
     def arrange(
         self, request: Request, menu: Menu, behind: int
     ) -> tuple[tuple[int, ...], list[tuple[Run, ...]]] | None:
-        """The best configuration found; None when none fits, or none keeps the pace of the question."""
+        """The best configuration found as (cuts, runs); None where none fits or all exceed `pace_s`."""
         if menu.depth == 1:
             sides = menu.sides(request.slice.start, request.slice.stop)
             if float((sides.front_s.min(axis=0) + sides.back_s.min(axis=0)).min()) > request.pace_s:
@@ -80,7 +80,7 @@ class Aceso(LayerWise):
     def search(
         self, request: Request, menu: Menu, behind: int
     ) -> tuple[Bottlenecks, Alleviated[Config]] | None:
-        """The search for `behind` stages behind the slice, and the space it was made in."""
+        """(space, best configuration) with `behind` stages behind the slice; None where nothing fits."""
         strategies = self._strategies_of(menu)
         held = held_in(request, menu.depth, behind)
         space = Bottlenecks(menu, strategies, held, request.microbatches, menu.capacity_bytes * ROOM)
@@ -101,7 +101,7 @@ class Aceso(LayerWise):
         return space, best
 
     def _starts(self, request: Request, menu: Menu, strategies: Strategies) -> Iterator[Config]:
-        """Stages of equal time under the widest TP, and under the widest DP."""
+        """Starting configurations: stages of equal time under the widest TP, and under the widest DP."""
         cuts = balanced_cuts(menu.pricer, request.slice.start, request.slice.stop, menu.depth)
         layouts = menu.layouts
         widest = max(range(len(layouts)), key=lambda index: (layouts[index].tp, -layouts[index].zero_stage))
@@ -120,10 +120,8 @@ class Aceso(LayerWise):
         return self._strategies[id(menu)][1]
 
     def _that_fits(self, request: Request, menu: Menu, held: list[int]) -> Config | None:
-        """A configuration that fits, if there is one: each stage, front to back, takes all atoms it can.
-
-        Every pair of strategies is tried for each stage, so nothing that fits is missed.
-        """
+        """A configuration that fits memory, if one exists: each stage, front to back, takes as many atoms as
+        it can. For each stage every pair of strategies is tried, so no feasible configuration is missed."""
         start, stop, depth = request.slice.start, request.slice.stop, menu.depth
         cuts, chosen = [start], list[Stage]()
         for place in range(depth):
@@ -139,7 +137,7 @@ class Aceso(LayerWise):
         return tuple(cuts), tuple(chosen)
 
     def _fitting(self, menu: Menu, low: int, high: int, held: int, microbatches: int) -> Stage | None:
-        """Two strategies that hold atoms [low, high); None when no two do."""
+        """Two strategies with which atoms [low, high) fit memory; None where no pair fits."""
         sides, room = menu.sides(low, high), menu.capacity_bytes * ROOM
         front = sides.front_static + held * sides.front_activation
         back = sides.back_static + held * sides.back_activation

@@ -1,8 +1,8 @@
 """Iterative bottleneck alleviation: from a configuration, moves that relieve its worst stage, several deep.
 
 Liu et al., "Aceso: Efficient Parallel DNN Training through Iterative Bottleneck Alleviation", EuroSys 2024.
-The search knows nothing of transformers: a `SearchSpace` says what a configuration costs, which stages
-are its bottlenecks, and which moves relieve one. Formulation: docs/models/parallelizers.md.
+The search is independent of transformers: a `SearchSpace` says what a configuration costs, which stages are
+its bottlenecks, and which moves relieve one. Formulation: docs/models/parallelizers.md.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -18,21 +18,21 @@ _NEAR = 1.2  # configurations up to this factor above the best are taken up agai
 
 
 class SearchSpace(Protocol[C]):
-    """What is searched. Configurations are hashable; equal ones are visited once."""
+    """Search space of the alleviation. Configurations are hashable; equal ones are visited once."""
 
     def cost(self, config: C) -> Cost:
-        """What is missing to fit, 0 where it fits, and the seconds of a step."""
+        """(bytes missing to fit memory, 0 where it fits; seconds of a step)."""
 
     def bottlenecks(self, config: C) -> Sequence[int]:
-        """Stages, the most pressing one first: the fullest while memory is short, else the slowest."""
+        """Stage numbers by urgency: the fullest first while memory is short, else the slowest first."""
 
     def groups(self, config: C, stage: int) -> Iterable[Sequence[tuple[str, C]]]:
-        """Moves that may relieve a stage, (primitive, configuration), the most promising group first."""
+        """Moves (primitive, configuration) that may relieve a stage, the most promising group first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Where a search ends: whichever is reached first."""
+    """Limits of a search; the first one reached ends it."""
 
     trials: int = 100
     evaluations: int = 10_000  # configurations looked at
@@ -53,7 +53,7 @@ class AdoptedMove(Generic[C]):
 
 @dataclass
 class Alleviated(Generic[C]):
-    """The best configuration, the trials that led there, and how many configurations were looked at."""
+    """The best configuration, the trials that led to it, and the number of configurations evaluated."""
 
     best: C
     cost: Cost
@@ -62,7 +62,7 @@ class Alleviated(Generic[C]):
 
 
 def alleviate(space: SearchSpace[C], start: C, budget: Budget) -> Alleviated[C]:
-    """Search from `start`; the result is never worse than it. Deterministic."""
+    """Search from `start`; the result is never worse than `start`. Deterministic."""
     return _Search(space, start, budget).run()
 
 
@@ -95,7 +95,7 @@ class _Search(Generic[C]):
         return self.found.evaluations >= self.budget.evaluations
 
     def _near(self) -> C | None:
-        """The best configuration near the best one from which no trial has started."""
+        """The best configuration close to the best one from which no trial has started, if any."""
         short, seconds = self.found.cost
         near = [
             (cost, config)
@@ -114,7 +114,7 @@ class _Search(Generic[C]):
         return ()
 
     def _hop(self, config: C, stage: int, trail: tuple[AdoptedMove[C], ...]) -> tuple[AdoptedMove[C], ...]:
-        """Moves from `config` that end below the best cost; empty when none is found."""
+        """Moves from `config` that lead to a cost below the best; empty where none is found."""
         if len(trail) >= self.budget.hops or config in self.visited or self._spent():
             return ()
         self.visited.add(config)

@@ -1,8 +1,8 @@
-"""The narrow API: what a homogeneous parallelizer is asked and what it answers.
+"""The parallelizer API: requests to a homogeneous parallelizer and its answers.
 
-Tangram (arXiv:2606.16907) asks four functions of a parallelizer: slice_model, concatenate, profile and
-parallelize. The first three are the same for everybody (the model is cut at its atoms, the simulator
-profiles), so a plug-in implements `parallelize` and `price`. Entry-point group: `tangram_sim.parallelizers`.
+Tangram (arXiv:2606.16907) needs four functions of a parallelizer: slice_model, concatenate, profile and
+parallelize. The first three are the same for all (the model is cut at its atoms, the simulator profiles), so
+a plug-in implements `parallelize` and `price`. Entry-point group: `tangram_sim.parallelizers`.
 """
 
 from abc import ABC, abstractmethod
@@ -25,12 +25,12 @@ from tangram_sim.training.plan import PartialPlan
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question: `slice` on all GPUs of `island`, `microbatch` sequences entering the stage.
+    """A request for partial plans of `slice` on all GPUs of `island` with `microbatch` sequences.
 
     `microbatches` is their number per step; a schedule never holds more than that in flight. `pace_s` is a
-    hint: partial plans whose slowest stage takes longer per microbatch cannot matter to whoever asks
-    and may be left out. `sizes` are microbatches that the same part will be asked about, as far as known:
-    what is worked out for one may serve them.
+    hint: the answer may leave out partial plans whose slowest stage takes longer per microbatch. `sizes` are
+    microbatches that will be requested for the same part, as far as known, so that prices can be computed
+    together.
     """
 
     slice: Slice
@@ -44,7 +44,7 @@ class Request:
     sizes: tuple[int, ...] = ()
 
     def alike(self, other: "Request") -> bool:
-        """Whether both ask about slices of one model on the same part, by the objects they hold: at once."""
+        """Whether both requests differ only in slices and pace; compares identities, which is fast."""
         return (
             self.island is other.island
             and self.microbatch == other.microbatch
@@ -56,13 +56,13 @@ class Request:
 
     @property
     def boundary_bytes(self) -> float:
-        """Activations of one microbatch that pass each end of the slice."""
+        """Bytes of activations of one microbatch that cross each end of the slice."""
         return self.job.boundary_bytes(self.slice.model, self.microbatch)
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A layout that is not in the answer, and why, with numbers."""
+    """A layout that was rejected, with the reason and its figures."""
 
     layout: Layout
     reason: str
@@ -71,7 +71,7 @@ class Rejection:
 
 
 class Rejections(Sequence[Rejection]):
-    """Rejections made on demand: an enumeration rejects hundreds of thousands and shows a few."""
+    """Rejections created on demand: an enumeration rejects hundreds of thousands and shows a few."""
 
     def __init__(self, count: int, make: Callable[[], list[Rejection]]) -> None:
         self._count, self._make = count, make
@@ -92,7 +92,7 @@ class Rejections(Sequence[Rejection]):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A Pareto set of partial plans (fast ones, and slower ones that need less memory), and all the rest.
+    """A Pareto set of partial plans (fast ones, and slower ones with less memory), and the rejected layouts.
 
     Empty `partials` means infeasible; `rejected` then holds the reasons.
     """
@@ -111,40 +111,40 @@ class Parallelizer(ABC):
     heeds_pace: bool = True  # whether a request with a pace is less work; else nobody needs to ask twice
 
     def slice_model(self, model: Model) -> tuple[Slice, ...]:
-        """The atoms: the smallest parts this parallelizer can place."""
+        """The atoms of a model: the smallest slices that this parallelizer can place."""
         return tuple(Slice(model, index, index + 1) for index in range(model.layers + 2))
 
     def concatenate(self, first: Slice, second: Slice) -> Slice:
-        """A longer slice from two that touch."""
+        """The slice formed by two adjacent ones."""
         return first.concatenate(second)
 
     @abstractmethod
     def parallelize(self, request: Request) -> Answer:
-        """Partial plans for one slice on one island. Infeasible is an answer, never an exception."""
+        """Partial plans for one slice on one island. Infeasible is an empty answer, never an exception."""
 
     def parallelize_many(self, requests: Sequence[Request]) -> list[Answer]:
-        """`parallelize` for slices that differ in nothing else but their pace; one at least.
+        """Answers to requests that differ only in their slices and pace; at least one request.
 
-        A parallelizer that prices many slices faster than one after another overrides this.
+        Parallelizers that price many slices faster together than one by one override this.
         """
         return [self.parallelize(request) for request in requests]
 
     @abstractmethod
     def price(self, request: Request, layout: Layout) -> PartialPlan:
-        """Price one layout (`profile` of the paper). Raises InfeasibleError for one that makes no sense."""
+        """Price one layout (`profile` of the paper). Raises InfeasibleError for an invalid layout."""
 
     def least_seconds(self, request: Request) -> NDArray[np.float64]:
-        """GPU-seconds that every atom of the model costs at least for one sequence, in any slice on the
-        request's island and under any layout that may be proposed there; zero where that is not known.
+        """Lower bounds on every atom of the model in GPU-seconds per sequence, zero where unknown.
 
-        Whoever asks leaves out slices that cannot matter even so: what is proven stays proven.
+        They hold in any slice on the request's island, under any layout that may be proposed there. Callers
+        use them to skip slices without losing a proof.
         """
         return np.zeros(request.slice.model.layers + 2)
 
     def reprice(self, request: Request, partial: PartialPlan) -> PartialPlan:
-        """Price the decisions of a partial plan for a question like the one it answered.
+        """Price the layouts, runs and cuts of a partial plan for another request.
 
-        A parallelizer that gives runs of layers layouts of their own, or cuts inner stages anew, overrides
-        this; `price` is then asked about single layouts only. Raises InfeasibleError as `price` does.
+        Parallelizers that give runs of layers different layouts, or choose inner cuts, override this; `price`
+        is then only for single layouts. Raises InfeasibleError as `price` does.
         """
         return self.price(request, partial.layout)

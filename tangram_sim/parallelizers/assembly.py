@@ -1,4 +1,4 @@
-"""From chosen runs to partial plans: menus for a question, the noun of the answer, its Pareto set."""
+"""Builds partial plans from chosen runs: menus for a request, priced partial plans, their Pareto set."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -23,15 +23,15 @@ def inner_gpus(request: Request, depth: int) -> int:
 
 
 def depths_allowed(request: Request) -> tuple[int, ...]:
-    """Inner pipeline depths: inside one node, so that nothing is counted twice."""
+    """Inner pipeline depths: divisors of a node's GPUs on a single node, else only 1."""
     return divisors(request.island.gpus_per_node) if request.island.nodes == 1 else (1,)
 
 
 def menu_of(request: Request, depth: int, layouts: Iterable[Layout]) -> Menu:
     """The menu of layouts (pp = 1) for inner stages of a pipeline of `depth`.
 
-    Layouts that constraints forbid are left out, those that make no sense become objections. Raises
-    InfeasibleError where the GPU has no units for the dtype.
+    Leaves out layouts that the constraints forbid; invalid layouts become objections. Raises InfeasibleError
+    where the GPU has no units for the dtype.
     """
     model, job, island = request.slice.model, request.job, request.island
     part = island if depth == 1 else island.part(island.nodes, island.gpus_per_node // depth)
@@ -55,7 +55,7 @@ def menu_of(request: Request, depth: int, layouts: Iterable[Layout]) -> Menu:
 def partial_of(
     request: Request, menu: Menu, cuts: Sequence[int], stages: Sequence[Sequence[Run]]
 ) -> PartialPlan:
-    """The priced noun for inner stages cut at `cuts`, each of them consecutive runs."""
+    """The priced partial plan with inner stages cut at `cuts`, each of consecutive runs."""
     priced = tuple(menu.stage(runs) for runs in stages)
     held = holding(request.job.schedule, request.microbatches)
     behind = min(
@@ -87,18 +87,18 @@ def partial_of(
 
 
 def held_in(request: Request, depth: int, behind: int) -> list[int]:
-    """Microbatches that each inner stage holds when `behind` stages follow the slice."""
+    """Number of microbatches that each inner stage holds in flight when `behind` stages follow the slice."""
     others = [behind + beside for beside in counted_beside(request.job.schedule, depth)]
     return [in_flight(request.job.schedule, other, other + 1, 1, request.microbatches) for other in others]
 
 
 def deep(layout: Layout, depth: int) -> Layout:
-    """The layout of a pipeline of `depth` inner stages."""
+    """The layout with `depth` inner stages (pp)."""
     return layout if depth == 1 else replace(layout, pp=depth)
 
 
 def _joined(runs: Sequence[Run]) -> list[Run]:
-    """Neighbouring runs of one strategy as one."""
+    """Runs with adjacent runs of the same strategy merged."""
     joined: list[Run] = []
     for start, stop, index in runs:
         if joined and joined[-1][2] == index:
@@ -109,7 +109,7 @@ def _joined(runs: Sequence[Run]) -> list[Run]:
 
 
 def undominated(request: Request, partials: Sequence[PartialPlan]) -> list[PartialPlan]:
-    """Partial plans at the pace asked for that no other is as good as in all that is compared."""
+    """Partial plans within the request's pace that are not dominated by another one."""
     from tangram_sim.parallelizers.kernels import pareto
 
     partials = [partial_plan for partial_plan in partials if partial_plan.slowest_s <= request.pace_s]

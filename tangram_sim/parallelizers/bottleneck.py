@@ -1,7 +1,7 @@
-"""The configurations of one slice that Aceso searches: inner cuts, and per stage two strategies that meet.
+"""Aceso's configurations of one slice: inner cuts, and two strategies for each stage.
 
 A stage is (front, back): its first blocks under one strategy of the menu, the others under another. Most
-often the two differ in recomputation only, and the first ones are as many as memory asks for.
+often the two differ only in recomputation, and the first blocks are as many as memory requires.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ class Priced(NamedTuple):
 
 
 class Strategies:
-    """The strategies of a menu by what they are, and which is one move away from which."""
+    """The strategies of a menu by number, and the strategies one move away from each."""
 
     def __init__(self, menu: Menu) -> None:
         self.layouts = menu.layouts
@@ -55,7 +55,7 @@ class Strategies:
         ]
 
     def near(self, index: int) -> tuple[tuple[str, int], ...]:
-        """(primitive, strategy) for all strategies one move away."""
+        """(primitive, strategy number) of all strategies one move away."""
         if index not in self._near:
             found = dict.fromkeys(
                 (name, self.number[layout])
@@ -66,11 +66,11 @@ class Strategies:
         return self._near[index]
 
     def saver(self, index: int, kind: str) -> int | None:
-        """This strategy with another kind of recomputation."""
+        """Number of this strategy with recomputation `kind`; None where it is not on the menu."""
         return self._kinds[index][kind]
 
     def pair(self, index: int) -> Stage:
-        """A stage of one strategy that may recompute as many blocks as memory asks for."""
+        """(saving, plain) strategies of a stage that recomputes as many blocks as memory requires."""
         kinds = [found for kind in _SAVERS if (found := self.saver(index, kind)) is not None]
         return kinds[-1], kinds[0]
 
@@ -81,7 +81,7 @@ class Strategies:
 
 
 def _neighbours(layout: Layout) -> Iterator[tuple[str, Layout]]:
-    """Layouts of as many GPUs, one primitive away: degrees exchanged, ZeRO, experts, sequence sharding."""
+    """(primitive, layout) one move away: degrees exchanged, ZeRO, experts, sequence parallelism."""
     degrees = {"tp": layout.tp, "cp": layout.cp, "dp": layout.dp}
     for source, target in (
         ("dp", "tp"),
@@ -129,7 +129,7 @@ def _neighbours(layout: Layout) -> Iterator[tuple[str, Layout]]:
 
 
 class Bottlenecks:
-    """The space of one question with `held` microbatches in flight per inner stage."""
+    """Aceso's search space for one request, with `held` microbatches in flight in each inner stage."""
 
     def __init__(
         self, menu: Menu, strategies: Strategies, held: Sequence[int], microbatches: int, room: float
@@ -140,7 +140,7 @@ class Bottlenecks:
         self._sides: dict[tuple[int, int], Sides] = {}
 
     def stage(self, low: int, high: int, held: int, stage: Stage) -> Priced:
-        """One stage priced: its blocks are split where that is fastest."""
+        """Price of one stage, with its blocks split between the two strategies where that is fastest."""
         key = (low, high, held, stage)
         if key not in self._stages:
             from tangram_sim.parallelizers.kernels import best_split
@@ -152,13 +152,13 @@ class Bottlenecks:
         return self._stages[key]
 
     def sides(self, low: int, high: int) -> Sides:
-        """Every cut of atoms [low, high) under every strategy."""
+        """Prices of both sides of every cut of atoms [low, high), under every strategy."""
         if (low, high) not in self._sides:
             self._sides[low, high] = self.menu.sides(low, high)
         return self._sides[low, high]
 
     def stages(self, config: Config) -> list[Priced]:
-        """All stages of a configuration."""
+        """Prices of all stages of a configuration."""
         cuts, chosen = config
         return [
             self.stage(low, high, held, stage)
@@ -166,20 +166,20 @@ class Bottlenecks:
         ]
 
     def cost(self, config: Config) -> Cost:
-        """(bytes missing, sum t + (m - 1) max t + the longest synchronisation and optimizer step)."""
+        """(bytes missing, seconds): sum t + (m - 1) max t + the longest synchronisation and update."""
         stages = self.stages(config)
         seconds = [stage.seconds for stage in stages]
         step_s = sum(seconds) + (self.microbatches - 1) * max(seconds) + max(item.tail_s for item in stages)
         return sum(stage.short_bytes for stage in stages), step_s
 
     def bottlenecks(self, config: Config) -> list[int]:
-        """The fullest stages first while one does not fit, else the slowest."""
+        """Stage numbers, the fullest first while one does not fit, else the slowest first."""
         stages = self.stages(config)
         key = [(-stage.short_bytes, -stage.seconds, place) for place, stage in enumerate(stages)]
         return [place for _, _, place in sorted(key)]
 
     def groups(self, config: Config, stage: int) -> Iterator[list[tuple[str, Config]]]:
-        """Moves grouped by the resource they lower, the stage's largest share of all stages' sum first."""
+        """Moves grouped by the resource they reduce; first that of which the stage has the largest share."""
         moves = list(self._moves(config, stage))
         left = list(range(len(moves)))
         for resource in self._resources(config, stage):
@@ -239,7 +239,7 @@ class Bottlenecks:
             yield "flip", with_stage((front, near))
 
     def _dec_op(self, config: Config, stage: int) -> Iterator[tuple[str, Config]]:
-        """Atoms handed to another stage, through the stages between; few, or half of what there is."""
+        """Moves of 1, 2, a quarter or half of a stage's atoms to another, through the stages between."""
         cuts, chosen = config
         atoms = cuts[stage + 1] - cuts[stage]
         for other in range(len(chosen)):
@@ -254,7 +254,7 @@ class Bottlenecks:
                 yield "dec_op", (tuple(moved), chosen)
 
     def runs(self, config: Config) -> list[tuple[Run, ...]]:
-        """The runs of every inner stage."""
+        """The runs of layers of every inner stage."""
         cuts, chosen = config
         found: list[tuple[Run, ...]] = []
         for (low, high), (front, back), priced in zip(

@@ -1,4 +1,4 @@
-"""What a user fixes about layouts."""
+"""Constraints that a user sets on layouts."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from tangram_sim.written import name_list, positive
 
 
 def _recompute(text: str) -> tuple[str, ...]:
-    """Kinds of recomputation, separated by commas. Raises UnknownNameError for others."""
+    """Parse comma-separated kinds of recomputation. Raises UnknownNameError for others."""
     kinds = name_list(text)
     for kind in kinds:
         if kind not in RECOMPUTE:
@@ -47,7 +47,7 @@ class Constraints:
     microbatch: int = fact(0, "Sequences of a microbatch, whole stage; 0: free.", "sequences")
 
     def allows(self, layout: Layout, microbatch: int) -> bool:
-        """Whether a layout respects everything that is fixed."""
+        """Whether a layout satisfies all constraints."""
         return (
             all(getattr(layout, name) == value for name, value in self.fixed)
             and layout.recompute in self.recompute

@@ -1,4 +1,4 @@
-"""What every parallelizer owes its callers, as a check that third parties run on their own.
+"""The contract of every parallelizer, as a check that third parties run on their own parallelizers.
 
 In a plug-in's tests, with any test runner:
 
@@ -30,20 +30,20 @@ _REJECTIONS_READ = 200
 
 
 def check_parallelizer(parallelizer: Parallelizer, requests: Iterable[Request]) -> None:
-    """Hold a parallelizer to the contract on each request; raises AssertionError naming the broken clause.
+    """Check a parallelizer's contract on each request; raises AssertionError naming the broken clause.
 
-    1. Equal questions get equal answers, also from a new instance (made by calling the class with nothing).
-    2. A partial plan covers the slice asked about, keeps to the user's constraints, and occupies at most
+    1. Equal requests get equal answers, also from a new instance (constructed without arguments).
+    2. A partial plan covers the requested slice, satisfies the user's constraints, and occupies at most
        the island's GPUs; `reprice` (for one layout: `price`) of its decisions gives the same partial plan.
        Runs of layers with layouts of their own tile the slice and occupy the same GPUs.
     3. `stages_behind` is the largest number at which every inner stage fits its memory.
     4. No partial plan is dominated by another; no layout is given twice.
-    5. Every layout looked at is in the answer, dominated, or rejected with a reason (and its numbers,
+    5. Every layout considered is in the answer, dominated, or rejected with a reason (and its numbers,
        when memory is the reason); pricing a rejected layout says that it does not fit.
     6. Infeasible is an answer: a GPU without the dtype gives a rejection, not an exception.
-    7. Prices follow the question: longer sequences, larger microbatches and longer slices are not
+    7. Prices follow the request: longer sequences, larger microbatches and longer slices are not
        cheaper; fewer microbatches per step never fit worse.
-    8. Slices asked about together get the answers they get one by one (but for last digits), and no partial
+    8. Slices requested together get the answers they get one by one (but for rounding), and no partial
        plan takes less than `least_seconds` of its atoms: whole searches are pruned by it.
     """
     asked = 0
@@ -92,7 +92,7 @@ def _same(answer: Answer, other: Answer) -> bool:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two answers are the same but for the last digits of their figures."""
+    """Whether two answers are equal except for rounding."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=_ROUNDING)
     if isinstance(one, Answer) and isinstance(other, Answer):
@@ -283,7 +283,7 @@ def _check_accounted(parallelizer: Parallelizer, request: Request, answer: Answe
 
 
 def _priced(parallelizer: Parallelizer, request: Request, layout: Layout) -> PartialPlan | None:
-    """The partial plan of a layout that fits somewhere, else None."""
+    """The partial plan of a layout; None where the layout fits nowhere."""
     return _fitting(lambda: parallelizer.price(request, layout))
 
 

@@ -1,4 +1,4 @@
-"""Talking to a program: one JSON document per line each way, a time limit, and clear words when it fails."""
+"""Communication with a program: one JSON document per line each way, a time limit, and clear errors."""
 
 import json
 import queue
@@ -17,7 +17,7 @@ _SHOWN = 300  # characters of the program's own words in an error
 
 
 class Conversation:
-    """A running program that answers each line of JSON with one; started when first asked.
+    """A running program that answers each line of JSON with one line; started by the first question.
 
     After any failure the program is stopped, and the next question starts a new one.
     """
@@ -36,10 +36,10 @@ class Conversation:
         return self.go_on(question)
 
     def go_on(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Send one document and read one, within what is left of the time limit.
+        """Send one document and return the answer, within the remaining time limit.
 
-        Raises TangramError when the program cannot be started, dies, is silent too long or does not speak
-        JSON.
+        Raises TangramError when the program cannot be started, dies, exceeds the limit or answers with
+        invalid JSON.
         """
         process = self._running()
         assert process.stdin is not None
@@ -68,7 +68,7 @@ class Conversation:
         return answer
 
     def refuse(self, problem: str) -> TangramError:
-        """The error for an answer that is JSON and still not understood; stops the program."""
+        """Stop the program, and return the error for an answer that is valid JSON but not understood."""
         self._ended()
         return self._error(problem)
 
@@ -110,7 +110,7 @@ class Conversation:
         return self._error(f"{how} without an answer{self._ended()}")
 
     def _ended(self) -> str:
-        """Stop the program; its last words, if any."""
+        """Stop the program; returns the end of what it wrote to standard error, if anything."""
         said = ""
         if self._process is not None and self._words is not None and self._stop is not None:
             if self._process.poll() is None:

@@ -1,7 +1,7 @@
-"""Parallelizers outside this package: a program that is asked in JSON lines, and answers in them.
+"""External parallelizers: programs that receive requests and send answers as lines of JSON.
 
-The program proposes layouts; the simulator prices them, so that its answers compare with everybody else's.
-What is said each way: docs/how-to/add-a-parallelizer.md.
+The program proposes layouts; the simulator prices them, so that its answers are comparable with other
+parallelizers'. Protocol: docs/how-to/add-a-parallelizer.md.
 """
 
 import json
@@ -30,7 +30,7 @@ _REMEMBERED = 4096  # questions
 
 
 class External(Parallelizer):
-    """Asks the program `command`; subclasses set it, else the environment variable TANGRAM_PLANNER does."""
+    """Asks the program `command`, set by subclasses or by the environment variable TANGRAM_PLANNER."""
 
     name = "external"
     command: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class External(Parallelizer):
         self._known: OrderedDict[Hashable, tuple[tuple[Proposal, ...], str]] = OrderedDict()
 
     def parallelize(self, request: Request) -> Answer:
-        """What the program proposes, priced. Raises TangramError when it dies, hangs or talks nonsense."""
+        """The program's proposals, priced. Raises TangramError when it dies, hangs or answers nonsense."""
         try:
             question = question_of(request)
         except InfeasibleError as error:
@@ -79,11 +79,11 @@ class External(Parallelizer):
         )
 
     def price(self, request: Request, layout: Layout) -> PartialPlan:
-        """Price any layout that makes sense on the island."""
+        """Price any valid layout on the island."""
         return _priced(request, (LayoutRun(request.slice.start, request.slice.stop, layout),))
 
     def reprice(self, request: Request, partial: PartialPlan) -> PartialPlan:
-        """Price a layout or runs; the outer runs follow the ends of the slice."""
+        """Price a layout or runs; the first and last run are extended or cut to the ends of the slice."""
         if not partial.runs:
             return self.price(request, partial.layout)
         start, stop = request.slice.start, request.slice.stop
@@ -93,7 +93,7 @@ class External(Parallelizer):
         return _priced(request, tuple(runs))
 
     def _asked(self, question: dict[str, Any], request: Request) -> tuple[tuple[Proposal, ...], str]:
-        """The program's proposals, and its reason where it has none; equal questions are asked once."""
+        """(proposals, reason where there are none) of the program; answers to equal questions are cached."""
         asks, rests_on = self._program(), (request.hwdb.edition, request.island, request.job)
         key = json.dumps(question, sort_keys=True), rests_on, asks
         if key not in self._known:
@@ -131,7 +131,7 @@ class External(Parallelizer):
         return command, limit
 
     def _proposal(self, request: Request, given: Any) -> Proposal:
-        """One plan of the program as runs. Raises TangramError for what is not understood."""
+        """One proposal of the program as runs. Raises TangramError if it is not understood."""
         assert self._conversation is not None
         try:
             return proposal_of(request, given)
@@ -140,7 +140,7 @@ class External(Parallelizer):
             raise self._conversation.refuse(f"proposed {shown}, which is not understood: {error}") from None
 
     def _quote(self, request: Request, given: Any) -> dict[str, Any]:
-        """The price of one plan that the program asks about, or why it has none."""
+        """Price of a plan that the program asks about, or the reason why it has none."""
         try:
             partial = _priced(request, self._proposal(request, given))
         except InfeasibleError as error:
@@ -172,7 +172,7 @@ def _problems(request: Request, layout: Layout, depth: int) -> Iterator[str]:
 
 
 def _culprit(request: Request, proposal: Proposal) -> Layout:
-    """The layout of the first run that makes no sense; of the first run when they do only alone."""
+    """The layout of the first invalid run; a placeholder where every run is valid on its own."""
     for run in proposal:
         try:
             _priced(request, (LayoutRun(request.slice.start, request.slice.stop, run.layout),))
@@ -182,7 +182,7 @@ def _culprit(request: Request, proposal: Proposal) -> Layout:
 
 
 def _priced(request: Request, proposal: Proposal) -> PartialPlan:
-    """The proposal priced by the simulator. Raises InfeasibleError for one that makes no sense."""
+    """The proposal priced by the simulator. Raises InfeasibleError for an invalid one."""
     depth = proposal[0].layout.pp
     for run in proposal:
         if problem := next(_problems(request, run.layout, depth), ""):

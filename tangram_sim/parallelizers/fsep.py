@@ -1,8 +1,8 @@
-"""Fully sharded experts: how many copies each expert gets under a measured load, and when gathering hides.
+"""Fully sharded experts: number of copies of each expert under a measured load, and when gathering is hidden.
 
-LAER-MoE (arXiv:2602.11686). Every expert is cut over all N ranks; before use, an all-to-all puts the C
-experts that the placement names together on each rank, so re-placing experts costs nothing.
-Prices of layouts with `fsep` (tangram_sim.training.stage.state) assume balanced loads, as all prices here do.
+LAER-MoE (arXiv:2602.11686). Every expert is sharded over all N ranks; before use, an all-to-all assembles the
+C experts of the placement on each rank, so re-placing experts costs nothing. Prices of layouts with `fsep`
+(tangram_sim.training.stage.state) assume balanced loads, as all prices here do.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from heapq import heapify, heapreplace
 
 
 def replicas(loads: Sequence[float], slots: int) -> tuple[int, ...]:
-    """Copies of each expert, `slots` in all: one each, then always one more of the most loaded copy.
+    """Copies of each expert, `slots` in total: one each, then repeatedly one more for the most loaded copy.
 
     Raises ValueError when there are fewer slots than experts.
     """

@@ -65,10 +65,10 @@ ZERO = {"DP": (0, 1, 2), "SDP": (3,)}
 
 
 def tree_layouts(request: Request, gpus: int) -> Iterator[Layout]:
-    """The leaves of the decision tree as layouts, each without and with checkpointing.
+    """Yields the leaves of the decision tree as layouts, each without and with recomputation.
 
-    Ranks are numbered TP first, so both orders of a pair are one layout. TP shards the sequence too where
-    it divides it. Experts are either on every rank or spread as wide as they go.
+    Ranks are numbered TP first, so both orders of a pair are one layout. TP shards the sequence too where tp
+    divides the sequence length. Experts are either on every rank or spread as widely as possible.
     """
     model, job = request.slice.model, request.job
     recompute = useful_recompute(request)
@@ -87,7 +87,7 @@ def tree_layouts(request: Request, gpus: int) -> Iterator[Layout]:
 
 
 class Galvatron(LayerWise):
-    """Layer-wise hybrid strategies; equal layers take a mix of at most two."""
+    """Galvatron: layer-wise hybrid strategies; equal layers use at most two."""
 
     name = "galvatron"
 
@@ -104,12 +104,12 @@ class GalvatronExact(Galvatron):
 
 
 class GalvatronBMW(Galvatron):
-    """Galvatron whose inner pipeline is cut between the memory-balanced and the time-balanced partition."""
+    """Galvatron with inner cuts searched between the memory-balanced and the time-balanced partition."""
 
     name = "galvatron-bmw"
 
     def cuts(self, request: Request, menu: Menu, behind: int) -> tuple[int, ...] | None:
-        """The best cuts found between the two balances; never slower than either."""
+        """The best cuts found between the two balanced partitions; never slower than either."""
         start, stop = request.slice.start, request.slice.stop
         time_balanced = balanced_cuts(menu.pricer, start, stop, menu.depth)
         if menu.depth == 1:

@@ -1,8 +1,8 @@
-"""The `grid` parallelizer: every layout the slice and the island allow, priced and filtered to a Pareto set.
+"""The `grid` parallelizer: every layout that slice and island allow, priced and filtered to a Pareto set.
 
 Degrees TP x DP x CP x EP, ZeRO 0-3, recompute none/selective/full, sequence parallelism, and inner pipelines
-inside one scale-up domain. All layouts of an island are priced together (`Pricer`), so a further slice on
-the same island costs microseconds.
+inside one scale-up domain. All layouts of an island are priced together (`Pricer`), so a further slice on the
+same island costs microseconds.
 """
 
 from collections import OrderedDict
@@ -32,7 +32,7 @@ _PLAYED = 4  # of these, whose programs and plays stay: tens of MB each
 
 @dataclass
 class _Menu:
-    """What one (part of an) island offers for one microbatch, whatever the slice."""
+    """Layouts and prices of one (part of an) island for one microbatch size, for any slice."""
 
     families: list[DepthLayouts]
     refused: int  # layouts that break a law; which, and why
@@ -44,14 +44,14 @@ class _Menu:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What stays of an answer: the Pareto set at any pace, for the slice that was asked about first."""
+    """Cached part of an answer: the Pareto set without pace limit, for the first slice of its kind."""
 
     partials: tuple[PartialPlan, ...]
     feasible: int
 
 
 class Grid(Parallelizer):
-    """Exhaustive over its layout space; exact."""
+    """Grid: exhaustive search of the layout space; exact."""
 
     name = "grid"
     heeds_pace = False
@@ -63,7 +63,7 @@ class Grid(Parallelizer):
         self._last: tuple[Request, _Menu] | None = None
 
     def parallelize(self, request: Request) -> Answer:
-        """The Pareto set over (seconds, forward seconds, tail, stages behind); rejections carry numbers."""
+        """The Pareto set over (seconds, forward seconds, tail, stages behind); rejections include figures."""
         return self.parallelize_many([request])[0]
 
     def parallelize_many(self, requests: Sequence[Request]) -> list[Answer]:
@@ -103,7 +103,7 @@ class Grid(Parallelizer):
         )
 
     def _kept(self, request: Request, menu: _Menu, slices: Sequence[Slice]) -> list[_Kept]:
-        """The Pareto sets of some slices; prices of what is not in them are let go."""
+        """The Pareto sets of these slices; prices of other layouts are discarded."""
         if not menu.families:
             return [_Kept((), 0) for _ in slices]
         priced = self._priced(request, menu, slices)
@@ -142,7 +142,7 @@ class Grid(Parallelizer):
         )
 
     def least_seconds(self, request: Request) -> NDArray[np.float64]:
-        """Compute alone, of the best layout for each atom: for blocks of those that hold one at all."""
+        """Compute time of the best layout for each atom; for blocks, of layouts that hold any block."""
         try:
             menu = self._menu(request)
         except InfeasibleError:
@@ -246,7 +246,7 @@ def _partial(
     stages: tuple[StagePrice, ...],
     behind: int,
 ) -> PartialPlan:
-    """A layout of a family on the slice between these cuts."""
+    """The partial plan of one layout of a family on the slice between these cuts."""
     return PartialPlan(
         start=cuts[0],
         stop=cuts[-1],

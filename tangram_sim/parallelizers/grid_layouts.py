@@ -1,7 +1,7 @@
 """Layouts of a part of an island under several microbatch sizes, lowered together.
 
-A search asks about every divisor of the batch sooner or later, and lowering atoms costs about the same for
-a thousand layouts as for a hundred: those of neighbouring sizes go into one setting.
+A search eventually requests every divisor of the batch, and lowering atoms costs about the same for a
+thousand layouts as for a hundred: those of neighbouring sizes share one setting.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ _SIZES = 8  # lowered together: several times the length of arrays for about twi
 
 @dataclass(frozen=True, slots=True)
 class SizedLayouts:
-    """Layouts of one inner depth that keep all laws with one microbatch size; rows of what was lowered."""
+    """Valid layouts of one inner depth with one microbatch size, as rows of a common lowering."""
 
     depth: int
     layouts: tuple[Layout, ...]
@@ -36,7 +36,7 @@ class SizedLayouts:
     first_row: int
 
     def lightest_block_bytes(self) -> NDArray[np.float64]:
-        """Per layout, bytes that the lightest block of the model takes with one microbatch in flight."""
+        """Bytes per layout of the model's lightest block with one microbatch in flight, shape (layouts,)."""
         blocks = dict(zip(self.lowered.kinds[1:-1], self.lowered.atoms[1:-1], strict=True))
         held = [self.lowered.held(kind, block) for kind, block in blocks.items()]
         factor = 1.0 + self.setting.rates.fragmentation
@@ -49,7 +49,7 @@ class SizedLayouts:
         return slice(self.first_row, self.first_row + len(self.layouts))
 
     def pricer(self, chosen: NDArray[np.int64]) -> tuple[tuple[Layout, ...], Pricer]:
-        """Some of the layouts, and what prices them."""
+        """The layouts at the indices `chosen`, and their pricer."""
         if len(chosen) == len(self.layouts):
             return self.layouts, Pricer(self.setting, self.lowered, self._rows)
         single = tuple(self.setting.layouts[column] for column in chosen.tolist())
@@ -67,9 +67,9 @@ class SizedLayouts:
 
 @dataclass(frozen=True, slots=True)
 class LawfulLayouts:
-    """What the laws leave of a part's layouts with one microbatch size, and why not the rest.
+    """Valid layouts of a part with one microbatch size, and reasons against the others.
 
-    Reasons are put into words when somebody asks: thousands of layouts break a law, and few are asked about.
+    Reasons are formatted on demand: thousands of layouts are invalid, and few are asked about.
     """
 
     depths: tuple[SizedLayouts, ...]
@@ -79,10 +79,8 @@ class LawfulLayouts:
 
 @dataclass(frozen=True, slots=True)
 class _DrawnLayouts:
-    """All layouts of so many GPUs that are not fixed otherwise, and which break no law of any microbatch.
-
-    The same for equal numbers of GPUs, whatever their kind, number format and microbatch.
-    """
+    """All layouts of a number of GPUs that satisfy the constraints, with a mask of those valid for some
+    microbatch. The same for equal numbers of GPUs, whatever their kind, number format and microbatch."""
 
     layouts: tuple[Layout, ...]
     single: tuple[Layout, ...]  # of one inner stage
@@ -91,7 +89,7 @@ class _DrawnLayouts:
     lawful: NDArray[np.bool_]
 
     def allowed(self, constraints: Constraints, microbatch: int) -> NDArray[np.bool_]:
-        """Which of them are not fixed otherwise with this microbatch, lawful or not."""
+        """Mask of layouts that satisfy the constraints on microbatches with this size, valid or not."""
         if constraints.microbatch not in (0, microbatch):
             return np.zeros(len(self.layouts), dtype=bool)
         if not constraints.microbatch_per_rank:
@@ -110,7 +108,7 @@ def _drawn(
     fused_attention: bool,
     constraints: Constraints,
 ) -> _DrawnLayouts:
-    """Layouts drawn once; `constraints` without microbatches."""
+    """Layouts of a part, cached; `constraints` must not limit microbatches."""
     some = [
         layout for layout in layouts(model, gpus, depths, copies) if constraints.allows(layout, layout.dp)
     ]
@@ -127,7 +125,7 @@ def _drawn(
 
 
 def _together(request: Request) -> tuple[int, ...]:
-    """The microbatch of a request, and those that are asked about next to it."""
+    """The microbatch size of a request and neighbouring sizes, which are lowered together."""
     if request.microbatch not in request.sizes:
         return (request.microbatch,)
     first = request.sizes.index(request.microbatch) // _SIZES * _SIZES
@@ -135,7 +133,7 @@ def _together(request: Request) -> tuple[int, ...]:
 
 
 def lawful_layouts(request: Request, rates: Rates) -> dict[int, LawfulLayouts]:
-    """The layouts of the part that `request` is about, by microbatch size: its own and those beside it."""
+    """Valid layouts of the request's part by microbatch size: the request's own and neighbouring sizes."""
     island, model, job, constraints = request.island, request.slice.model, request.job, request.constraints
     copies = constraints.copies if island.gpus % constraints.copies == 0 else 1
     sizes = _together(request)
@@ -187,5 +185,5 @@ def lawful_layouts(request: Request, rates: Rates) -> dict[int, LawfulLayouts]:
 
 
 def _inner_depths(island: Island) -> tuple[int, ...]:
-    """Inner pipeline depths: divisors of a node's GPUs, on one node only, so nothing is counted twice."""
+    """Inner pipeline depths: divisors of a node's GPUs on a single node, else only 1."""
     return divisors(island.gpus_per_node) if island.nodes == 1 else (1,)

@@ -26,8 +26,8 @@ CRITERIA = 7
 class DepthLayouts:
     """Layouts of one inner pipeline depth, and the pricer of one of its stages.
 
-    `block_bytes` is set for layouts that cannot hold even the lightest block: slices with blocks need
-    not be played under them, and on models much larger than a GPU that is most layouts.
+    `block_bytes` is set for layouts under which not even the lightest block fits: slices with blocks are not
+    priced for them, and on models much larger than a GPU that is most layouts.
     """
 
     depth: int
@@ -37,14 +37,14 @@ class DepthLayouts:
     block_bytes: NDArray[np.float64] | None
 
     def holds(self, asked: Slice) -> bool:
-        """Whether a slice has atoms enough, and no blocks where not even one fits."""
+        """Whether a slice has enough atoms, and no blocks if not even one fits."""
         blocks = asked.layers[0] < asked.layers[1]
         return len(asked) >= self.depth and (self.block_bytes is None or not blocks)
 
 
 @dataclass(frozen=True, slots=True)
 class PricedSlices:
-    """All layouts of a menu on some slices; rows count layouts through, family by family."""
+    """Prices of all layouts of a menu for several slices; rows number the layouts, family by family."""
 
     families: Sequence[DepthLayouts]
     slices: Sequence[Slice]
@@ -57,7 +57,7 @@ class PricedSlices:
     inner: list[list[SlicePrices]]  # per family, per inner stage: prices of those
 
     def best(self) -> NDArray[np.bool_]:
-        """(slices, rows): what fits and is dominated by nothing else that does."""
+        """(slices, rows): mask of layouts that fit memory and are not dominated by another one that fits."""
         from tangram_sim.parallelizers.kernels import pareto_each
 
         # Equal slices are sums over different prefixes: their last digits must not decide.
@@ -84,7 +84,7 @@ class PricedSlices:
     def all_stages(
         self, number: int, at: NDArray[np.int64], columns: NDArray[np.int64], rates: Rates
     ) -> list[tuple[tuple[int, ...], tuple[StagePrice, ...]]]:
-        """The same for slices that layouts of a family hold, one pair after another."""
+        """(boundaries, prices) as of `stages_of` for pairs of slices and layouts of a family that fit."""
         places = [self.places[number][item] for item in at.tolist()]
         own = np.array(places, dtype=np.int64)
         stages = [stage_prices(slice_prices, own, columns, rates) for slice_prices in self.inner[number]]
@@ -95,7 +95,7 @@ class PricedSlices:
 def price_slices(
     request: Request, families: Sequence[DepthLayouts], slices: Sequence[Slice], capacity: float, rates: Rates
 ) -> PricedSlices:
-    """Price some slices on the part that `request` is about; its own slice does not matter."""
+    """Price several slices on the request's part; the request's own slice is ignored."""
     counts = [len(family.layouts) for family in families]
     first_row = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
     shape = len(slices), first_row[-1]
@@ -141,7 +141,7 @@ def price_slices(
 
 
 def _criteria(stages: Sequence[SlicePrices], hop_s: float) -> NDArray[np.float64]:
-    """What the composition compares: slowest stage, latency, forward latency, closing. (slices, K, 4)."""
+    """(slices, K, 4): seconds of slowest stage, latency, forward latency, end with tail; to minimise."""
     slowest = np.max([stage.forward_s + stage.backward_s for stage in stages], axis=0)
     forward = [stage.forward_s for stage in stages]
     backward = [stage.backward_s for stage in stages]
@@ -152,7 +152,7 @@ def _criteria(stages: Sequence[SlicePrices], hop_s: float) -> NDArray[np.float64
 def _most_behind(
     request: Request, stage: SlicePrices, capacity: float, fragmentation: float, inner_behind: int
 ) -> NDArray[np.int64]:
-    """Per layout, the most stages behind the whole partial plan at which this inner stage fits; -1 never.
+    """Most stages behind the whole partial plan at which this inner stage fits, per layout; -1: never.
 
     For a schedule that holds as many microbatches as the pipeline is deep: the most other stages.
     """
@@ -165,7 +165,7 @@ def _most_behind(
 def _least_bytes(
     request: Request, stage: SlicePrices, fragmentation: float, inner_behind: int
 ) -> NDArray[np.float64]:
-    """Per layout, bytes of an inner stage when no other stage stands behind the slice."""
+    """Bytes of an inner stage per layout when no stage stands behind the slice."""
     held = in_flight(request.job.schedule, inner_behind, inner_behind + 1, 1, request.microbatches)
     activations = held * stage.activation_bytes + stage.transient_bytes
     return stage.static_bytes + (1.0 + fragmentation) * activations

@@ -1,4 +1,4 @@
-"""Where a slice is cut into the stages of an inner pipeline."""
+"""Cuts of a slice into the stages of an inner pipeline."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from tangram_sim.training.stage.pricing import Pricer
 
 
 def balanced_cuts(pricer: Pricer, start: int, stop: int, depth: int) -> tuple[int, ...]:
-    """Cut atoms [start, stop) into `depth` runs whose slowest is as fast as possible (first layout's times).
+    """Boundaries that cut atoms [start, stop) into `depth` runs with the fastest possible slowest run.
 
-    Returns the boundaries, start and stop included; fewer runs when there are fewer atoms.
+    Uses the first layout's times. Boundaries include start and stop; fewer runs when there are fewer atoms.
     """
     depth = min(depth, stop - start)
     if depth == 1:

@@ -1,9 +1,9 @@
-"""Mist's inter-stage problem: cuts and policies of equal stages whose closing work may hide behind others.
+"""Mist's inter-stage problem: cuts and policies of equal stages whose closing work may overlap other stages.
 
     min  (m - 1) max_i t_i + sum_i t_i + max_i (d_i - sum_(j<i) t_j)
 
 with t_i the seconds of a microbatch in stage i and d_i what its first forward and last backward take beyond
-that (arXiv:2503.19050). The released code solves a MILP; here the same optimum comes from labels: see
+that (arXiv:2503.19050). The released code solves a MILP; here label-setting finds the same optimum: see
 docs/models/mist.md.
 """
 
@@ -26,7 +26,7 @@ class StageCuts(NamedTuple):
 
 
 def step_s(times: Sequence[float], extra: Sequence[float], microbatches: int) -> float:
-    """The objective for given stages."""
+    """Seconds of a step for given stages: the objective below."""
     ahead = np.concatenate([[0.0], np.cumsum(times)[:-1]])
     hidden = float(np.max(np.asarray(extra) - ahead))
     return (microbatches - 1) * max(times) + sum(times) + hidden
@@ -36,8 +36,8 @@ def choose(stages: Sequence[Policies], start: int, stop: int, microbatches: int)
     """The best contiguous cover of layers [start, stop) by the stages, in order; None when there is none.
 
     From the back, a label of layers [low, stop) is (S, E, t): the sum of seconds, the largest d_i + the
-    seconds of stages from i on, and the slowest. The objective is (m - 1) t + E, and all of it grows with
-    all three, so labels that another equals or beats in all three are dropped: exact.
+    seconds of stages from i on, and the slowest. The objective is (m - 1) t + E and does not decrease in any
+    of the three, so dropping labels dominated in all three is exact.
     """
     from tangram_sim.parallelizers.kernels import pareto
 

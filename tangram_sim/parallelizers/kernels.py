@@ -1,4 +1,4 @@
-"""Compiled loops of the grid parallelizer."""
+"""Compiled loops of the parallelizers."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ from tangram_sim.compiling import njit
 
 @njit(cache=True)
 def pareto(costs: NDArray[np.float64], feasible: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Rows of `costs` (n, criteria), less is better, that no other feasible row dominates.
+    """Mask of feasible rows of `costs` (n, criteria), to be minimised, that no other feasible row dominates.
 
     Of equal rows the first is kept.
     """
@@ -46,9 +46,8 @@ def pareto_each(costs: NDArray[np.float64], able: NDArray[np.bool_]) -> NDArray[
 
 @njit(cache=True)
 def filled(weights: NDArray[np.float64], limit: float, cuts: NDArray[np.int64]) -> bool:
-    """Fill runs from the back up to `limit`, one atom left for each run in front; whether that takes few
-    enough. `cuts` (runs + 1) are the boundaries then.
-    """
+    """Fill runs from the back up to `limit` each, leaving an atom for every run in front; whether all atoms
+    fit. Writes the boundaries to `cuts` (runs + 1)."""
     runs = len(cuts) - 1
     cuts[runs] = len(weights)
     for front in range(runs - 1, -1, -1):
@@ -92,7 +91,7 @@ def best_mix(
     switch_s: NDArray[np.float64],
     capacity: float,
 ) -> tuple[int, int, int, float]:
-    """The fastest plan of at most two runs: (strategy in front, strategy behind, blocks in front, seconds).
+    """The fastest feasible plan of at most two runs: (front strategy, back strategy, blocks, seconds).
 
     `front_*[p, n]` is the slice up to block `n` under strategy p, `back_*[q, n]` the rest from block n, both
     (strategies, blocks + 1) with the slice's ends; `front[p, blocks]` is the whole slice. -1 where none fits.
@@ -137,9 +136,9 @@ def best_split(
 ) -> tuple[int, float, float, float]:
     """The fastest way to give the first blocks strategy `p` and the others strategy `q`.
 
-    `front_*` and `back_*` as in `Sides`, (strategies, blocks + 1). Returns (blocks under the first,
-    seconds of a microbatch, seconds once per step, bytes missing): the fastest that fits, else what misses
-    least.
+    `front_*` and `back_*` as in `Sides`, (strategies, blocks + 1). Returns (blocks under the first, seconds
+    of a microbatch, seconds once per step, bytes missing): the fastest that fits, else the one that lacks the
+    fewest bytes.
     """
     blocks = front_s.shape[1] - 1
     best_n, best, best_tail, least = 0, np.inf, 0.0, np.inf

@@ -18,10 +18,10 @@ _SHOWN = 10  # values listed in advice
 
 @dataclass(frozen=True, slots=True)
 class BrokenLaw:
-    """A degree or choice of a layout that a law forbids.
+    """A degree or option of a layout that violates a rule.
 
-    `why` reads on from name and value ("does not divide the 32 attention heads of gpt3-6.7b"). `allowed` are
-    the values that keep the law with all else as it is, ascending; none where the law knows no better one.
+    `why` continues a sentence after name and value ("does not divide the 32 attention heads of gpt3-6.7b").
+    `allowed` are the valid values with all else unchanged, ascending; empty where the rule knows none.
     """
 
     name: str
@@ -34,19 +34,19 @@ class BrokenLaw:
 
     @property
     def advice(self) -> str:
-        """What to give instead, to be put behind `why`; empty where the law knows of nothing."""
+        """Advice to append to `why`: the values to use instead; empty where there are none."""
         if not self.allowed:
             return ""
         return f"; give {'one of ' if len(self.allowed) > 1 else ''}{listed(self.allowed)}"
 
 
 def listed(numbers: tuple[int, ...]) -> str:
-    """The first ten numbers, and that there are more."""
+    """The first ten numbers as text, with an ellipsis if there are more."""
     return ", ".join(map(str, numbers[:_SHOWN])) + (", ..." if len(numbers) > _SHOWN else "")
 
 
 def tensor_law(model: Model, tp: int) -> BrokenLaw | None:
-    """Every rank of a tensor-parallel group holds whole attention heads, the same number of them."""
+    """Violation of: all tensor-parallel ranks hold as many whole attention heads. None if satisfied."""
     for heads in head_counts(model):
         if heads % tp:
             why = f"does not divide the {heads} attention heads of {model.name}"
@@ -60,14 +60,14 @@ def _common_heads(model: Model) -> int:
 
 
 def context_law(seq: int, cp: int) -> BrokenLaw | None:
-    """Every rank of a context-parallel group holds the same number of a sequence's `seq` tokens."""
+    """Violation of: every context-parallel rank holds the same number of a sequence's `seq` tokens."""
     if seq % cp:
         return BrokenLaw("cp", cp, f"does not divide the sequence of {seq} tokens", divisors(seq))
     return None
 
 
 def sequence_law(seq: int, tp: int, cp: int) -> BrokenLaw | None:
-    """Sequence parallelism spreads a rank's tokens evenly over its tensor-parallel group."""
+    """Violation of: sequence parallelism divides a rank's tokens evenly over its tensor-parallel group."""
     tokens = seq // cp
     if tokens % tp:
         return BrokenLaw("sequence_parallel", True, f"wants tp={tp} to divide the {tokens} tokens of a rank")
@@ -75,9 +75,9 @@ def sequence_law(seq: int, tp: int, cp: int) -> BrokenLaw | None:
 
 
 def expert_law(model: Model, ep: int, replicas: int = 0) -> BrokenLaw | None:
-    """Expert-parallel ranks are some of the `replicas` = dp x cp and share the experts evenly.
+    """Violation of: expert-parallel ranks divide the `replicas` = dp x cp, and hold equal numbers of experts.
 
-    `replicas` 0: not decided, the experts alone are asked.
+    `replicas` 0: undecided, only the experts are checked.
     """
     experts = expert_counts(model)
     allowed = expert_degrees(model, replicas) if replicas else divisors(gcd(*experts)) if experts else (1,)
@@ -94,14 +94,14 @@ def expert_law(model: Model, ep: int, replicas: int = 0) -> BrokenLaw | None:
 
 
 def share_law(dp: int, microbatch: int) -> BrokenLaw | None:
-    """Every data-parallel rank takes at least one sequence of a microbatch."""
+    """Violation of: every data-parallel rank gets at least one sequence of a microbatch."""
     if dp > microbatch:
         return BrokenLaw("dp", dp, f"ranks share a microbatch of {microbatch} sequences: some would be idle")
     return None
 
 
 def degree_laws(model: Model, seq: int, layout: Layout) -> Iterator[BrokenLaw]:
-    """The laws of model and sequence that a layout's degrees break."""
+    """Yields the rules of model and sequence length that a layout's degrees violate."""
     found = (
         tensor_law(model, layout.tp),
         context_law(seq, layout.cp),
@@ -114,9 +114,9 @@ def degree_laws(model: Model, seq: int, layout: Layout) -> Iterator[BrokenLaw]:
 def first_broken(
     model: Model, seq: int, layout: Layout, microbatch: int, fused_attention: bool
 ) -> BrokenLaw | None:
-    """The first law that a layout breaks for this model, sequence and microbatch on such an attention kernel.
+    """The first rule that a layout violates for this model, sequence, microbatch and attention kernel.
 
-    Its `ep` is not looked at: who makes layouts draws it from `expert_degrees`.
+    Does not check `ep`: callers take it from `expert_degrees`.
     """
     sequence = sequence_law(seq, layout.tp, layout.cp) if layout.sequence_parallel else None
     broken = (

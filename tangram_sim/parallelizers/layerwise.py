@@ -1,4 +1,4 @@
-"""What parallelizers share that choose a strategy per layer: menus, choice per inner stage, answers.
+"""Base of parallelizers that choose a strategy per layer: menus, choice per inner stage, answers.
 
 For every number of stages behind the slice that changes anything (more of them, more microbatches held), each
 inner stage gets the fastest runs of layers that fit; the answer is the Pareto set of what was found.
@@ -40,7 +40,7 @@ ROOM = 1 - 1e-12  # of the memory, so that sums in another order still fit
 
 
 class LayerWise(Parallelizer):
-    """Chooses among `strategies` for each layer; subclasses say which, and where inner pipelines are cut."""
+    """Chooses among `strategies` for each layer; subclasses define these, and the cuts of inner pipelines."""
 
     switches = True  # whether layers of one stage may differ
     exact = False  # whether layers are chosen by the exact program rather than a mix of two strategies
@@ -50,14 +50,14 @@ class LayerWise(Parallelizer):
 
     @abstractmethod
     def strategies(self, request: Request, gpus: int) -> Iterable[Layout]:
-        """Layouts of one inner stage of `gpus` GPUs (pp = 1) that a layer may have."""
+        """Layouts (pp = 1) of one inner stage of `gpus` GPUs that a layer may use."""
 
     def depths(self, request: Request) -> tuple[int, ...]:
         """Inner pipeline depths: powers of two, inside one node."""
         return tuple(depth for depth in depths_allowed(request) if depth & (depth - 1) == 0)
 
     def cuts(self, request: Request, menu: Menu, behind: int) -> tuple[int, ...] | None:  # noqa: ARG002 - for subclasses
-        """Where the inner pipeline is cut when `behind` stages follow the slice; None when nothing fits."""
+        """Cuts of the inner pipeline when `behind` stages follow the slice; None when nothing fits."""
         return balanced_cuts(menu.pricer, request.slice.start, request.slice.stop, menu.depth)
 
     def parallelize(self, request: Request) -> Answer:
@@ -112,7 +112,7 @@ class LayerWise(Parallelizer):
         return partial_of(request, menu, cuts, [[(low, high, index)] for low, high in pairwise(cuts)])
 
     def reprice(self, request: Request, partial: PartialPlan) -> PartialPlan:
-        """Price a layout, or runs and inner cuts; a single stage also on a shorter or longer slice."""
+        """Price a layout, or runs and inner cuts; the outer runs are adapted to the ends of the slice."""
         if not partial.runs:
             return self.price(request, partial.layout)
         start, stop = request.slice.start, request.slice.stop
@@ -156,7 +156,7 @@ class LayerWise(Parallelizer):
         return self._menus[key]
 
     def _best(self, request: Request, menu: Menu) -> Iterator[PartialPlan]:
-        """The best plan for each number of stages behind, up to what the model has atoms for."""
+        """Yields the best plan for each number of stages behind, as far as the model has atoms."""
         atoms, part = request.slice.model.layers + 2, request.slice
         outside = len(part) if holds_whole_depth(request.job.schedule) else part.stop
         most = min(atoms - outside, request.microbatches - 1)
@@ -175,7 +175,7 @@ class LayerWise(Parallelizer):
     def arrange(
         self, request: Request, menu: Menu, behind: int
     ) -> tuple[tuple[int, ...], list[tuple[Run, ...]]] | None:
-        """Inner cuts and the runs of every inner stage with `behind` stages behind; None: nothing fits."""
+        """(inner cuts, runs of every inner stage) with `behind` stages behind; None: nothing fits."""
         cuts = self.cuts(request, menu, behind)
         stages = self.chosen(request, menu, cuts, behind) if cuts else None
         return None if cuts is None or stages is None else (cuts, stages)
@@ -234,10 +234,10 @@ class LayerWise(Parallelizer):
         return tuple(runs)
 
     def _program(self, menu: Menu, start: int, stop: int, held: int, microbatches: int) -> MixingProblem:
-        """The mixing problem over blocks of [start, stop); embedding and head count with their neighbours.
+        """The mixing problem over blocks of [start, stop); embedding and head are added to their neighbours.
 
         A run of n layers costs what its first layer adds to nothing and n - 1 times what a further layer
-        adds: the difference of the two is paid for at every switch.
+        adds: the difference of the two is charged at every switch.
         """
         sides, switch_s = menu.sides(start, stop), menu.switch_s.copy()
         front_s = sides.front_s + sides.front_tail_s / microbatches
@@ -263,7 +263,7 @@ class LayerWise(Parallelizer):
         return MixingProblem(np.diff(front_s).T, np.diff(front_bytes).T, transient, switch_s, room)
 
     def _too_large(self, request: Request, menu: Menu) -> Iterator[Rejection]:
-        """Strategies that cannot be used for all layers even with nothing behind the slice."""
+        """Rejections of strategies that do not fit for all layers, even with nothing behind the slice."""
         cuts = balanced_cuts(menu.pricer, request.slice.start, request.slice.stop, menu.depth)
         capacity = menu.capacity_bytes
         needed, fits = np.zeros(len(menu.layouts)), np.ones(len(menu.layouts), dtype=bool)
@@ -281,7 +281,7 @@ class LayerWise(Parallelizer):
 
 
 def useful_recompute(request: Request) -> tuple[str, ...]:
-    """Kinds of recomputation that save something: `selective` where kernels keep the scores of attention."""
+    """Kinds of recomputation that save memory: `selective` only where kernels store the attention scores."""
     fixed = request.slice.model, request.island, request.job, request.microbatch
     fused = Setting(*fixed, (), request.hwdb).rates.fused_attention
     return ("none", "full") if fused else ("none", "selective", "full")
@@ -290,9 +290,9 @@ def useful_recompute(request: Request) -> tuple[str, ...]:
 def sharded_layouts(
     request: Request, gpus: int, chosen: Callable[[Sequence[int]], Iterable[int]]
 ) -> Iterator[tuple[Layout, Sequence[int]]]:
-    """TP x DP x EP x ZeRO x recomputation over all of `gpus`, sequences sharded where that is allowed.
+    """Yields (layout, possible expert degrees) for TP x DP x EP x ZeRO x recomputation over all of `gpus`.
 
-    `chosen` picks expert degrees out of the possible ones, which come with each layout.
+    With sequence parallelism where allowed. `chosen` selects from the possible expert degrees.
     """
     model, job = request.slice.model, request.job
     kinds = useful_recompute(request)

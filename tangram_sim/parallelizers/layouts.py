@@ -1,4 +1,4 @@
-"""Which layouts a model and a number of GPUs allow: every factorisation, not only powers of two."""
+"""Layouts that a model and a number of GPUs allow: every factorisation, not only powers of two."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -25,19 +25,19 @@ def degrees(gpus: int, inner: tuple[int, ...]) -> Iterator[tuple[int, int, int, 
 
 @lru_cache(maxsize=64)
 def head_counts(model: Model) -> tuple[int, ...]:
-    """Attention heads of the blocks, every count once."""
+    """Distinct numbers of attention heads in the blocks."""
     return tuple(dict.fromkeys(block.attention.heads for block in model.blocks))
 
 
 @lru_cache(maxsize=64)
 def expert_counts(model: Model) -> tuple[int, ...]:
-    """Experts of the blocks that have any, every count once."""
+    """Distinct numbers of experts in the blocks that have experts."""
     parts = (block.feed_forward for block in model.blocks)
     return tuple(dict.fromkeys(part.experts for part in parts if isinstance(part, Experts)))
 
 
 def expert_degrees(model: Model, replicas: int) -> tuple[int, ...]:
-    """Expert-parallel degrees: divisors of the dp x cp group that share the experts evenly."""
+    """Expert-parallel degrees: divisors of `replicas` (dp x cp) that also divide all numbers of experts."""
     experts = expert_counts(model)
     if not experts:
         return (1,)

@@ -1,8 +1,8 @@
 """Seconds and bytes of runs of layers under each of a set of layouts, on one part of an island; their sums.
 
-A stage may hold several runs of layers, each under a layout of its own. Its price here is the sum of the
-runs' prices (each run's chain is played) and of the re-sharding between them; the finalists of a search are
-played whole by the lowering.
+A stage may consist of several runs of layers, each under its own layout. Its price here is the sum of the
+runs' prices (each run's chain is simulated) and of the re-sharding between them; the finalists of a search
+are simulated whole.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ Run: TypeAlias = tuple[int, int, int]
 
 
 class Sides(NamedTuple):
-    """Every place to cut a slice in two: front up to block n, back from there. (strategies, blocks + 1).
+    """Prices of both sides of every cut of a slice, up to block n and from there: (strategies, blocks + 1).
 
     `front[:, 0]` and `back[:, blocks]` are empty and 0; `front[:, blocks]` is the whole slice.
     """
@@ -46,7 +46,7 @@ class Sides(NamedTuple):
 
 @dataclass
 class Menu:
-    """K strategies (layouts of one inner stage, pp = 1) on one part of an island, with one microbatch."""
+    """K strategies (layouts of one inner stage, pp = 1) on one part of an island, and their prices."""
 
     setting: Setting
     hop_s: float  # between neighbouring inner stages
@@ -67,7 +67,7 @@ class Menu:
 
     @cached_property
     def capacity_bytes(self) -> float:
-        """What a GPU can hold."""
+        """Usable memory of a GPU in bytes."""
         return self.setting.rates.usable_memory_bytes
 
     @property
@@ -77,7 +77,7 @@ class Menu:
 
     @cached_property
     def forward_switch_s(self) -> Floats:
-        """[p, q]: seconds to hand activations from strategy p to q behind it. (K, K)."""
+        """(K, K): [p, q] is the seconds to pass activations from strategy p to strategy q behind it."""
         shape: dict[tuple[object, ...], int] = {}
         keys = [
             (layout.tp, layout.cp, layout.dp, layout.sequence_parallel, layout.gpus)
@@ -94,16 +94,16 @@ class Menu:
 
     @cached_property
     def switch_s(self) -> Floats:
-        """[p, q]: the same with the gradients that return. (K, K)."""
+        """(K, K): [p, q] is the seconds to pass activations from p to q and gradients back."""
         both: Floats = np.ascontiguousarray(self.forward_switch_s + self.forward_switch_s.T)
         return both
 
     def prices(self, start: int, stop: int, borrower: End | None = None) -> SlicePrices:
-        """Atoms [start, stop) under every strategy; equal slices are priced once.
+        """Prices of atoms [start, stop) under every strategy; equal slices are priced once.
 
-        `borrower` is the end of the model among them whose tied matrix another run of the stage keeps.
-        Activations and transients are as the allocator holds them, so that bytes may be added and compared
-        with the capacity.
+        `borrower` is the end of the model in the slice whose tied matrix is stored by another run of the
+        stage. Activations and transients include the allocator's overhead, so that bytes may be added and
+        compared with the capacity.
         """
         key = Slice(self.setting.model, start, stop).signature, borrower
         if key not in self._prices:
@@ -116,7 +116,7 @@ class Menu:
         return self._prices[key]
 
     def sides(self, start: int, stop: int) -> Sides:
-        """Every cut of a slice, for the two-strategy mix."""
+        """Prices of both sides of every cut of a slice, for mixes of two strategies."""
         part = Slice(self.setting.model, start, stop)
         key = part.signature
         if key not in self._sides:
@@ -134,7 +134,7 @@ class Menu:
         return self._sides[key]
 
     def _borrowers(self, runs: Sequence[Run]) -> list[End | None]:
-        """For every run of a stage, which end of the model in it reads the tied matrix of the other end."""
+        """For every run of a stage, the end of the model in it that reads the other end's tied matrix."""
         found: list[End | None] = [None] * len(runs)
         (start, _, first), (_, stop, last) = runs[0], runs[-1]
         if len(runs) > 1 and self.pricer.borrower(start, stop):
@@ -143,7 +143,7 @@ class Menu:
         return found
 
     def stage(self, runs: Sequence[Run]) -> StagePrice:
-        """One inner stage of consecutive runs, front to back."""
+        """Price of one inner stage of consecutive runs, front to back."""
         found = [
             (self.prices(start, stop, borrower), index)
             for (start, stop, index), borrower in zip(runs, self._borrowers(runs), strict=True)

@@ -1,8 +1,8 @@
-"""The `mist` parallelizer: recomputation and ZeRO chosen per stage, knowing that syncs overlap other stages.
+"""The `mist` parallelizer: recomputation and ZeRO per stage, with overlapping synchronisation.
 
 Zhu et al., "Mist: Efficient Distributed Training of Large Language Models via Memory-Parallelism
-Co-Optimization", EuroSys 2025, arXiv:2503.19050: how many layers recompute, ZeRO, degrees. Offloading has no
-place in a plan and is left out. Formulation: docs/models/mist.md.
+Co-Optimization", EuroSys 2025, arXiv:2503.19050: number of recomputed layers, ZeRO, degrees. A plan cannot
+express offloading, which is left out. Formulation: docs/models/mist.md.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ class Policies(NamedTuple):
 
 
 class Mist(LayerWise):
-    """Degrees, ZeRO and the number of layers that recompute, as Pareto points of (t, d, memory) per stage."""
+    """Mist: degrees, ZeRO and number of recomputed layers, as Pareto points of (t, d, memory) per stage."""
 
     name = "mist"
 
@@ -62,12 +62,12 @@ class Mist(LayerWise):
         self._pipelines: dict[tuple[object, ...], tuple[Menu, interstage.StageCuts | None]] = {}
 
     def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:
-        """TP x DP x ZeRO, each without and with recomputation; experts whole or as wide as they go."""
+        """TP x DP x ZeRO, each without and with recomputation; experts whole or spread to the maximum."""
         ends = sharded_layouts(request, gpus, lambda possible: dict.fromkeys((possible[0], possible[-1])))
         return (layout for layout, _ in ends)
 
     def policies(self, menu: Menu, start: int, stop: int, most: int) -> Policies:
-        """Pareto points of one inner stage; `most` microbatches are ever in flight."""
+        """Pareto points of one inner stage; `most` is the largest number of microbatches in flight."""
         key = (id(menu), Slice(menu.setting.model, start, stop).signature, most)
         if key not in self._policies:
             if len(self._policies) >= _ANSWERS:
@@ -76,7 +76,7 @@ class Mist(LayerWise):
         return self._policies[key][1]
 
     def _best(self, request: Request, menu: Menu) -> Iterator[PartialPlan]:
-        """Every Pareto point of a single stage; of inner pipelines the best for each number behind."""
+        """Every Pareto point of a single stage; for inner pipelines the best for each number behind."""
         start, stop = request.slice.start, request.slice.stop
         most = holding(request.job.schedule, request.microbatches).everywhere
         if menu.depth == 1:
@@ -135,7 +135,7 @@ class Mist(LayerWise):
 
 
 def _runs(policies: Policies, index: int, start: int, stop: int) -> tuple[Run, ...]:
-    """The runs of one policy: blocks that recompute in front."""
+    """The runs of one policy, with the recomputing blocks in front."""
     front = int(policies.blocks[index])
     cut = start + front + (start == 0) if front else start
     saving, plain = int(policies.saving[index]), int(policies.plain[index])

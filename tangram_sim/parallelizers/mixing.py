@@ -1,4 +1,4 @@
-"""Which strategy each layer gets under one memory limit: the exact program, and what it may assume.
+"""Assignment of strategies to layers under one memory limit: the exact program and a two-strategy heuristic.
 
 The problem, for layers l and strategies s with seconds T, bytes M (added up over layers) and transient bytes
 U (the largest counts):
@@ -7,7 +7,7 @@ U (the largest counts):
     subject to  sum_l M[l, s_l] + max_l U[l, s_l] <= capacity
 
 Galvatron (arXiv:2211.13878) and OSDP (arXiv:2209.13258) solve it over a table of megabytes; here partial
-solutions are kept as lists of (bytes, seconds) of which none beats another, so no table grows with memory.
+solutions are kept as lists of undominated (bytes, seconds), so no table grows with memory.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ _ROUNDING = 1e-12
 
 
 class MixingProblem(NamedTuple):
-    """One instance: T and M and U are (layers, strategies), R is (strategies, strategies)."""
+    """One instance; T, M and U below are (layers, strategies), R is (strategies, strategies)."""
 
     seconds: Floats
     held_bytes: Floats
@@ -31,7 +31,7 @@ class MixingProblem(NamedTuple):
 
 
 class LayerStrategies(NamedTuple):
-    """A strategy for every layer, and what they take together; no layers: nothing fits."""
+    """A strategy for every layer, and their total seconds; no layers: nothing fits."""
 
     strategies: tuple[int, ...]
     seconds: float
@@ -41,10 +41,10 @@ NOTHING = LayerStrategies((), float("inf"))
 
 
 def exact(program: MixingProblem) -> LayerStrategies:
-    """The best choice, by dynamic programming over layers with Pareto lists.
+    """The optimal strategies, by dynamic programming over layers with Pareto lists.
 
-    The largest transient is guessed: for each value it can have, strategies above it are forbidden and the
-    rest of the memory is shared out. Nothing slower than the best mix of two strategies is looked at.
+    Every possible value of the largest transient is tried: strategies above it are excluded, and the
+    remaining memory is divided among the layers. Nothing slower than the best mix of two strategies is kept.
     """
     best = mix(program)
     for limit in np.unique(program.transient_bytes)[::-1]:
@@ -61,7 +61,7 @@ def exact(program: MixingProblem) -> LayerStrategies:
 def _shared_out(
     program: MixingProblem, allowed: NDArray[np.bool_], room: float, limit_s: float
 ) -> LayerStrategies:
-    """The best choice of allowed strategies within `room` bytes, faster than `limit_s`."""
+    """The optimal choice of allowed strategies within `room` bytes, faster than `limit_s`; else no layers."""
     layers, strategies = program.seconds.shape
     seconds = np.where(allowed, program.seconds, np.inf)
     held = np.where(allowed, program.held_bytes, np.inf)
@@ -114,7 +114,7 @@ def _shared_out(
 
 
 def _memory_prices(seconds: Floats, held: Floats) -> list[float]:
-    """A few exchange rates of seconds for bytes; each gives a valid (Lagrangian) bound."""
+    """Several prices of memory in seconds per byte; each gives a valid (Lagrangian) bound."""
     layer = int(np.argmax(np.ptp(np.where(np.isfinite(held), held, 0.0), axis=1)))
     able = np.isfinite(held[layer])
     size, time = held[layer][able], seconds[layer][able]
@@ -131,7 +131,7 @@ def _none() -> tuple[Floats, Floats, NDArray[np.int64], NDArray[np.int64]]:
 def _front(
     size: Floats, time: Floats, who: NDArray[np.int64], where: NDArray[np.int64]
 ) -> tuple[Floats, Floats, NDArray[np.int64], NDArray[np.int64]]:
-    """Entries that no other beats in bytes and seconds, by bytes ascending (seconds descending)."""
+    """Entries not dominated in bytes and seconds, by ascending bytes (descending seconds)."""
     if not len(size):
         return _none()
     order = np.lexsort((time, size))
@@ -141,7 +141,7 @@ def _front(
 
 
 def mix(program: MixingProblem) -> LayerStrategies:
-    """The best choice that changes strategy at most once along the layers.
+    """The best assignment that changes strategy at most once along the layers.
 
     For equal layers the relaxed problem has an optimum of two strategies, so little is lost: see
     docs/models/parallelizers.md for how much on random instances.

@@ -1,7 +1,7 @@
 """OSDP: data parallelism in which each operator is replicated or sharded, and sharded ones may be split.
 
 Jiang et al., "OSDP: Optimal Sharded Data Parallel for Distributed Deep Learning", arXiv:2209.13258. An
-operator is an atom here (a block; the ends go with their neighbours): what a plan can name.
+operator here is an atom (a block; the ends belong to their neighbours), the unit that a plan can name.
 Formulation: docs/models/parallelizers.md.
 """
 
@@ -15,12 +15,12 @@ SLICES = (1, 2, 4, 8)  # pieces in which a sharded operator may be gathered
 
 
 class OSDP(LayerWise):
-    """Replicated (DP) or sharded (ZDP, ZeRO-3) layer by layer; equal layers take a mix of at most two."""
+    """OSDP: layers replicated (DP) or sharded (ZDP, ZeRO-3); equal layers use at most two strategies."""
 
     name = "osdp"
 
     def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:  # noqa: ARG002 - interface
-        """DP, and ZDP in 1 to 8 slices, each with and without checkpointing."""
+        """Yields DP, and ZDP in 1 to 8 slices, each with and without recomputation."""
         for recompute in ("none", "full"):
             yield Layout(dp=gpus, recompute=recompute)
             if gpus > 1:

@@ -1,6 +1,6 @@
-"""Where an inner pipeline is cut: balanced by a weight per atom, and between two such balances.
+"""Cuts of an inner pipeline: balanced by a weight per atom, and between two such partitions.
 
-Galvatron-BMW (arXiv:2307.02031) looks for partitions between the memory-balanced and the time-balanced one.
+Galvatron-BMW (arXiv:2307.02031) searches partitions between the memory-balanced and the time-balanced one.
 """
 
 from collections import deque
@@ -16,10 +16,10 @@ _MOST_VISITED = 64
 
 
 def balanced(weights: Sequence[Floats], start: int) -> Cuts:
-    """Cut atoms so that the heaviest stage is as light as possible; exact.
+    """Boundaries that make the heaviest stage as light as possible; exact.
 
     `weights[i]` are the atoms' weights when they stand in stage `i` (memory weighs more in front). The
-    boundaries count from `start`, and no stage is empty. Atoms must be at least as many as stages.
+    boundaries count from `start`, and no stage is empty. There must be at least as many atoms as stages.
     """
     depth, atoms = len(weights), len(weights[0])
     sums = [np.concatenate([[0.0], np.cumsum(weight)]) for weight in weights]
@@ -41,11 +41,11 @@ def balanced(weights: Sequence[Floats], start: int) -> Cuts:
 def between(
     low: Cuts, high: Cuts, evaluate: Callable[[Cuts], tuple[float, Sequence[float]] | None]
 ) -> tuple[Cuts, float] | None:
-    """The best partition that a walk from `low` towards `high` meets; None when nothing fits.
+    """(best partition, cost) on a walk from `low` and `high` towards each other; None when nothing fits.
 
     `evaluate` gives (cost, seconds of each stage), None where a stage does not fit. From each partition the
-    slowest stage gives its first or last atom away, as long as every boundary stays between the two ends
-    and the slowest stage becomes faster. Both ends are evaluated, so the result is no worse than either.
+    slowest stage gives away its first or last atom, as long as every boundary stays between the two ends and
+    the slowest stage becomes faster. Both ends are evaluated, so the result is no worse than either.
     """
     best: tuple[Cuts, float] | None = None
     queue, seen = deque([low, high]), {low, high}

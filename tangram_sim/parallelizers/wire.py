@@ -1,4 +1,4 @@
-"""A question and the plans proposed for it as JSON: what is said to a parallelizer in another process."""
+"""JSON form of requests and proposals: the messages to and from a parallelizer in another process."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ Proposal = tuple[LayoutRun, ...]
 
 
 def question_of(request: Request) -> dict[str, Any]:
-    """A request as JSON: SI units, bytes and seconds; `pace_s` is left out, since it changes no price.
+    """A request as JSON in SI units, bytes and seconds; without `pace_s`, which changes no price.
 
     Raises InfeasibleError where the GPU has no units for the dtype.
     """
@@ -109,7 +109,7 @@ def _layout_of(given: dict[str, Any], pp: int) -> Layout:
 
 
 def proposal_of(request: Request, given: Any) -> Proposal:
-    """One plan a program proposes. Raises KeyError, TypeError or ValueError for what is not understood."""
+    """A program's proposal as runs. Raises KeyError, TypeError or ValueError if it is not understood."""
     start, stop = request.slice.start, request.slice.stop
     given = dict(given)
     pp = given.pop("pp", 1)

@@ -1,1 +1,1 @@
-"""Where ranks sit: islands of equal GPUs, and roads between any ranks."""
+"""Placement of ranks: islands of equal GPUs, and bandwidths between any ranks."""

@@ -1,4 +1,4 @@
-"""What all pairs of groups allow between them, at once: one by one takes seconds for 1,000 groups."""
+"""Limits between all pairs of node groups at once; pair by pair takes seconds for 1,000 groups."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Cutting nodes into islands: the three constraints of Tangram on plain arrays, no clusters, no names.
+"""Cutting nodes into islands: the three constraints of Tangram on plain arrays, without clusters or names.
 
 An island S is a set of nodes such that (arXiv:2606.16907, section on GPU islands)
 1. all nodes have the same shape (GPUs per node, ...), and over the whole set max/min of compute and of memory
@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class NodeMetrics:
-    """What decides whether nodes are alike, one entry per node; zero means "has none of it"."""
+    """Properties that decide whether nodes are alike, one entry per node; zero means "has none of it"."""
 
     shape: Ints  # (nodes, shapes): exact properties, like GPUs per node
     compute: Floats  # (nodes,) flop/s of one GPU
@@ -32,7 +32,7 @@ class NodeMetrics:
 
     @property
     def columns(self) -> Floats:
-        """(nodes, 2 + links): all metrics that have a tolerance."""
+        """(nodes, 2 + links): all properties that have a tolerance."""
         return np.column_stack([self.compute, self.memory, self.intra])
 
     def limits(self, tolerances: Tolerances) -> Floats:
@@ -42,7 +42,7 @@ class NodeMetrics:
 
 
 class Obstacle(NamedTuple):
-    """Why two islands are not one: the constraint, and the two numbers that clash."""
+    """Reason why two islands cannot be merged: the violated constraint and the two values that differ."""
 
     constraint: str  # shape, compute, memory, intra or network
     column: int  # which shape or link
@@ -52,7 +52,7 @@ class Obstacle(NamedTuple):
 
 
 class _Cutter:
-    """The state of one cut: metrics, matrix, and cached tests of node sets."""
+    """Input of one cut, and tests of node sets."""
 
     def __init__(self, metrics: NodeMetrics, bandwidth: Floats, tolerances: Tolerances) -> None:
         self.shape = metrics.shape
@@ -62,7 +62,7 @@ class _Cutter:
         self.n = len(bandwidth)
 
     def spread(self, nodes: Sequence[int] | Ints) -> Obstacle | None:
-        """The first violation of constraints 1 and 2 by a set of nodes."""
+        """The first violation of constraint 1 or 2 by a set of nodes; None if there is none."""
         members = np.asarray(nodes)
         if len(members) == 1:
             return None
@@ -78,7 +78,7 @@ class _Cutter:
         return None
 
     def network(self, nodes: Sequence[int] | Ints) -> Obstacle | None:
-        """The first violation of constraint 3 by a set of nodes."""
+        """The first violation of constraint 3 by a set of nodes; None if there is none."""
         members = np.asarray(nodes)
         if len(members) in (1, self.n):
             return None
@@ -95,14 +95,14 @@ class _Cutter:
         return Obstacle("network", 0, float(high[worst]), float(low[worst]), int(np.argmax(leaving[worst])))
 
     def valid(self, nodes: Sequence[int] | Ints) -> bool:
-        """Whether a set of nodes is an island."""
+        """Whether a set of nodes satisfies all constraints of an island."""
         return self.spread(nodes) is None and self.network(nodes) is None
 
 
 def obstacle(
     metrics: NodeMetrics, bandwidth: Floats, tolerances: Tolerances, nodes: Sequence[int]
 ) -> Obstacle | None:
-    """The first constraint that `nodes`, taken as one island, would violate; None if they are one."""
+    """The first constraint that `nodes` would violate as one island; None if they form one."""
     cutter = _Cutter(metrics, bandwidth, tolerances)
     return cutter.spread(nodes) or cutter.network(nodes)
 
@@ -112,14 +112,14 @@ def cut(metrics: NodeMetrics, bandwidth: Floats, tolerances: Tolerances) -> list
 
     `bandwidth` is the symmetric (nodes, nodes) matrix of bytes/s; its diagonal is ignored.
 
-    Agglomerative clustering from the fastest links down. A set that satisfies constraint 3 is, at the moment
-    the first link leaving it is reached, one connected component of the links so far: so the components of
-    each distinct bandwidth (single linkage) contain every candidate, and where no two bandwidths tie the
-    largest valid components are the fewest islands possible. Ties (a uniform network) let any union of the
-    joined components satisfy constraint 3; these are grouped by shape, compute, memory and intra-node
-    bandwidth; there, one island more than the fewest is possible (in 1 of 100 random matrices full of ties).
-    At the end no two islands can be merged. The answer does not depend on the order of nodes, except for
-    which of several mirror-image answers is given.
+    Agglomerative clustering from the fastest links down. A set that satisfies constraint 3 is, when the first
+    link leaving it is reached, one connected component of the links so far: so the components of each
+    distinct bandwidth (single linkage) contain every candidate, and where no two bandwidths tie, the largest
+    valid components are the fewest islands possible. With ties (a uniform network) any union of the joined
+    components satisfies constraint 3; these are grouped by shape, compute, memory and intra-node bandwidth,
+    and one island more than the fewest is possible (in 1 of 100 random matrices full of ties). At the end no
+    two islands can be merged. The result does not depend on the order of nodes, except for the choice among
+    mirror images.
     """
     order = _canonical_order(metrics, bandwidth)
     ordered = NodeMetrics(
@@ -131,10 +131,10 @@ def cut(metrics: NodeMetrics, bandwidth: Floats, tolerances: Tolerances) -> list
 
 
 def _canonical_order(metrics: NodeMetrics, bandwidth: Floats) -> Ints:
-    """Nodes sorted by what they are, best first, so that file order decides nothing but mirror images.
+    """Node indices in a canonical order, best first, so that the cut does not depend on file order.
 
-    Colour refinement (Weisfeiler and Leman): a node's colour starts as its figures and takes in, round by
-    round, the colours of all others together with the bandwidth to them, until no colour splits further.
+    Colour refinement (Weisfeiler and Leman): a node's colour starts as its properties and is refined, round
+    by round, by the colours of all others and the bandwidth to them, until no colour splits further.
     """
     n = len(bandwidth)
     figures = np.column_stack([metrics.shape.astype(np.float64), metrics.columns])
@@ -153,7 +153,7 @@ def _canonical_order(metrics: NodeMetrics, bandwidth: Floats) -> Ints:
 
 
 def _ranked(rows: NDArray[np.integer[Any]]) -> Ints:
-    """The place of every row among the different ones in ascending order; no entry is negative."""
+    """Rank of every row among the distinct rows in ascending order; entries must not be negative."""
     largest_first = rows.dtype.newbyteorder(">")  # compared byte by byte, which is number by number
     texts = [row.tobytes() for row in rows.astype(largest_first)]
     place = {text: index for index, text in enumerate(sorted(set(texts)))}
@@ -161,7 +161,7 @@ def _ranked(rows: NDArray[np.integer[Any]]) -> Ints:
 
 
 def _agglomerate(cutter: _Cutter) -> list[list[int]]:
-    """The best islands found among components of the links, fastest links first."""
+    """The best islands found among connected components of the links, fastest links first."""
     n = cutter.n
     component = np.arange(n)
     best: dict[int, list[list[int]]] = {node: [[node]] for node in range(n)}
@@ -182,9 +182,9 @@ def _agglomerate(cutter: _Cutter) -> list[list[int]]:
 
 
 def _levels(bandwidth: Floats) -> Iterator[tuple[float, Ints, Ints]]:
-    """(bytes/s, nodes, nodes): links by distinct bandwidth, fastest first, that join what all links join.
+    """Yields (bytes/s, nodes, nodes): links of a maximum spanning tree by distinct bandwidth, fastest first.
 
-    Those of a maximum spanning tree: down to any bandwidth it connects the same nodes as all links do.
+    Down to any bandwidth such a tree connects the same nodes as all links do.
     """
     nodes, parents = _spanning_tree(bandwidth)
     rates = bandwidth[nodes, parents]
@@ -195,7 +195,7 @@ def _levels(bandwidth: Floats) -> Iterator[tuple[float, Ints, Ints]]:
 
 
 def _spanning_tree(bandwidth: Floats) -> tuple[Ints, Ints]:
-    """Nodes but the first, and the node that each is tied to by the fastest link (Prim)."""
+    """(nodes but the first, the node that each is connected to by the fastest link), by Prim's algorithm."""
     waiting = np.arange(1, len(bandwidth))
     fastest, parent = bandwidth[0, 1:].copy(), np.zeros(len(waiting), dtype=np.int64)
     nodes, parents = np.empty_like(waiting), np.empty_like(waiting)
@@ -213,7 +213,7 @@ def _spanning_tree(bandwidth: Floats) -> tuple[Ints, Ints]:
 
 
 def _connected(edges: Ints) -> list[list[int]]:
-    """Connected components (of two and more) of a graph given by its edges (edges, 2)."""
+    """Connected components (of at least two nodes) of a graph given by its edges (edges, 2)."""
     names, ends = np.unique(edges, return_inverse=True)
     ends = ends.reshape(-1, 2)
     linked = np.zeros((len(names), len(names)), dtype=bool)
@@ -237,7 +237,7 @@ def _join(
     best: dict[int, list[list[int]]],
     level: float,
 ) -> list[list[int]]:
-    """Islands of the union of components that links of one bandwidth join, the fewest found."""
+    """The fewest islands found for the union of components that links of one bandwidth join."""
     union = sorted(node for child in joined for node in members[child])
     if cutter.valid(union):
         return [union]
@@ -268,10 +268,9 @@ def _linked_parts(
 
 
 def _alike(cutter: _Cutter, children: list[int], members: dict[int, list[int]]) -> Iterator[list[int]]:
-    """Children grouped by shape, then by each metric: from the largest down, a group as wide as allowed.
-
-    One metric at a time this is the fewest groups; no child is compared with a neighbour only.
-    """
+    """Yields children grouped by shape, then by each metric in turn: from the largest value down, as wide as
+    allowed. For one metric this gives the fewest groups; limits hold over whole groups, not only between
+    neighbours."""
     groups: list[list[int]] = []
     by_shape: dict[tuple[int, ...], list[int]] = {}
     for child in children:
@@ -297,7 +296,7 @@ def _alike(cutter: _Cutter, children: list[int], members: dict[int, list[int]]) 
 
 
 def _merge_pairs(cutter: _Cutter, islands: list[list[int]]) -> list[list[int]]:
-    """Merge pairs of islands that may be one, fastest links between them first, until none is left."""
+    """Islands after merging pairs that may be one, fastest links between them first, until none is left."""
     islands = sorted(sorted(island) for island in islands)
     while True:
         pair = next(
@@ -315,7 +314,7 @@ def _union(islands: list[list[int]], pair: tuple[int, int]) -> list[int]:
 
 
 def _candidates(cutter: _Cutter, islands: list[list[int]]) -> list[tuple[int, int]]:
-    """Pairs that are alike, and each holds a fastest link that leaves the other (3 needs it)."""
+    """Pairs of similar islands that are joined by the fastest link leaving each (constraint 3 needs that)."""
     count = len(islands)
     lows = np.array([cutter.columns[island].min(axis=0) for island in islands])
     highs = np.array([cutter.columns[island].max(axis=0) for island in islands])

@@ -1,4 +1,4 @@
-"""GPUs that a plan leaves idle: of whole groups, and of scale-up domains, e.g. 8 of the 72 of an NVL72."""
+"""GPUs that a plan leaves idle: in whole groups, and in scale-up domains, e.g. 8 of the 72 of an NVL72."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -19,7 +19,7 @@ IDLE_GPUS = declare(
 
 
 def idle_in_domains(cluster: Cluster, ranks: Iterable[int]) -> list[Finding]:
-    """A finding for every node group with domains of which some GPUs are idle, given the ranks in use."""
+    """Findings on node groups with partly idle scale-up domains, given the ranks in use."""
     used = set(ranks)
     places: dict[tuple[int, int], list[int]] = {}
     first, taken = 0, Counter[int]()
@@ -43,10 +43,10 @@ def idle_in_domains(cluster: Cluster, ranks: Iterable[int]) -> list[Finding]:
 
 
 def idle_in_groups(cluster: Cluster, ranks: Iterable[int], dtype: str, why: str = "") -> list[Finding]:
-    """A finding on all GPUs that are not among the ranks in use, those without units for `dtype` told apart.
+    """A finding on the GPUs not in use, with those without units for `dtype` listed separately; else empty.
 
-    `why` is what a search knows of the reason; a plan that was given, or one planner's only, has none. Where
-    only GPUs without such units are idle there is no note: a search leaves them out and says so itself.
+    `why` is the reason if a search knows one; it is empty for a given plan or another planner's. Where only
+    GPUs without such units are idle there is no finding: a search leaves them out and reports that itself.
     """
     taken = Counter(cluster.node_group[bisect_right(cluster.first_rank, rank) - 1] for rank in ranks)
     able, lacking = list[str](), list[str]()

@@ -1,4 +1,4 @@
-"""Islands of a cluster: measuring its nodes, cutting them (`cutting`), naming and describing the pieces."""
+"""Islands of a cluster: node properties, the cut (`cutting`), and names and descriptions of the islands."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ def find_islands(
     hwdb: Hwdb | None = None,
     stack: str = "generic",
 ) -> tuple[Island, ...]:
-    """Cut a cluster into the fewest islands that meet the three constraints of `cutting`.
+    """Cut a cluster into the fewest islands that satisfy the three constraints of `cutting`.
 
-    Compute is the peak of `dtype` (a column of gpus.csv) times the GEMM efficiency
-    of the database, rates are datasheet rates times link efficiencies. GPUs without units for `dtype` have no
-    compute and form islands of their own. Names: `g0` for a whole group, `g0+g1` for joined groups, `g0.1`,
-    `g0.2` for pieces of one. Where the cluster states its graph, nodes are alike only if their parts of it
-    are equal as listed. `Island.reason` says what keeps it apart, with numbers.
+    Compute is the peak of `dtype` (a column of gpus.csv) times the GEMM efficiency of the database; rates are
+    datasheet rates times link efficiencies. GPUs without units for `dtype` have no compute and form islands
+    of their own. Names: `g0` for a whole group, `g0+g1` for joined groups, `g0.1`, `g0.2` for pieces of one.
+    Where the cluster states its graph, nodes are alike only if their parts of the graph are listed
+    identically. `Island.reason` says why an island is not merged with others, with figures.
     """
     hwdb = hwdb or Hwdb.load()
     nodes = _Nodes(cluster, dtype, hwdb, stack)
@@ -49,7 +49,7 @@ def find_islands(
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """What a cluster is cut into: nodes in ascending order, the name and the reason of every piece."""
+    """Islands of a cluster: nodes in ascending order, name, and reason of each."""
 
     nodes: Sequence[Sequence[int]]
     names: Sequence[str]
@@ -58,7 +58,7 @@ class _Pieces:
 
 @lru_cache(maxsize=8)  # one answer asks several times: for the search, its notes, its bounds
 def _pieces(nodes: "_Nodes", tolerances: Tolerances) -> _Pieces:
-    """The cut of some nodes, the pieces in the order of their first nodes."""
+    """The cut of all nodes, islands in the order of their first nodes."""
     sample = nodes.sample(2)
     pieces = cut(nodes.metrics(sample), nodes.bandwidth(sample), tolerances)
     piece_of = {sample[node]: index for index, piece in enumerate(pieces) for node in piece}
@@ -82,7 +82,7 @@ def _pieces(nodes: "_Nodes", tolerances: Tolerances) -> _Pieces:
 def finer_islands(
     cluster: Cluster, dtype: str, islands: Sequence[Island], hwdb: Hwdb, stack: str = "generic"
 ) -> tuple[Island, ...]:
-    """The nodes of `islands` cut without tolerances, so that GPUs of an island are equal."""
+    """The nodes of `islands` cut again without tolerances, so that all GPUs of an island are equal."""
     held = {node for island in islands for node in island.node_indices}
     cut_finer = tuple(
         island
@@ -100,7 +100,7 @@ _NIC = 2  # column of the link metrics, behind the two kinds of links inside a n
 
 
 class _Nodes:
-    """The nodes of a cluster as the cut sees them; equal where a cut cannot tell them apart."""
+    """The nodes of a cluster as input of a cut, in blocks of nodes that a cut cannot distinguish."""
 
     def __init__(self, cluster: Cluster, dtype: str, hwdb: Hwdb, stack: str) -> None:
         self.cluster, self.group = cluster, cluster.node_group
@@ -151,7 +151,7 @@ class _Nodes:
         return isinstance(other, _Nodes) and self._key == other._key
 
     def _domains(self) -> list[int]:
-        """The scale-up domain of every node; -1 where a node is its own."""
+        """Number of the scale-up domain of every node; -1 for a node outside larger domains."""
         domains, base = [], 0
         for group in self.cluster.groups:
             size = group.node.scale_up_nodes
@@ -160,12 +160,12 @@ class _Nodes:
         return domains
 
     def most_in_a_domain(self, members: Sequence[int]) -> int:
-        """The most of some nodes that share one scale-up domain: every joined group has its own."""
+        """The largest number of these nodes in one scale-up domain."""
         together = Counter(self.domain[node] for node in members)
         return max(1 if domain < 0 else count for domain, count in together.items())
 
     def by_domain(self, members: Sequence[int]) -> list[int]:
-        """Some nodes, those of a domain side by side, the fullest first: stages are seated in order."""
+        """These nodes sorted by scale-up domain, fullest domain first, since stages take nodes in order."""
         together = Counter(self.domain[node] for node in members)
 
         def place(node: int) -> tuple[int, int, int]:
@@ -175,7 +175,7 @@ class _Nodes:
         return sorted(members, key=place)
 
     def _blocks(self) -> list[list[int]]:
-        """Nodes that nothing tells apart: group, shared scale-up domain, part of a stated graph, health."""
+        """Indistinguishable nodes together: same group, scale-up domain, part of a stated graph, health."""
         blocks: dict[tuple[int, int, int, Gpu, float], list[int]] = {}
         for node in range(self.count):
             gpu, nics = self.cluster.gpu_of(node), self.cluster.nic_of(node)
@@ -188,7 +188,7 @@ class _Nodes:
         return sorted(node for block in self.blocks for node in block[:each])
 
     def sample_of(self, members: Sequence[int]) -> list[int]:
-        """The first two of some nodes in every block."""
+        """The first two of these nodes in every block."""
         kept: dict[int, list[int]] = {}
         for node in members:
             own = kept.setdefault(self._block_of[node], [])
@@ -197,14 +197,14 @@ class _Nodes:
         return [node for block in sorted(kept) for node in kept[block]]
 
     def metrics(self, nodes: Sequence[int]) -> NodeMetrics:
-        """Metrics of some nodes, in that order."""
+        """Metrics of these nodes, in the given order."""
         figures = self.figures[list(nodes)]
         return NodeMetrics(self.shapes[list(nodes)], figures[:, 0], figures[:, 1], figures[:, 2:])
 
     def bandwidth(self, nodes: Sequence[int], effective: bool = True) -> Floats:
         """(nodes, nodes) bytes/s between nodes: the scale-up link within a domain, else the network.
 
-        `effective` multiplies datasheet rates by the share that is reached.
+        `effective` multiplies datasheet rates by their efficiencies.
         """
         groups = np.array([self.group[node] for node in nodes])
         domains = np.array([self.domain[node] for node in nodes])
@@ -223,7 +223,7 @@ class _Nodes:
 
 
 def _rates_between(cluster: Cluster) -> Floats:
-    """(groups, groups) bytes/s that a healthy node of one group can send one of another."""
+    """(groups, groups) bytes/s that a healthy node of one group can send to one of another."""
     nics = np.array([group.node.nic_bytes_per_s for group in cluster.groups])
     uplinks = nics * np.array([group.count for group in cluster.groups])
     rates: Floats = np.minimum.outer(uplinks, uplinks) / cluster.network.oversubscription
@@ -236,7 +236,7 @@ def _rates_between(cluster: Cluster) -> Floats:
 
 
 def _latency_between(cluster: Cluster, groups: Sequence[int]) -> float:
-    """Seconds of the slowest message between nodes of some groups."""
+    """Largest latency in seconds between nodes of these groups."""
     own = [cluster.groups[group].node.nic_latency_s for group in groups]
     held = set(groups)
     stated = [limit.latency_s for limit in cluster.network.between if held.issuperset(limit.groups)]
@@ -244,7 +244,7 @@ def _latency_between(cluster: Cluster, groups: Sequence[int]) -> float:
 
 
 def _forms(finder: PathFinder, ranks: Sequence[tuple[int, ...]]) -> list[int]:
-    """A number per node, equal where the boxes that its GPUs sit in are equal."""
+    """A number per node, equal for nodes whose GPUs are in equal boxes of the graph."""
     known: dict[tuple[tuple[int, int], ...], int] = {}
     found = []
     for own in ranks:
@@ -256,7 +256,7 @@ def _forms(finder: PathFinder, ranks: Sequence[tuple[int, ...]]) -> list[int]:
 
 
 def _inner_links(intra: Link, bridge: Link | None, gpus: int) -> tuple[Link, Link]:
-    """(link between any two GPUs, link of the best-joined two); a single GPU has neither."""
+    """(link between any two GPUs, link between the best-connected two); none for a single GPU."""
     if gpus == 1:
         return (_NO_LINK, _NO_LINK)
     return (intra, bridge or intra)
@@ -266,7 +266,7 @@ _NO_LINK = Link("none", "none", 0.0, 0.0)
 
 
 def _names(cluster: Cluster, islands: Sequence[Sequence[int]]) -> list[str]:
-    """`g0`, `g0+g1`, or `g0.1` where a group is cut; pieces are numbered in node order."""
+    """Island names: `g0`, `g0+g1`, or `g0.1` where a group is cut; pieces are numbered in node order."""
     holders: dict[int, list[int]] = {}
     for index, members in enumerate(islands):
         for group in sorted({cluster.node_group[node] for node in members}):
@@ -280,7 +280,7 @@ def _names(cluster: Cluster, islands: Sequence[Sequence[int]]) -> list[str]:
 
 
 def _island(cluster: Cluster, nodes: _Nodes, members: Sequence[int], name: str, reason: str) -> Island:
-    """The island that `members` form, every figure its worst member's."""
+    """The island of these nodes, every figure that of its worst member."""
     groups = tuple(sorted({cluster.node_group[node] for node in members}))
     kinds, members = [cluster.groups[group].node for group in groups], nodes.by_domain(members)
     bridges = [node.bridge for node in kinds if node.bridge is not None]
@@ -307,13 +307,13 @@ def _island(cluster: Cluster, nodes: _Nodes, members: Sequence[int], name: str, 
 
 
 def _worst_link(links: Sequence[Link]) -> Link:
-    """The slowest link, with the longest latency of all."""
+    """The slowest link, with the longest latency of all links."""
     slowest = min(links, key=lambda link: (link.bytes_per_s, link.name))
     return replace(slowest, latency_s=max(link.latency_s for link in links))
 
 
 class _Reasons:
-    """Words for what keeps islands apart; `pieces` index into `sample`, the nodes that stand for all."""
+    """Texts of the reasons that separate islands; `pieces` index into `sample`, representative nodes."""
 
     def __init__(
         self,
@@ -331,7 +331,7 @@ class _Reasons:
         ]
 
     def of(self, index: int) -> str:
-        """Why island `index` is not one with its neighbours: first those that share a group with it."""
+        """Why island `index` cannot be merged with its neighbours, those that share a group with it first."""
         others = [other for other in range(len(self.pieces)) if other != index]
         if not others:
             allowed = self.tolerances

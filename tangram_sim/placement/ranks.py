@@ -1,4 +1,4 @@
-"""Where ranks sit: the island that the ranks of a stage form, and the road between two stages."""
+"""Placement of ranks: the island that the ranks of a stage form, and bandwidth between two stages."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from tangram_sim.topology import PathFinder
 
 
 def worst_gpu(gpus: Sequence[Gpu]) -> Gpu:
-    """The element-wise worst member; it keeps the names of all kinds, slowest memory first."""
+    """The element-wise worst of the GPUs; its name joins those of all kinds, slowest memory first."""
     kinds = sorted(set(gpus), key=lambda gpu: (gpu.memory_bytes_per_s, gpu.name))
     if len(kinds) == 1:
         return kinds[0]
@@ -37,10 +37,8 @@ def worst_gpu(gpus: Sequence[Gpu]) -> Gpu:
 
 
 def _common(ranks: Mapping[tuple[int, int], int]) -> int:
-    """Ranks of one scale-up domain when the ranks of a stage spread over several, so many in each.
-
-    The first domain's, if the others are as full and only the last is less so; else the common divisor.
-    """
+    """Ranks of a stage in one scale-up domain, given their numbers in each domain. The first domain's number
+    if the others are as full and only the last is less full; else the common divisor."""
     counts = [ranks[domain] for domain in sorted(ranks)]
     aligned = all(count == counts[0] for count in counts[:-1]) and counts[-1] <= counts[0]
     return counts[0] if aligned else gcd(*counts)
@@ -48,9 +46,9 @@ def _common(ranks: Mapping[tuple[int, int], int]) -> int:
 
 @dataclass
 class Placement:
-    """Ranks of one cluster, numbered node by node in file order; answers are kept.
+    """Placement of one cluster's ranks, numbered node by node in file order; results are cached.
 
-    A cluster that states its graph is asked through it; others by the closed form of their node rows.
+    Clusters that state a graph of links use it; others use closed forms of their node properties.
     """
 
     cluster: Cluster
@@ -72,7 +70,7 @@ class Placement:
 
     @cached_property
     def _finders(self) -> tuple[PathFinder, PathFinder] | None:
-        """(for single transfers, for collectives) where the cluster states its graph."""
+        """(path finder for single transfers, for collectives) if the cluster states its graph, else None."""
         if not self.cluster.wiring.full:
             return None
         return path_finder(self.cluster, self.hwdb), ring_finder(self.cluster, self.hwdb)
@@ -85,10 +83,10 @@ class Placement:
         return self.cluster.groups[self.cluster.node_group[node]].node
 
     def island(self, ranks: tuple[int, ...]) -> Island:
-        """The island that `ranks` form, at its worst member.
+        """The island that `ranks` form, priced at its worst member.
 
-        Ranks that fill nodes unevenly are grouped by their greatest common share of a node, so that
-        a stage over 8 + 4 GPUs is three places of 4: groups that cross are priced as crossing.
+        Ranks that fill nodes unevenly are grouped by the greatest common divisor of their numbers per node: 8
+        + 4 GPUs count as three nodes of 4, and groups across these are priced as crossing nodes.
         """
         if ranks not in self._islands:
             self._islands[ranks] = self._form(ranks)
@@ -137,7 +135,7 @@ class Placement:
         )
 
     def road(self, source: tuple[int, ...], target: tuple[int, ...]) -> tuple[float, float]:
-        """(bytes/s, latency s) between the ranks of two stages, all pairs of ranks sending side by side."""
+        """(bytes/s, latency s) between the ranks of two stages, all pairs of ranks sending simultaneously."""
         key = (source, target)
         if key not in self._hops:
             self._hops[key] = self._road(source, target)
@@ -166,11 +164,11 @@ class Placement:
         return min(rates) * self.hwdb.network_efficiency.value, latency
 
     def _nics(self, side: Mapping[int, int]) -> float:
-        """Bytes/s of the NICs that some ranks own, so many on each node."""
+        """Bytes/s of the shares of NICs that belong to these ranks, given as numbers per node."""
         return sum(self.cluster.nic_of(node) * count / self._node(node).gpus for node, count in side.items())
 
     def nic_share(self, ranks: tuple[int, ...]) -> float:
-        """Bytes/s that some ranks move through their share of their nodes' NICs, one direction."""
+        """Bytes/s that these ranks send through their shares of their nodes' NICs, one direction."""
         if self._finders is not None:
             finder, total = self._finders[0], 0.0
             for box, places in finder.topology.split(ranks).items():
@@ -199,14 +197,14 @@ class Placement:
         return len({self._domains[node] for node in nodes}) == 1
 
     def node_share(self, ranks: tuple[int, ...]) -> float:
-        """The least that the ranks of one node among `ranks` move through their share of its NICs."""
+        """Least bytes/s that the ranks of one node among `ranks` send through their share of its NICs."""
         by_node: dict[int, list[int]] = {}
         for rank in ranks:
             by_node.setdefault(self.node_of[rank], []).append(rank)
         return min(self.nic_share(tuple(own)) for own in by_node.values())
 
     def group_rate(self, a: int, b: int) -> float:
-        """Bytes/s that all traffic between two node groups shares; infinite where nothing limits it."""
+        """Bytes/s shared by all traffic between two node groups; inf where nothing limits it."""
         if self._finders is None:
             return self.cluster.group_limit(a, b)[0] * self.hwdb.network_efficiency.value
         if a == b:
@@ -218,12 +216,12 @@ class Placement:
         return self._finders[0].road(source, target, busy=False)[0].bytes_per_s
 
     def nic_rate(self, nodes: tuple[int, ...]) -> float:
-        """Bytes/s that all NICs of some nodes move together, one direction."""
+        """Bytes/s of all NICs of these nodes together, one direction."""
         if self._finders is not None:
             return sum(self.nic_share(tuple(range(*self.first_rank[node : node + 2]))) for node in nodes)
         return sum(self.cluster.nic_of(node) for node in nodes) * self.hwdb.network_efficiency.value
 
     def transfer_s(self, source: tuple[int, ...], target: tuple[int, ...], total_bytes: float) -> float:
-        """Seconds to hand `total_bytes` from one stage to the next."""
+        """Seconds to send `total_bytes` from one stage to the next."""
         rate, latency = self.road(source, target)
         return transfer_s(total_bytes, rate, latency)

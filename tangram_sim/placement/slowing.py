@@ -1,4 +1,4 @@
-"""Putting slowdowns on a cluster: which ranks, nodes and links their names mean."""
+"""Applying slowdowns to a cluster: the ranks, nodes and links that their names refer to."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,12 +20,10 @@ Stages = Mapping[tuple[int, int], Sequence[int]]
 
 
 def with_slowdowns(cluster: Cluster, slowdowns: Sequence[Slowdown], stages: Stages | None = None) -> Cluster:
-    """The cluster as it runs under these slowdowns; several on one thing multiply, factors of 1 leave no
-    trace.
+    """The cluster with these slowdowns applied; several on one thing multiply, factors of 1 have no effect.
 
-    `stages` says which ranks `stage N` means, where a plan is at hand. Raises `BadInputError` or
-    `UnknownNameError` for what is not there, and for network slowdowns of a cluster that states its own
-    graph.
+    `stages` maps `stage N` to ranks if there is a plan. Raises `BadInputError` or `UnknownNameError` for
+    unknown targets, and for network slowdowns of a cluster that states its own graph.
     """
     compute: dict[int, float] = {}
     memory: dict[int, float] = {}
@@ -143,7 +141,7 @@ def _require(where: str, kind: str, number: int, count: int) -> None:
 
 
 def _links(cluster: Cluster, where: str) -> list[tuple[int, int]]:
-    """All pairs of groups whose traffic something limits, where the whole network is meant."""
+    """All pairs of groups with limited traffic if `where` is the whole network; else none."""
     count = len(cluster.groups) if where == "network" else 0
     pairs = ((a, b) for a in range(count) for b in range(a, count))
     return [pair for pair in pairs if cluster.group_limit(*pair)[0] < inf]

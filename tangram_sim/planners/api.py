@@ -1,4 +1,4 @@
-"""What a whole-cluster planner is asked, and what it answers."""
+"""Request and result types of whole-cluster planners."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -16,7 +16,7 @@ Progress: TypeAlias = Callable[[int, int, str], None]  # done, of how many, what
 
 @dataclass(slots=True)
 class Counts:
-    """What happened to the (slice, part of an island, microbatch) pairs, and to the partial plans found."""
+    """Counters of a search: (slice, part of an island, microbatch) requests, and the partial plans found."""
 
     asked: int = 0
     redundant: int = 0
@@ -28,14 +28,14 @@ class Counts:
     windowed: int = 0  # outside the window that was asked for, though inside what the bound allows
 
     def add(self, other: "Counts") -> None:
-        """Count what another search counted, too."""
+        """Add the counters of another search to these."""
         for item in fields(self):
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A plan and the simulated step of its pipeline."""
+    """A plan, its lowered step and the simulated seconds of that step."""
 
     plan: Plan
     step: LoweredStep
@@ -60,7 +60,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Found:
-    """The answer: best plans first, the bound, and how the search went."""
+    """Result of a search: plans, fastest first, a lower bound on the step time, and counters and findings."""
 
     ranked: list[Scored]
     lower_bound_step_s: float
@@ -75,7 +75,7 @@ class Found:
 
 
 class NothingBelowError(TangramError):
-    """A search was asked for plans below a step, found none, and looked for no others."""
+    """Raised when a search for plans faster than `below_s` found none; slower plans were not searched for."""
 
     def __init__(self, below_s: float, counts: Counts) -> None:
         super().__init__(f"no plan was found below {below_s:.4g} s, and no slower one was looked for")

@@ -1,10 +1,10 @@
-"""How hard a search looks: constants that trade time for quality and that several strategies share.
+"""Search effort: constants that trade time for plan quality and that several strategies share.
 
-A strategy's own constants stand beside its code, by effort where an effort changes them.
+A strategy's own constants stand next to its code, by effort where they depend on it.
 
-Work is counted, never timed, so that a search with the same budget finds the same plan on every machine.
-What changes no answer stays where it is used: how long a compiled call runs before it looks at the clock,
-how many answers and prices stay in memory, how fine a bisection ends.
+Work is counted, not timed, so that a search with the same budget finds the same plan on every machine.
+Constants that change no result stay where they are used: how long a compiled call runs before it checks the
+clock, how many partial plans and prices stay in memory, at which width a bisection ends.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from tangram_sim.errors import unknown_name
 
 @dataclass(frozen=True, slots=True)
 class CompositionBudget:
-    """Composition of one table, of one microbatch size."""
+    """Limits on composing one table of partial plans, for one microbatch size."""
 
     # First a look at everything, which ends most small questions; where that is too much a beam finds good
     # pipelines, whose steps then limit the proof.
@@ -28,7 +28,7 @@ class CompositionBudget:
 
 @dataclass(frozen=True, slots=True)
 class SearchBudget(CompositionBudget):
-    """What one search may spend. A unit of `work` is a comparison of two labels, 3 to 10 ns."""
+    """Limits of one search. One unit of `work` is a comparison of two labels, 3 to 10 ns."""
 
     # Limits over the lower bound, while there is nothing to beat, of sweeps over whole islands and halves.
     coarse_limits: tuple[float, ...] = (2.0, 10.0)
@@ -76,16 +76,16 @@ class SearchBudget(CompositionBudget):
 
     @property
     def coarse(self) -> "SearchBudget":
-        """The budget of a sweep that looks for a first good plan."""
+        """This budget with the narrow beams of a sweep that looks for a first good plan."""
         return replace(self, widths=self.coarse_widths)
 
     @property
     def apart(self) -> "SearchBudget":
-        """The budget of a look at some islands beside copies of patterns: few sizes, beams as wide.
+        """Budget for searching some islands next to replicated patterns: few sizes, beams of full width.
 
-        It found what all sizes did in a quarter of the time; of narrower beams it came 3 % behind. Its sizes
-        are those of `quick`, but of layouts as many: what is known ends it as well as what it finds. Looks at
-        everything are as little work as those of `quick`, and only find plans: nobody asks for its bounds.
+        The numbers of sizes are those of `quick`: this found the same plans as all sizes in a quarter of the
+        time, while narrower beams were 3 % behind. Layout and beam limits are those of this budget. No lower
+        bounds are computed, since no caller reads them.
         """
         wide = {
             name: getattr(self, name)
@@ -145,7 +145,7 @@ EFFORTS = {
 
 
 def budget(effort: str) -> SearchBudget:
-    """The budget of an effort. Raises UnknownNameError."""
+    """The budget of an effort: quick, normal or exhaustive. Raises UnknownNameError."""
     if effort not in EFFORTS:
         raise unknown_name("effort", effort, EFFORTS)
     return EFFORTS[effort]

@@ -1,4 +1,4 @@
-"""What every whole-cluster planner owes its callers, as a check that third parties run on their own.
+"""The contract of every whole-cluster planner, as a check that third parties run on their own planners.
 
 In a plug-in's tests, with any test runner:
 
@@ -19,14 +19,14 @@ from tangram_sim.training.plan import Plan, holds_batch
 
 
 def check_planner(planner: type[WholeClusterPlanner], prices: Iterable[Price]) -> None:
-    """Hold a planner to the contract on each question; raises AssertionError naming the broken clause.
+    """Check a planner against the contract on each question; raises AssertionError naming the broken clause.
 
-    1. It is made by calling the class with nothing; `name` and `limits` are words.
-    2. Its plan is for the model, cluster and job asked about; the decisions hold together, every layer is
+    1. It is made by calling the class without arguments; `name` and `limits` are not empty.
+    2. Its plan is for the model, cluster and job asked about; the decisions are consistent, every layer is
        held once and in order, ranks are the cluster's and used once, and the whole batch is processed.
     3. Its plan fits memory as simulated.
     4. Equal questions get equal plans, also from a new instance and fresh prices.
-    5. No plan is an InfeasibleError whose message is more than a word; nothing else is raised.
+    5. Without a plan it raises an InfeasibleError whose message is more than a word; nothing else is raised.
     """
     asked = 0
     for price in prices:
@@ -40,7 +40,7 @@ def check_planner(planner: type[WholeClusterPlanner], prices: Iterable[Price]) -
 
 
 def _answer(planner: type[WholeClusterPlanner], price: Price) -> Plan | str:
-    """The plan, or why there is none."""
+    """The planner's plan, or the message of its InfeasibleError, which must not be trivial."""
     made = planner()
     _require(bool(made.name and made.limits), f"{planner.__name__} states no name or no limits")
     try:

@@ -1,4 +1,4 @@
-"""When a search has to have answered: a limit on the wall clock, or somebody's Ctrl-C."""
+"""Deadlines of a search: a wall-clock limit, or an interrupt by Ctrl-C."""
 
 import platform
 import signal
@@ -33,11 +33,11 @@ BY_SHARE = declare(
 
 @dataclass
 class Deadline:
-    """`limit_s` seconds from now on, by the clock on the wall; searches ask between steps if it is over.
+    """A wall-clock limit of `limit_s` seconds from now; searches check between steps whether it has passed.
 
-    Nothing between two questions takes longer than about a third of a second: compiled loops work in slices.
-    It travels to other processes as the time that is left; on this machine what it waits there for a process
-    counts, too. `used_s` of the limit were gone before: whoever started a program waits for its imports, too.
+    No search runs longer than about a third of a second between two checks: compiled loops work in slices.
+    Pickling sends the seconds left to another process; on the same machine, time spent waiting there for a
+    worker counts too. `used_s` seconds of the limit have passed already, e.g. the imports of a program.
     """
 
     limit_s: float = float("inf")
@@ -53,12 +53,12 @@ class Deadline:
         return _arrived, (self.left_s(), time.monotonic(), platform.node())
 
     def left_s(self) -> float:
-        """Seconds that are left, 0 where it is over."""
+        """Seconds left, 0 when the deadline has passed or the search was interrupted."""
         return 0.0 if self.interrupted else max(self._until_s - time.monotonic(), 0.0)
 
     @classmethod
     def of(cls, limit_s: float | None) -> "Deadline":
-        """A deadline in so many seconds; None: never."""
+        """A deadline `limit_s` seconds from now; without limit for None."""
         return cls(float("inf") if limit_s is None else limit_s)
 
     def turn_s(self, turns: int = 1) -> float | None:
@@ -67,51 +67,51 @@ class Deadline:
         return None if left_s == float("inf") else left_s
 
     def over(self) -> bool:
-        """Whether to stop now with the best plan so far."""
+        """Whether the search must stop now with the best plan so far; sets `stopped` if so."""
         self.stopped = self.stopped or self.left_s() <= 0
         return self.stopped
 
     def findings(self) -> list[Finding]:
-        """What ended the search; nothing where it came to its end."""
+        """Findings that say what stopped the search early; empty where the search completed."""
         if self.interrupted:
             limit = reached()
             return [BY_MEMORY(limit=limit) if limit else BY_HAND()]
         return [BY_LIMIT(limit_s=round(self.limit_s, 2))] if self.stopped else []
 
     def share(self, limit_s: float) -> "Deadline":
-        """A deadline for a part of the work: over after `limit_s` seconds, or when this one is."""
+        """A deadline for a part of the work: passes after `limit_s` seconds, or together with this one."""
         return _Share(limit_s, whole=self)
 
     def grace(self, grace_s: float) -> "Deadline":
-        """A deadline for what has to be done though this one is over: `grace_s` after its end, or from now
-        on where that is sooner.
+        """A deadline for work that must be done after this one has passed: `grace_s` after its end.
 
-        So a search that falls back on something simple more than once takes `grace_s` for all of it, but for
-        LEAST_GRACE_S each time: an answer late by that is worth more than none.
+        If this deadline has not passed yet, `grace_s` starts now. A search that falls back on simple plans
+        several times shares one `grace_s` among them, but gets at least LEAST_GRACE_S (0.3 s) each time: an
+        answer so late is worth more than none.
         """
         late_s = max(time.monotonic() - self._until_s, 0.0)
         return _Grace(max(grace_s - late_s, min(LEAST_GRACE_S, grace_s)))
 
     def over_without_answer(self) -> bool:
-        """Whether to stop now where nothing is found yet."""
+        """Whether the search must stop now although it has found no plan."""
         return self.over()
 
     @property
     def asked_s(self) -> float:
-        """The limit that was asked for, of which this may be a share."""
+        """Seconds of the limit that the user asked for; a share reports the limit of the whole search."""
         return self.limit_s
 
     def why(self) -> str:
-        """What ended it, in words."""
+        """Reason for stopping, in words: the memory limit, an interrupt by hand, or the time limit."""
         if self.interrupted:
             return reached() or "stopped by hand"
         return f"time limit of {round(self.limit_s, 2):g} s"
 
     @contextmanager
     def hearing_interrupts(self) -> Iterator["Deadline"]:
-        """Ctrl-C ends the search with the best plan so far; a second one ends the program.
+        """Let Ctrl-C end the search with the best plan so far; a second Ctrl-C raises KeyboardInterrupt.
 
-        Where the interpreter does not let us hear it (threads other than the first), nothing changes.
+        Signals reach only the main thread: in other threads this changes nothing.
         """
         if threading.current_thread() is not threading.main_thread():
             yield self
@@ -131,9 +131,8 @@ class Deadline:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Around a call that cannot ask whether time is over: the first Ctrl-C raises KeyboardInterrupt
-        there.
-        """
+        """Context around a call that cannot check the deadline: in it the first Ctrl-C raises
+        KeyboardInterrupt."""
         self._waiting = True
         try:
             yield
@@ -142,69 +141,69 @@ class Deadline:
 
 
 def _arrived(left_s: float, sent_s: float, host: str) -> Deadline:
-    """A deadline that another process sent: processes of one machine share its clock."""
+    """Rebuild a deadline that another process sent; on the same host the time since sending is deducted."""
     waited_s = time.monotonic() - sent_s if host == platform.node() else 0.0
     return Deadline(left_s, max(waited_s, 0.0))
 
 
 class _Grace(Deadline):
-    """A little while after the end; while nothing is found, so many CPU seconds in any case."""
+    """A short extension after a deadline; without any answer, at least some seconds of CPU time."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._begun_s = time.thread_time()
 
     def over_without_answer(self) -> bool:
-        """By the clock and by what this thread has computed."""
+        """Whether the extension is over both by the clock and by the CPU seconds of this thread."""
         return self.over() and time.thread_time() - self._begun_s >= min(ANSWERLESS_CPU_S, self.limit_s * 5)
 
 
 class NoSearch(Deadline):
-    """Over before a search begins; what stands in for one is bounded by its work, not by the clock.
+    """A deadline that has passed, so that no search runs; fallbacks are limited by work, not the clock.
 
-    For studies that ask many times and whose figures must not depend on how busy the machine is.
+    For studies that plan many times and whose results must not depend on how busy the machine is.
     """
 
     def __init__(self) -> None:
         super().__init__(0.0)
 
     def grace(self, grace_s: float) -> Deadline:
-        """As long as it takes."""
+        """A deadline without limit, so that fallbacks always finish."""
         del grace_s
         return Deadline()
 
 
 @dataclass
 class _Share(Deadline):
-    """A part of the time that is left."""
+    """A share of another deadline: passes after `limit_s` seconds, or when the `whole` deadline does."""
 
     whole: Deadline = field(default_factory=Deadline)
 
     def left_s(self) -> float:
-        """Seconds that are left."""
+        """Seconds left of the share or of the whole deadline, the smaller of the two."""
         return min(super().left_s(), self.whole.left_s())
 
     @property
     def asked_s(self) -> float:
-        """As the whole deadline's."""
+        """Seconds of the limit that the user asked for, as the whole deadline has it."""
         return self.whole.asked_s
 
     def why(self) -> str:
-        """What ended it: the whole deadline where that is over, since users know of no share."""
+        """Reason for stopping: the whole deadline's if it has passed, since users do not know of shares."""
         return self.whole.why() if self.whole.left_s() <= 0 else f"share of the time limit, {self._own()}"
 
     def grace(self, grace_s: float) -> Deadline:
-        """As the whole deadline's: what is left of that is for whoever shared it out."""
+        """The grace of the whole deadline: a part of the work takes no grace for running out of its share."""
         return self.whole.grace(grace_s)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """As the whole deadline's, which hears interrupts."""
+        """As for the whole deadline, which handles interrupts."""
         with self.whole.waiting():
             yield
 
     def findings(self) -> list[Finding]:
-        """The whole deadline's findings where that is over; else that its share was."""
+        """Findings of the whole deadline if it has passed; else that its share of time is used up."""
         if self.stopped and self.whole.over():
             return self.whole.findings()
         figures = {"share_s": round(self.limit_s, 2), "limit_s": round(self.asked_s, 2)}

@@ -1,4 +1,4 @@
-"""What one search for a plan works out and the next one can use: partial plans and prices of stages."""
+"""Cache between searches: partial plans, and prices of stages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ class SearchMemory:
     _prices: PriceMemory = field(default_factory=PriceMemory)
 
     def parallelizer(self, name: str) -> Parallelizer:
-        """The parallelizer of this name that remembers what it was asked. Raises UnknownNameError."""
+        """The cached parallelizer of this name, created on first use. Raises UnknownNameError."""
         if name not in self.parallelizers:
             self.parallelizers[name] = made = parallelizer_named(name)()
             if isinstance(made, Grid):
@@ -48,7 +48,7 @@ class SearchMemory:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Use it for all searches of this thread until the end."""
+        """Context in which all searches of this thread use this cache."""
         before = _IN_USE.set(self)
         try:
             with self._prices.in_use():
@@ -58,7 +58,7 @@ class SearchMemory:
 
 
 def parallelizer_in_use(name: str) -> Parallelizer:
-    """The parallelizer of the memory in use; without one a new one. Raises UnknownNameError."""
+    """The parallelizer of this name, from the cache if one is in use. Raises UnknownNameError."""
     memory = _IN_USE.get()
     return memory.parallelizer(name) if memory else parallelizer_named(name)()
 

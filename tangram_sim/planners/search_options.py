@@ -1,4 +1,4 @@
-"""What a user fixes or asks for of a search, beyond model, cluster and job."""
+"""Options that a user sets for a search, beyond model, cluster and job."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ POLICIES = ("redundancy", "imbalance", "infeasibility", "incompatibility")
 
 
 def _window(text: str) -> float:
-    """A number above 1; 0 for `auto`, where the search decides."""
+    """Parse an imbalance window: a number above 1, or 0 for `auto`, where the search chooses it."""
     try:
         window = 0.0 if text == "auto" else float(text)
     except ValueError:
@@ -26,7 +26,7 @@ def _window(text: str) -> float:
 @described
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What the user fixes or asks for beyond model, cluster and job."""
+    """Options and constraints of a search beyond model, cluster and job."""
 
     constraints: Constraints = field(default=Constraints(), metadata=part())
     order: tuple[str, ...] = option(
@@ -158,5 +158,5 @@ class SearchOptions:
 
     @property
     def most(self) -> int:
-        """Plans that a search hands over."""
+        """Number of plans that a search returns."""
         return max(self.top, self.kept, 1)

@@ -1,4 +1,4 @@
-"""Which islands of a cluster a planner may use: what is asked for, and what has units for the numbers."""
+"""Islands that a planner may use: not excluded by the user, and with units for the job's number format."""
 
 from collections.abc import Sequence
 
@@ -19,8 +19,8 @@ def usable_islands(
 ) -> tuple[tuple[Island, ...], list[Finding]]:
     """Islands the planner may use, and findings on those it may not.
 
-    Raises InfeasibleError when none is left, UnknownNameError for names in --order or --exclude that
-    are no island.
+    Raises InfeasibleError when none is left, UnknownNameError for names in `order` or `exclude` that are not
+    islands.
     """
     islands = find_islands(
         cluster, job.precision.compute, wishes.tolerances or DEFAULT_TOLERANCES, hwdb, job.stack
@@ -50,7 +50,7 @@ def usable_islands(
 
 
 def _hint(wish: str, name: str, islands: Sequence[Island]) -> str:
-    """What to type in place of a name that is no island: the islands that hold such a GPU, if any do."""
+    """Advice for a name that is not an island: the islands with such GPUs, if any."""
     held = [
         f"{island.name} ({island.gpu.name})"
         for island in islands

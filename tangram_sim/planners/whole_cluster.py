@@ -1,7 +1,7 @@
-"""The second API: a planner of whole clusters, and the prices it may ask for.
+"""The planner API: a planner of whole clusters, and the prices it may use.
 
-`plan(model, cluster, job, price) -> Plan`. Entry-point group: `tangram_sim.planners`; Tangram itself and its
-peers are found there like everybody else's. `tangram_sim.planners.contract` checks an implementation.
+`plan(model, cluster, job, price) -> Plan`. Entry-point group: `tangram_sim.planners`; Tangram and its peers
+are registered there like third-party planners. `tangram_sim.planners.contract` checks an implementation.
 """
 
 from abc import ABC, abstractmethod
@@ -29,15 +29,15 @@ TRIED = 400  # outlines, best first, that are held against the simulator's memor
 
 
 class CannotAnswerError(InfeasibleError):
-    """A planner's own limits keep it from answering; others may know a plan."""
+    """Raised when a planner's own limits keep it from finding a plan; other planners may find one."""
 
 
 @dataclass(frozen=True)
 class Price(TrainingProblem):
-    """What a planner may ask about one model, cluster and job: prices of plans, and a profile of layers.
+    """Prices of plans and a profile of layers for one model, cluster and job: what a planner may use.
 
-    `job.dtype` is settled. Answers are kept, so ask as often as you like. When the `deadline` is over, answer
-    with the best plan so far, or raise `no_answer`.
+    `job.dtype` is settled. Results are cached. When the `deadline` passes, return the best plan so far, or
+    raise `no_answer`.
     """
 
     deadline: Deadline = field(default_factory=Deadline, compare=False)
@@ -45,29 +45,29 @@ class Price(TrainingProblem):
 
     @cached_property
     def lowering(self) -> Lowering:
-        """Prices of stages and roads between them."""
+        """Lowers pipelines to steps with prices of stages and links."""
         return Lowering(Placement(self.cluster, self.hwdb), StagePrices(self.model, self.job, self.hwdb))
 
     @cached_property
     def profile(self) -> Profile:
-        """Seconds and bytes of single layers by GPU kind: what profiling the cluster would give."""
+        """Seconds and bytes of single layers by GPU kind, as if measured on the cluster."""
         islands, _ = usable_islands(self.cluster, self.job, self.hwdb, SearchOptions())
         return SimulatedProfile(self.model, self.cluster, self.job, self.hwdb, islands, self.lowering.prices)
 
     def lowered(self, plan: Plan) -> LoweredPlan:
-        """A plan ready to be played. Raises BadInputError for decisions that do not hold together."""
+        """A plan lowered for simulation. Raises BadInputError for inconsistent decisions."""
         return lower_plan(plan, self.lowering)
 
     def step_s(self, plan: Plan) -> float:
-        """Simulated seconds of a step, transfers not sharing links; inf where it does not fit memory."""
+        """Simulated seconds of a step without shared links; inf where it does not fit memory."""
         lowered = self.lowered(plan)
         return lowered.step_s() if lowered.fits() else float("inf")
 
 
 class WholeClusterPlanner(ABC):
-    """A planner of whole clusters. Implementations are deterministic and made by calling them with nothing.
+    """Base class of whole-cluster planners: deterministic, and constructed without arguments.
 
-    `limits` says in one sentence what it does not consider; people read it where it cannot answer.
+    `limits` says in one sentence what the planner does not consider; it is shown where no plan is found.
     """
 
     name: str
@@ -78,14 +78,14 @@ class WholeClusterPlanner(ABC):
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
         """A plan for exactly this model, cluster and job that fits memory.
 
-        Raises InfeasibleError saying why there is none; CannotAnswerError where its own limits are why.
+        Raises InfeasibleError saying why there is none; CannotAnswerError where the planner's limits are why.
         """
 
 
 def best_that_fits(outlines: Iterable[CoarsePlan], price: Price, planner: WholeClusterPlanner) -> Plan:
-    """The plan of the first outline (they come best first) that the simulator, too, finds to fit memory.
+    """The plan of the first coarse plan, in the order given, that fits memory when simulated.
 
-    One is looked at though the deadline is over.
+    At least one is tried even after the deadline. Raises CannotAnswerError where none fits.
     """
     looked = 0
     for looked, outline in enumerate(outlines, 1):
@@ -106,7 +106,7 @@ def best_that_fits(outlines: Iterable[CoarsePlan], price: Price, planner: WholeC
 
 
 def no_answer(planner: WholeClusterPlanner, price: Price, why: str) -> CannotAnswerError:
-    """Why there is no plan: the time limit where that cut the search short, else `why` and its limits."""
+    """The error to raise without a plan: the time limit if that was it, else `why` and the limits."""
     if price.deadline.stopped:
         return CannotAnswerError(
             f"{planner.name}: no plan found ({price.deadline.why()}); raise `time_limit_s=`"
@@ -115,7 +115,7 @@ def no_answer(planner: WholeClusterPlanner, price: Price, why: str) -> CannotAns
 
 
 def ranked(outlines: Iterable[CoarsePlan], profile: Profile) -> list[tuple[float, CoarsePlan]]:
-    """Outlines that fit by their profile, with their closed-form step, fastest first; ties by their words."""
+    """(closed-form seconds, coarse plan) of those that fit by the profile, fastest first; ties by text."""
     found = dict.fromkeys(outline for outline in outlines if fits(outline, profile))
     return sorted(
         ((step_s(outline, profile), outline) for outline in found), key=lambda item: (item[0], str(item[1]))

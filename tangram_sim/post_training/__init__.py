@@ -1,1 +1,1 @@
-"""Reinforcement-learning post-training: generate, score, update, synchronise weights, again."""
+"""Post-training by reinforcement learning: repeatedly generate, score, update and synchronise weights."""

@@ -1,9 +1,9 @@
-"""Asynchronous post-training: rollout never stops, the trainer consumes groups as they come, played.
+"""Asynchronous post-training, simulated: rollout never stops, the trainer consumes groups as they complete.
 
-Groups begin when the staleness rule allows (`Mode.may_begin`). Under a bound on versions the oldest are
-waited for, so that none gets older; under a bound on their share groups are consumed as they are complete.
-Running requests are kept, interrupted or waited for at each weight sync. Rollout's players run on a clock
-that stands still while engines take weights.
+Groups begin when the staleness rule allows (`Mode.may_begin`). Under a limit on versions the trainer waits
+for the oldest groups, so that none gets older; under a limit on their share it consumes groups as they
+complete. At each weight sync running requests are kept, interrupted or waited for. Rollout replicas run on a
+clock that stops while engines load weights.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _LOOKS = 64  # at least, while a mean response is generated: groups begin late b
 
 @dataclass(frozen=True)
 class Loop:
-    """A steady asynchronous loop: seconds a step, what the trainer waited, ages of consumed groups.
+    """Steady state of an asynchronous loop: seconds a step, trainer's waits, ages of consumed groups.
 
     Groups: begun = consumed + queued (complete, not consumed) + running.
     """
@@ -46,7 +46,7 @@ class Loop:
 
 
 class _Pool:
-    """Replicas of rollout on one clock, which stands still during pauses."""
+    """Rollout replicas on one common clock, which stops during pauses."""
 
     def __init__(self, fleet: Sequence[FleetReplica], work: PostTraining, lengths: Ints, engine: str) -> None:
         self.requests = requests_of(work.prompt_tokens, lengths)
@@ -71,16 +71,16 @@ class _Pool:
         self.paused_s: list[float] = []
 
     def wall_s(self, own_s: Floats) -> Floats:
-        """Times on the wall's clock of times on rollout's own."""
+        """Wall-clock seconds of times on the rollout clock."""
         pauses = np.concatenate([[0.0], np.cumsum(self.paused_s)])
         return np.asarray(own_s + pauses[np.searchsorted(self.paused_at, own_s, side="right")])
 
     def own_s(self, wall_s: float) -> float:
-        """The time on rollout's clock now, after all pauses so far."""
+        """Time on the rollout clock at the wall-clock time `wall_s`, after all pauses so far."""
         return wall_s - sum(self.paused_s)
 
     def begin(self, groups: int, wall_s: float) -> None:
-        """Begin the next groups, each where replicas are least loaded for their speed."""
+        """Begin the next groups, each on the replica with the least load relative to its speed."""
         at = max(self.own_s(wall_s), self.now_s)
         more = np.arange(self.begun, min(self.begun + groups, len(self.home)))
         for group in more:
@@ -95,13 +95,13 @@ class _Pool:
         self.begun += len(more)
 
     def advance(self, own_s: float) -> None:
-        """Play all replicas up to a time on rollout's clock."""
+        """Simulate all replicas up to a time on the rollout clock."""
         for player in self.players:
             player.advance(own_s)
         self.now_s = max(self.now_s, own_s)
 
     def finished_s(self) -> Floats:
-        """Wall times at which groups were complete; NaN for those that are not. [groups]."""
+        """Wall-clock completion times of groups, [groups]; NaN for groups that are not complete."""
         own = self._own_finish_s().reshape(-1, self.samples)[self.open].max(axis=1)
         complete = ~np.isnan(own)
         self.finished[self.open[complete]] = self.wall_s(own[complete])
@@ -109,7 +109,7 @@ class _Pool:
         return self.finished
 
     def _own_finish_s(self) -> Floats:
-        """Times on rollout's clock at which requests finished; NaN for those that have not. [requests]."""
+        """Completion times of requests on the rollout clock, [requests]; NaN for unfinished ones."""
         first = self.players[0]
         if isinstance(first, FastReplica):
             return first.finish_s  # as it stands, where writing the whole ledger takes longer than a look
@@ -117,7 +117,7 @@ class _Pool:
         return self.ledger.finish_s
 
     def pause(self, wall_s: float, seconds: float, interrupts: bool) -> None:
-        """Stand still from `wall_s` on; where it interrupts, running requests are prefilled again."""
+        """Pause all replicas at `wall_s`; with `interrupts`, running requests are prefilled again."""
         own = self.own_s(wall_s)
         self.advance(own)
         if interrupts:
@@ -139,10 +139,10 @@ def play_loop(
     steps: int = STEPS,
     engine: str = FAST,
 ) -> Loop:
-    """Play `steps` steps of an asynchronous loop and report those after the first ones.
+    """Simulate `steps` steps of an asynchronous loop; the result covers those after the warm-up.
 
-    `train_s`: seconds of scoring and updates of one step; `sync_s`: of one weight sync, in which trainer and
-    rollout both stand still. Raises InfeasibleError where a group never finishes.
+    `train_s`: seconds of scoring and updates of one step; `sync_s`: of one weight sync, during which trainer
+    and rollout both pause. Raises InfeasibleError where a group never finishes.
     """
     prompts, fetches = work.prompts, mode.fetches
     depth = mode.eta if mode.share is None else int(np.ceil(mode.share))
@@ -198,7 +198,7 @@ def play_loop(
 
 
 def _wait_for(pool: _Pool, consumed: Flags, wanted: int, due: slice, look_s: float) -> float:
-    """Wall time at which `wanted` groups among those `due` are complete and not consumed."""
+    """Wall-clock time at which `wanted` groups among those `due` are complete and not consumed."""
     idle = 0
     while True:
         times = pool.finished_s()
@@ -213,7 +213,7 @@ def _wait_for(pool: _Pool, consumed: Flags, wanted: int, due: slice, look_s: flo
 
 
 def _drained_s(pool: _Pool, look_s: float) -> float:
-    """Wall time at which every group that was begun is complete."""
+    """Wall-clock time at which all groups begun so far are complete."""
     while True:
         times = pool.finished_s()[: pool.begun]
         if not np.isnan(times).any():

@@ -1,4 +1,4 @@
-"""Lengths of responses, drawn: a lognormal distribution cut at the cap, or lengths that were observed.
+"""Response lengths: a lognormal distribution cut at the cap, or observed lengths.
 
 The draws of one prompt are correlated: a hard prompt is long in all its samples, so groups finish unevenly.
 """
@@ -27,24 +27,24 @@ _WIDEST = 12.0  # standard deviations of the logarithm within which the median i
 
 
 class ResponseLengths(ABC):
-    """A distribution of response lengths in tokens, as its quantiles."""
+    """A distribution of response lengths in tokens, described by its quantiles."""
 
     cap: int
     correlation: float
 
     @abstractmethod
     def quantile(self, share: Floats) -> Floats:
-        """Tokens that the share (0 to 1) of responses stays below; same shape."""
+        """Tokens that a share (0 to 1) of the responses does not exceed; same shape as `share`."""
 
     @property
     @abstractmethod
     def mean(self) -> float:
-        """Mean tokens of a response, after the cut."""
+        """Mean tokens of a response, with responses cut at the cap."""
 
     @property
     @abstractmethod
     def mean_square(self) -> float:
-        """Mean of the squared tokens of a response, after the cut."""
+        """Mean of the squared tokens of a response, with responses cut at the cap."""
 
     def draw(self, prompts: int, samples: int, seed: int) -> Ints:
         """Tokens of `samples` responses to each of `prompts` prompts: [prompts, samples], at least 1."""
@@ -56,13 +56,13 @@ class ResponseLengths(ABC):
         return np.clip(tokens, 1, self.cap).astype(np.int64)
 
     def longest(self, count: int) -> float:
-        """Typical longest of `count` responses: the quantile that one of them exceeds."""
+        """Typical length of the longest of `count` responses: the quantile that one of them exceeds."""
         return float(self.quantile(np.array([1.0 - 1.0 / (count + 1.0)]))[0])
 
 
 @dataclass(frozen=True)
 class LognormalLengths(ResponseLengths):
-    """min(exp(mu + sigma z), cap) with z standard normal."""
+    """Lengths of min(exp(mu + sigma z), cap) tokens with z standard normal."""
 
     mu: float
     sigma: float
@@ -99,7 +99,7 @@ class LognormalLengths(ResponseLengths):
         return self._moment(2)
 
     def _moment(self, order: int) -> float:
-        """Mean of the tokens to the power `order`, after the cut."""
+        """Mean of the tokens to the power `order`, with responses cut at the cap."""
         if not self.sigma:
             return float(min(exp(self.mu), self.cap) ** order)
         below = (log(self.cap) - self.mu) / self.sigma
@@ -109,7 +109,7 @@ class LognormalLengths(ResponseLengths):
 
 @dataclass(frozen=True)
 class ObservedLengths(ResponseLengths):
-    """Lengths as they were observed, in tokens; draws take their quantiles."""
+    """Observed lengths in tokens; draws use their empirical quantiles."""
 
     observed: tuple[int, ...]
     cap: int
@@ -142,9 +142,9 @@ class ObservedLengths(ResponseLengths):
 def lognormal(
     mean: float, cap: int, sigma: float = USUAL_SIGMA, correlation: float = USUAL_CORRELATION
 ) -> LognormalLengths:
-    """Lengths with this mean after the cut at `cap`, and this sigma of the logarithm before it.
+    """Lengths with this mean after the cut at `cap`, and this sigma of the logarithm before the cut.
 
-    Raises BadInputError for a mean that no distribution below the cap has.
+    Raises BadInputError for a mean that no such distribution has.
     """
     if not 1 <= mean <= cap:
         raise BadInputError(f"mean response of {mean:g} tokens with a cap of {cap:,}: give 1 up to the cap")
@@ -184,11 +184,10 @@ def lognormal_capped(mean: float, cap: int, capped_share: float) -> LognormalLen
 
 
 def read_lengths(path: Path, cap: int = 0) -> ObservedLengths:
-    """Observed lengths in a file, one whole number a line (the first column, where there are several).
+    """Observed lengths from a file with one whole number per line (the first of several columns).
 
-    They are cut at `cap` tokens; 0: not at all, the longest is the cap.
-
-    Raises BadInputError naming the line of anything else; a first line of words is a heading.
+    They are cut at `cap` tokens; 0: not cut, and the longest is the cap. Raises BadInputError naming the line
+    of anything else; a first line of words is skipped as a heading.
     """
     found = []
     for number, line in enumerate(read_text(path).splitlines(), 1):

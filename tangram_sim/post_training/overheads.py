@@ -1,4 +1,4 @@
-"""What post-training takes beyond its kernels: factors and seconds fitted to measured runs."""
+"""Overheads of post-training beyond its kernels: factors and seconds fitted to measured runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -11,10 +11,10 @@ from tangram_sim.hwdb.post_training import overhead_rows
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """Factors on priced phases, and seconds beside them; `sigma` are log standard deviations of what is left.
+    """Calibrated factors on phases, and added seconds; `sigma` are log standard deviations of residuals.
 
-    Bytes are of the policy's weights in rollout's precision; rates are of the whole transfer, as a receiver
-    sees it.
+    Bytes are those of the policy's weights in the rollout precision; rates are those of the whole transfer as
+    seen by a receiver.
     """
 
     rollout_scale: float = 1.0  # on iterations of the engine: log-probabilities of every token, sampling
@@ -33,7 +33,7 @@ class Overheads:
     unstated_sigma: float = 0.35  # added, in squares, where lengths or layouts are assumed
 
     def with_values(self, values: Mapping[str, float]) -> "Overheads":
-        """These with some values replaced."""
+        """These overheads with some values replaced."""
         known = {field.name: getattr(self, field.name) for field in fields(self)}
         return Overheads(**{**known, **values})
 
@@ -43,7 +43,7 @@ NAMES = tuple(field.name for field in fields(Overheads))
 
 @lru_cache(maxsize=16)
 def load_overheads(hwdb: Hwdb) -> Overheads:
-    """The overheads of hwdb/post_training/overheads.csv; rows of overlays win. Raises BadInputError."""
+    """Overheads from hwdb/post_training/overheads.csv; overlay rows take precedence. Raises BadInputError."""
     values: dict[str, float] = {}
     for row in overhead_rows(hwdb):
         if row["parameter"] not in NAMES:

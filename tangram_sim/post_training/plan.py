@@ -1,4 +1,4 @@
-"""Who does what in post-training: pools of GPUs, their layouts, and when weights are synchronised."""
+"""Plans of post-training: pools of GPUs, their layouts, and when weights are synchronised."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -23,7 +23,7 @@ class TrainingPool:
     """The GPUs that update the policy, all of `cluster`, under one uniform layout.
 
     `pack_tokens`: tokens of one packed micro-batch of a rank; 0: sequences are padded to `padded_tokens`,
-    `layout.micro_batch` of them at once. `offload`: weights, gradients and optimizer state wait in host
+    `layout.micro_batch` of them at a time. `offload`: weights, gradients and optimizer state are kept in host
     memory while the same GPUs generate.
     """
 
@@ -37,19 +37,19 @@ class TrainingPool:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the pool."""
+        """Number of GPUs in the pool."""
         return self.cluster.gpus
 
     @property
     def dp(self) -> int:
-        """Data-parallel degree: stated, or as many replicas as the GPUs hold."""
+        """Data-parallel degree: the given one, or as many replicas as the GPUs hold."""
         uniform = self.layout
         return uniform.dp or max(self.gpus // (uniform.tp * uniform.pp * uniform.cp), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutReplicas:
-    """`count` equal replicas of an engine on GPUs of one kind.
+    """`count` identical replicas of an engine on GPUs of one kind.
 
     `ep` spreads experts over that many ranks; `attention_dp` splits requests over groups that share experts.
     """
@@ -69,17 +69,17 @@ class RolloutReplicas:
 
     @property
     def gpus(self) -> int:
-        """GPUs of all these replicas."""
+        """Number of GPUs of all these replicas."""
         return self.count * self.tp * self.pp * self.attention_dp
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """When the next generation may begin, and what happens to running requests at a weight sync.
+    """Rules for when the next generation may begin, and for running requests at a weight sync.
 
     `eta`: greatest age in versions that a sequence may have when it is trained on (asynchronous mode).
-    `share`: groups that may be begun beyond a step's own, as a share of them, in place of `eta` (None: by
-    version). The trainer takes a step's groups in `fetches` equal portions, each as soon as it is there.
+    `share`: limit on groups begun beyond a step's own, as a fraction of these, instead of `eta` (None: use
+    `eta`). The trainer takes a step's groups in `fetches` equal portions, each as soon as it is complete.
     """
 
     kind: str = SYNC
@@ -89,7 +89,7 @@ class Mode:
     fetches: int = 1
 
     def __post_init__(self) -> None:
-        """Raise UnknownNameError or BadInputError for modes that cannot be."""
+        """Raise UnknownNameError or BadInputError for invalid modes."""
         if self.kind not in MODES:
             raise unknown_name("mode", self.kind, MODES)
         if self.at_sync not in AT_SYNC:
@@ -98,10 +98,10 @@ class Mode:
             raise BadInputError(f"staleness {self.eta if self.share is None else self.share}: give 0 or more")
 
     def may_begin(self, prompts: int, version: int, begun: int, left: int) -> int:
-        """Groups that may be begun right after sync number `version`; `begun` so far, `left` of them unused.
+        """Number of groups that may begin after sync `version`; `begun` so far, `left` of them unused.
 
-        By version: (version + eta + 1) x prompts in all. By share: (1 + share) x prompts between two syncs,
-        those left over included.
+        By version: (version + eta + 1) x prompts in total. By share: (1 + share) x prompts between two syncs,
+        including those left over.
         """
         if self.share is None:
             return max((version + self.eta + 1) * prompts - begun, 0)
@@ -110,11 +110,11 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class RlPlan:
-    """A placement of roles: who trains, who generates, and in which mode.
+    """A placement of roles: which GPUs train, which generate, and in which mode.
 
-    Colocated pools are the same GPUs by turns. In a hybrid plan the training GPUs generate, too, with the
-    replicas `lent`, whenever they do not train; `rollout` is on GPUs of its own. `sync_method` is a name in
-    `sync.METHODS`.
+    In a colocated plan the same GPUs take turns in both roles. In a hybrid plan the training GPUs also
+    generate, with the replicas `lent`, whenever they do not train; `rollout` is on GPUs of its own.
+    `sync_method` is a name in `sync.METHODS`.
     """
 
     training: TrainingPool
@@ -126,7 +126,7 @@ class RlPlan:
     lent: tuple[RolloutReplicas, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise BadInputError for pools that contradict each other."""
+        """Raise BadInputError for inconsistent pools."""
         if self.placement not in (COLOCATED, SPLIT, HYBRID):
             raise unknown_name("placement", self.placement, (COLOCATED, SPLIT, HYBRID))
         if bool(self.lent) != (self.placement == HYBRID):
@@ -145,17 +145,17 @@ class RlPlan:
 
     @property
     def rollout_gpus(self) -> int:
-        """GPUs that generate and do not train; of colocated plans those that do both."""
+        """Number of GPUs that generate and do not train; in colocated plans of those that do both."""
         return sum(rollout_replicas.gpus for rollout_replicas in self.rollout)
 
     @property
     def switches(self) -> bool:
-        """Whether GPUs change hands between training and rollout."""
+        """Whether GPUs switch between training and rollout."""
         return self.placement in (COLOCATED, HYBRID)
 
     @property
     def gpus(self) -> int:
-        """GPUs of the plan, each counted once."""
+        """Number of GPUs in the plan, each counted once."""
         if self.placement == COLOCATED:
             return max(self.training.gpus, self.rollout_gpus)
         return self.training.gpus + self.rollout_gpus

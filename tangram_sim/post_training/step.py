@@ -1,4 +1,4 @@
-"""One step of post-training: phases of the pools, played as ops, from which overlap and waiting follow."""
+"""One step of post-training: phases of the pools simulated as ops, which yields overlap and waits."""
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -42,9 +42,9 @@ _STEPS = 8  # played where steps overlap; the last ones are steady
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """A step as it was played. `phases_s` are seconds each phase is busy, `exposed_s` those a step waits for.
+    """A simulated step: `phases_s`, busy seconds of each phase; `exposed_s`, seconds the step waits for it.
 
-    `idle` is the share of a step in which each pool does nothing; ages are versions between the weights that
+    `idle` is the share of a step in which each pool is idle; ages are in versions, between the weights that
     began a sequence and those that it trains.
     """
 
@@ -63,12 +63,12 @@ class StepOutcome:
 
     @property
     def trained_tokens_per_s(self) -> float:
-        """Prompt and response tokens of consumed sequences a second."""
+        """Prompt and response tokens of consumed sequences per second."""
         return self.work.trained_tokens / self.step_s
 
     @property
     def generated_tokens_per_s(self) -> float:
-        """Response tokens a second."""
+        """Response tokens per second."""
         return self.rollout.generated_tokens / self.step_s
 
 
@@ -82,10 +82,10 @@ def play_step(
     engine: str = FAST,
     must_fit: bool = True,
 ) -> StepOutcome:
-    """Play one step of `work` under `plan`; of overlapping modes a steady one.
+    """Simulate one step of `work` under `plan`; for overlapping modes a step in steady state.
 
-    `engine` is the player of rollouts, `fast` or `reference`. Raises InfeasibleError, naming the phase, where
-    memory does not suffice (for training only if it `must_fit`); BadInputError for layouts that break a law.
+    `engine` is the rollout simulator, `fast` or `reference`. Raises InfeasibleError, naming the phase, where
+    memory does not suffice (for training only if it `must_fit`); BadInputError for invalid layouts.
     """
     extra = overheads or load_overheads(hwdb)
     training = priced_training(work, plan.training, hwdb)
@@ -134,7 +134,7 @@ def play_step(
 
 
 def synced(work: PostTraining, plan: RlPlan, extra: Overheads, hwdb: Hwdb) -> Sync:
-    """The weight sync of a plan: to engines of their own and to those on training GPUs at the same time."""
+    """The weight sync of a plan, to engines of their own and to those on training GPUs in parallel."""
 
     def to(replicas: tuple[RolloutReplicas, ...], *, beside: bool) -> Sync:
         auto = BROADCAST if beside else GATHER
@@ -154,7 +154,7 @@ def synced(work: PostTraining, plan: RlPlan, extra: Overheads, hwdb: Hwdb) -> Sy
 
 
 def lent_from_s(phases: dict[str, float]) -> float:
-    """When lent GPUs begin to generate where steps overlap: after the step that they train, and a switch."""
+    """Seconds until lent GPUs generate if steps overlap: the step that they train, and a switch."""
     return sum(phases[name] for name in (*SCORING, *TRAINING, OTHER, SWITCH))
 
 
@@ -170,9 +170,9 @@ def rolled_out(
     lent: tuple[RolloutReplicas, ...] = (),
     lent_from_s: float = 0.0,
 ) -> Rollout:
-    """The rollout of one step on these replicas, played; equal ones once. Raises TangramError.
+    """The simulated rollout of one step on these replicas; cached. Raises TangramError.
 
-    `lent` replicas stand on training GPUs, and are there from `lent_from_s` on.
+    `lent` replicas are on training GPUs and become available after `lent_from_s`.
     """
     scales = (extra.rollout_scale, extra.rollout_iteration_s)
     own = sum(one.count for one in replicas)
@@ -205,7 +205,7 @@ def _rolled_out(
 
 @lru_cache(maxsize=4096)
 def priced_training(work: PostTraining, pool: TrainingPool, hwdb: Hwdb) -> TrainingPhases:
-    """Updates and forward-only passes of the policy on a training pool; equal ones are priced once."""
+    """Prices of updates and forward-only passes of the policy on a training pool; cached."""
     lengths = work.lengths.draw(work.prompts, work.samples, 0)
     uneven = unevenness(lengths, work.prompt_tokens, pool.dp, work.updates)
     return phases_of(work.model, work, pool, hwdb, uneven)
@@ -214,7 +214,7 @@ def priced_training(work: PostTraining, pool: TrainingPool, hwdb: Hwdb) -> Train
 def phases_before_rollout(
     work: PostTraining, plan: RlPlan, training: TrainingPhases, extra: Overheads
 ) -> dict[str, float]:
-    """Seconds of every phase but generation and weight sync."""
+    """Seconds of every phase except generation and weight sync."""
     forward = training.forward_s * extra.forward_scale
     update = training.update_s * extra.update_scale * work.updates
     if has_experts(work.model):
@@ -236,14 +236,14 @@ def phases_before_rollout(
 
 
 def switch_s(training: TrainingPhases, extra: Overheads) -> float:
-    """Seconds in which GPUs change hands: engines sleep and wake, training state leaves and returns."""
+    """Seconds for GPUs to switch roles: engines sleep and wake, training state is offloaded and reloaded."""
     return extra.switch_s + 2.0 * training.static_bytes / extra.host_bytes_per_s
 
 
 def _memory(
     plan: RlPlan, training: TrainingPhases, hwdb: Hwdb, must_fit: bool
 ) -> dict[str, tuple[float, float]]:
-    """Bytes of the fullest GPU by phase, and what it holds. Raises InfeasibleError naming the phase."""
+    """(bytes used, capacity) of the fullest GPU by phase. Raises InfeasibleError naming the phase."""
     if must_fit:
         training.require_fit()
     held = {UPDATE: (training.first_stage_bytes, training.capacity_bytes)}
@@ -265,7 +265,7 @@ def _memory(
 
 
 def _played(phases: dict[str, float], plan: RlPlan) -> tuple[float, dict[str, float], dict[str, float]]:
-    """(seconds a step, exposed seconds by phase, idle share by pool) where requests do not run on."""
+    """(step seconds, exposed seconds by phase, idle share by pool) of modes other than asynchronous."""
     colocated, hybrid = plan.placement == COLOCATED, plan.placement == HYBRID
     ahead = plan.mode.kind == ONE_STEP_OFF
     rollout_pool = _TRAINING if colocated else _ROLLOUT
@@ -308,6 +308,6 @@ def _played(phases: dict[str, float], plan: RlPlan) -> tuple[float, dict[str, fl
 
 
 def interval(step_s: float, sigma: float) -> tuple[float, float]:
-    """The 90 % interval of a step around its median."""
+    """90 % prediction interval of a step around its median, in seconds."""
     reach = float(np.exp(1.645 * sigma))
     return step_s / reach, step_s * reach

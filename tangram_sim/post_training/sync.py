@@ -1,7 +1,7 @@
 """Weight sync: seconds to bring new weights into the rollout engines, by bytes, tensors and method.
 
-No method beats the bound: every receiver takes in what it needs at the rate of its own network port, and the
-weights leave the training pool once at the rate of all its ports.
+Lower bound for all methods: every receiver takes in what it needs at the rate of its own network port, and
+the weights leave the training pool once at the rate of all its ports.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ CHANGED_SHARE = 0.1  # of values that one step changes in their 16-bit form; giv
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Seconds of the transfer of a weight sync, and the bound that no method beats."""
+    """Seconds of a weight sync's transfer, and a lower bound for all methods."""
 
     seconds: float
     bound_s: float
@@ -41,7 +41,7 @@ class Sync:
 
 
 def tensors_of(model: Model) -> int:
-    """Tensors of a checkpoint: matrices of experts count one by one, as checkpoints and engines hold them."""
+    """Number of tensors in a checkpoint; each expert matrix counts, as checkpoints and engines store them."""
     count = 3
     for block in model.blocks:
         count += 6 + block.norms
@@ -54,23 +54,23 @@ def tensors_of(model: Model) -> int:
 
 
 def weight_bytes(model: Model, precision: str) -> float:
-    """Bytes of the weights in rollout's precision."""
+    """Bytes of the weights in the rollout precision."""
     return model.parameters * PRECISIONS[precision].weight_bytes
 
 
 def bound_s(size: float, ranks: int, senders: int, port_bytes_per_s: float) -> float:
-    """Least seconds to bring `size` bytes to replicas of `ranks` GPUs from `senders` GPUs.
+    """Least seconds to transfer `size` bytes to replicas of `ranks` GPUs from `senders` GPUs.
 
-    Each receiver takes in its own part, 1 / ranks of the weights, through its own port; the senders let the
-    weights out once through theirs.
+    Each receiver takes in its own part, 1 / ranks of the weights, through its own port; the senders send the
+    weights once through theirs.
     """
     return max(size / ranks, size / senders) / port_bytes_per_s
 
 
 def port_bytes_per_s(training: Cluster, rollout: Sequence[str], hwdb: Hwdb) -> float:
-    """The slowest network port of a GPU that sends or receives weights.
+    """Bytes/s of the slowest network port of a GPU that sends or receives weights.
 
-    Kinds of rollout that do not train, too, are taken to be in their usual nodes.
+    Rollout GPU kinds that do not train are assumed to be in their usual nodes.
     """
     trains = {group.node.gpu.name for group in training.groups}
     ports = [group.node.nic_bytes_per_s / group.node.gpus for group in training.groups]
@@ -93,10 +93,10 @@ def sync_of(
 ) -> Sync:
     """The weight sync of a step by `method`, to replicas of `ranks` GPUs. Raises UnknownNameError.
 
-    `rollout`: kinds of GPUs on nodes of their own that receive; none: the training GPUs themselves do.
+    `rollout`: receiving GPU kinds on nodes of their own; empty: the training GPUs themselves receive.
     broadcast: every rollout rank receives all weights, tensor by tensor. bucketed: the same in large pieces
     that overlap. packed: large pieces over all network ports of a node at once. sharded: each rank receives
-    its own bytes. delta: changed values and their places. gather: colocated, weights are gathered past every
+    its own bytes. delta: changed values and their positions. gather: colocated, weights are gathered on every
     training rank and handed over in memory. gathered: broadcast by a trainer that shards every tensor over
     its ranks (FSDP) and gathers each one first.
     """

@@ -1,7 +1,7 @@
 """Seconds of the phases that the training stack runs: updates, and forward-only passes for scores.
 
 Packed micro-batches are priced as whole sequences of the length that a mean token attends within (mean square
-over mean of the drawn lengths): products then see the tokens of the pack, attention the sum of its squared
+over mean of the drawn lengths): products then have the tokens of the pack, attention the sum of its squared
 lengths.
 """
 
@@ -39,8 +39,8 @@ class MicroBatches:
 class TrainingPhases:
     """Seconds of one update and of one forward-only pass over a step; bytes of the fullest rank.
 
-    `token_s`: seconds of compute for a token of a rank's share in its slowest stage, (forward and backward,
-    forward), from which a search tells what other data-parallel degrees cannot be faster than.
+    `token_s`: compute seconds per token of a rank's share in its slowest stage, (forward and backward,
+    forward), from which a search derives lower bounds for other data-parallel degrees.
     """
 
     update_s: float
@@ -51,7 +51,7 @@ class TrainingPhases:
     token_s: tuple[float, float] = (0.0, 0.0)
 
     def require_fit(self) -> None:
-        """Raise InfeasibleError, naming the phase, where an update does not fit."""
+        """Raise InfeasibleError, naming the phase, where an update does not fit memory."""
         if self.first_stage_bytes > self.capacity_bytes:
             raise InfeasibleError(
                 f"policy update: {show_bytes(self.first_stage_bytes)} on the fullest GPU, of "
@@ -62,7 +62,7 @@ class TrainingPhases:
 def passes_of(
     work: PostTraining, pool: TrainingPool, sequences: float, budget: int, uneven: float
 ) -> MicroBatches:
-    """How a rank passes its share of `sequences`: packs of up to `budget` tokens, or padded rows."""
+    """Micro-batches of a rank's share of `sequences`: packs of up to `budget` tokens, or padded rows."""
     share = sequences / pool.dp
     layout = pool.layout
     grain = layout.tp * (2 * layout.cp if layout.cp > 1 else 1)
@@ -81,7 +81,7 @@ def _rounded(tokens: float, grain: int) -> int:
 
 
 def unevenness(lengths: Ints, prompt_tokens: float, dp: int, updates: int) -> float:
-    """Most tokens of a rank over the mean, sequences given longest first to the rank that has fewest."""
+    """Tokens of the fullest rank over the mean, if the longest sequences go first to the emptiest rank."""
     tokens = lengths.reshape(-1) + prompt_tokens
     found = []
     for part in np.array_split(tokens, updates):
@@ -93,7 +93,7 @@ def unevenness(lengths: Ints, prompt_tokens: float, dp: int, updates: int) -> fl
 
 
 def with_allowed_experts(pool: TrainingPool) -> Uniform:
-    """The pool's layout; of experts spread over tensor-parallel ranks only what dp x cp hold is kept."""
+    """The pool's layout, with `ep` reduced to what dp x cp allows if it spans tensor-parallel ranks."""
     layout, ranks = pool.layout, pool.dp * pool.layout.cp
     if layout.ep <= 1 or ranks % layout.ep == 0:
         return layout
@@ -109,7 +109,7 @@ def phases_of(
 ) -> TrainingPhases:
     """Seconds of an update and of a forward-only pass of `model` over the step's sequences.
 
-    Raises BadInputError or InfeasibleError for layouts that break a law.
+    Raises BadInputError or InfeasibleError for invalid layouts.
     """
     layout = with_allowed_experts(pool)
     share = (work.update_sequences, pool.pack_tokens)
@@ -131,7 +131,7 @@ def phases_of(
 
 
 def _token_s(step: LoweredStep, passes: MicroBatches) -> tuple[float, float]:
-    """Seconds of compute a token of the slowest stage: (forward and backward, forward)."""
+    """Compute seconds per token of the slowest stage: (forward and backward, forward)."""
     times, tokens = step.times, passes.sequences * passes.seq
     both = times.forward_s + times.backward_input_s + times.backward_weight_s
     return float(both.sum(axis=1).max()) / tokens, float(times.forward_s.sum(axis=1).max()) / tokens
@@ -148,9 +148,9 @@ def _lowered(
     uneven: float = 1.0,
     few: bool = False,
 ) -> LoweredStep:
-    """The lowered step over `share`: so many sequences, in micro-batches of so many tokens.
+    """The lowered step for `share`: (number of sequences, tokens of a micro-batch).
 
-    `few`: only as many micro-batches as prices of one ask for.
+    `few`: only as many micro-batches as pricing one requires.
     """
     passes = passes_of(work, pool, *share, uneven)
     count = min(passes.count, layout.pp) if few else passes.count
@@ -168,9 +168,9 @@ def _lowered(
 
 
 def forward_only_s(step: LoweredStep, microbatches: int) -> float:
-    """Seconds in which so many micro-batches pass the stages of a step forward, and no gradient is kept.
+    """Seconds in which micro-batches pass all stages of a step forward, without backward passes.
 
-    The first pass fills the pipeline, each later one is behind it by the slowest stage.
+    The first pass fills the pipeline, each later one follows it by the time of the slowest stage.
     """
     stages = step.times.forward_s.sum(axis=1)
     sends = step.times.send_forward_s[: len(stages) - 1]
@@ -179,9 +179,9 @@ def forward_only_s(step: LoweredStep, microbatches: int) -> float:
 
 
 def compute_s(model: Model, work: PostTraining, pool: TrainingPool, hwdb: Hwdb) -> tuple[float, float]:
-    """(forward and backward passes, forward passes) of a whole step on one GPU: seconds of compute alone.
+    """Compute seconds of a whole step on one GPU: (forward and backward passes, forward passes).
 
-    No gradient is reduced, no optimizer runs and memory is not looked at: what a bound may count on.
+    Without gradient reduction, optimizer and memory limits, for use in a lower bound.
     """
     step = _lowered(model, work, pool, pool.layout, hwdb, (work.sequences, pool.pack_tokens), few=True)
     forward, backward = (

@@ -1,4 +1,4 @@
-"""What a post-training step is: prompts, samples, lengths, updates, and which models take part."""
+"""A post-training step: prompts, samples, lengths, updates, and the models that take part."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ from tangram_sim.post_training.lengths import ResponseLengths
 class PostTraining:
     """One step: `prompts` x `samples` sequences generated, scored and trained on in `updates` updates.
 
-    `reference`: a frozen copy is asked for log-probabilities. `old_logprobs`: the trainer computes them anew
-    (False: rollout's own are used). `critic`: a value model, trained as the policy is. `reward_s`: seconds
-    that a rule takes behind the last response; `reward_model` where a model gives the reward.
-    `generated_share`: sequences generated per sequence trained (dynamic sampling: above 1).
+    `reference`: a frozen copy computes log-probabilities. `old_logprobs`: the trainer recomputes them (False:
+    those of rollout are used). `critic`: a value model, trained like the policy. `reward_s`: seconds that a
+    rule takes after the last response; `reward_model`: set where a model gives the reward. `generated_share`:
+    sequences generated per sequence trained (dynamic sampling: above 1).
     """
 
     model: Model
@@ -34,7 +34,7 @@ class PostTraining:
     generated_share: float = 1.0
 
     def __post_init__(self) -> None:
-        """Raise BadInputError for figures that no step can have."""
+        """Raise BadInputError for impossible values."""
         for name in ("prompts", "samples", "updates", "epochs"):
             value = getattr(self, name)
             if value < 1:
@@ -51,12 +51,12 @@ class PostTraining:
 
     @property
     def sequences(self) -> int:
-        """Sequences of one step, those that are trained on."""
+        """Number of sequences trained on in one step."""
         return self.prompts * self.samples
 
     @property
     def update_sequences(self) -> float:
-        """Sequences of one optimizer update."""
+        """Number of sequences in one optimizer update."""
         return self.sequences * self.epochs / self.updates
 
     @property
@@ -71,7 +71,7 @@ class PostTraining:
 
     @property
     def attended_tokens(self) -> float:
-        """Tokens of the sequence that a mean token belongs to: mean square over mean of the lengths."""
+        """Length of the sequence that a mean token belongs to: mean square over mean of the lengths."""
         square = self.lengths.mean_square + 2 * self.prompt_tokens * self.lengths.mean + self.prompt_tokens**2
         return square / self.mean_tokens
 

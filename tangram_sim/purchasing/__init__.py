@@ -1,1 +1,1 @@
-"""What to buy: fleets with purchases, what they cost, and the search over a catalogue."""
+"""What to buy: fleets with purchases, their costs, and the search over a catalogue."""

@@ -1,4 +1,4 @@
-"""The cost of a fleet per hour of training: a charge for each member, its basis, and what is missing."""
+"""The cost of a fleet per hour of training: a charge for each member, its basis, and missing figures."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,13 @@ HOLD = ("auto", "owned", "rented")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How machines are paid for, and what power training on them may draw.
+    """How machines are paid for, and the power that training on them may draw.
 
-    `acquire`: buy (capital, then power), rent (on demand, by the hour), reserved (all days of a term) or
-    spot (by the hour, withdrawable); auto buys what has a capital price and rents what has a rent alone,
-    reserved where that is the only price or, by its term, the lower one for the run.
-    `fleet`: owned (its capital is spent: power alone counts) or rented, on demand; auto rents what has a
-    rent.
-    `power`: limits on power under which candidates are planned, and PUE and carbon; None: not asked about.
+    `acquire`: buy (capital, then power), rent (on demand, by the hour), reserved (all days of a term) or spot
+    (by the hour, withdrawable); auto buys nodes with a capital price and rents nodes with a rent only,
+    reserved where that is the only price or, by its term, the lower one for the run. `fleet`: owned (its
+    capital is spent: only power is charged) or rented, on demand; auto rents nodes that have a rent. `power`:
+    limits on power under which candidates are planned, and PUE and carbon; None: not asked about.
     """
 
     acquire: str = "auto"
@@ -54,7 +53,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """A cost that a bill leaves out because figures are missing, for one member of a fleet.
+    """A cost missing from a bill for one member of a fleet, and the figures needed to compute it.
 
     A figure is a key of the price file; `A or B` where either is enough.
     """
@@ -123,7 +122,7 @@ def bill(
 
 
 def rent_of(member: Member, prices: Prices, way: str = "rent") -> Figure | None:
-    """Rent of one node per hour, by the `way` it is rented: a dated price, else what its file says."""
+    """Rent of one node per hour, rented in this `way`: a dated price, else that of its file."""
     facts = prices.of(member)
     if way != "rent":
         return facts.spot_usd_per_hour if way == "spot" else facts.reserved_usd_per_hour
@@ -170,7 +169,7 @@ def _watts(member: Member, running: int, prices: Prices, each_w: Mapping[str, fl
 
 
 def rents_of(member: Member, prices: Prices, terms: Terms) -> Rents:
-    """What one node is rented for, by the days of a run; 0 where it is owned or bought."""
+    """Rents of one node by the days of a run; 0 if it is owned or bought."""
     way, facts = _held(member, prices, terms), prices.of(member)
     if way not in ("cheaper", *RENTED):
         return NOT_RENTED
@@ -183,7 +182,7 @@ def rents_of(member: Member, prices: Prices, terms: Terms) -> Rents:
 def way_of(member: Member, prices: Prices, terms: Terms, days: float = math.inf) -> str:
     """How a member is paid for: owned, buy or a way of RENTED; `unpriced` where no price is stated.
 
-    What is rented may be reserved for a run of so many `days`, and on demand for another.
+    Whether a rented node is reserved or on demand may depend on the `days` of the run.
     """
     way = _held(member, prices, terms)
     if way != "cheaper":
@@ -192,7 +191,7 @@ def way_of(member: Member, prices: Prices, terms: Terms, days: float = math.inf)
 
 
 def _held(member: Member, prices: Prices, terms: Terms) -> str:
-    """As `way_of`, `cheaper` where the days of the run decide between on demand and reserved."""
+    """As `way_of`, but `cheaper` where the days of the run decide between on demand and reserved."""
     rent = rent_of(member, prices)
     if not member.bought:
         if terms.fleet == "auto":
@@ -260,7 +259,7 @@ def _power(member: Member, watts: float, prices: Prices) -> tuple[list[Charge], 
 
 
 def _hosting(member: Member, prices: Prices) -> list[Charge]:
-    """The charge for the room of all nodes of a member, running or not; none where no fee is stated."""
+    """The hosting charge for all nodes of a member, running or not; [] where no fee is stated."""
     fee = prices.economics.hosting_usd_per_kw_month
     if fee is None or not fee.value:
         return []
@@ -288,7 +287,7 @@ def break_even_of(member: Member, prices: Prices, each_w: Mapping[str, float] | 
 
 
 def failure_lacks(members: Sequence[Member], prices: Prices) -> list[str]:
-    """The missing figures without which failures of a job on any of these nodes cannot be counted."""
+    """Missing figures without which failures on these nodes cannot be included."""
     economics = prices.economics
     lacking = []
     if economics.mtbf_hours is None:
@@ -307,10 +306,10 @@ def goodput_of(
     restart_s: float,
     replicas: int = 1,
 ) -> costs.Goodput | None:
-    """Goodput of a job on the running nodes; None where no rate of failures is stated.
+    """Goodput of a job on the running nodes; None where no failure rate is stated.
 
-    `checkpoint_s`, `restart_s`: seconds that hold where the economics state no others. `replicas`: full
-    copies of the model that work side by side, for policies that go on without one.
+    `checkpoint_s`, `restart_s`: seconds used where the economics state no others. `replicas`: number of full
+    copies of the model, for policies that go on without one.
     """
     economics = prices.economics
     if failure_lacks(members, prices):

@@ -1,4 +1,4 @@
-"""Plans of all candidates of a what-if: the fleet first, whose plan is one of every candidate's."""
+"""Plans for all candidates of a what-if: the fleet first, as its plan is valid for every candidate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ PLAN_OF_SMALLER_FLEET = declare("plan-of-smaller-fleet", Severity.NOTE, "the {wh
 
 @dataclass
 class CandidatePlans:
-    """Fleets by name, of which the first `standing` buy nothing; the last of these is in every candidate."""
+    """Plans fleets by name. The first `standing` buy nothing; the last of these is in every candidate."""
 
     model: Model
     job: Job
@@ -36,11 +36,11 @@ class CandidatePlans:
     power: PowerTerms | None = None  # the limits that candidates are planned under
 
     def planned(self, wishes: SearchOptions, deadline: Deadline) -> dict[int, PlanOutcome]:
-        """Outcomes of all candidates, each with an even share of the time that is left.
+        """Outcomes of all candidates by number, each planned in an even share of the time left.
 
-        Searches start from the plan of the fleet that all contain.
-        A candidate whose turn did not come before the `deadline` has none, but for that fleet: it has the
-        plan that is found when a search is out of time.
+        Searches start from the plan of the fleet that all candidates contain. A candidate not reached before
+        the `deadline` has no outcome, except that fleet: it gets the plan found when a search runs out of
+        time.
         """
         found: dict[int, PlanOutcome] = {}
         last, every = self.standing - 1, range(len(self.candidates))
@@ -64,7 +64,7 @@ class CandidatePlans:
         return found
 
     def floor(self, number: int, found: PlanDocument, why: str) -> PlanOutcome:
-        """The plan `found` for the fleet as a candidate's, whose other nodes idle; `why` it is taken."""
+        """The fleet's plan `found` as a candidate's, whose other nodes idle; `why` states the reason."""
         plan = self._moved(number, found)
         reads = ReadSet()
         own = self.hwdb.read_into(reads)
@@ -73,7 +73,7 @@ class CandidatePlans:
         return PlanOutcome(document(played, own, reads, api.quick_bound(plan, own), findings))
 
     def _moved(self, number: int, found: PlanDocument) -> Plan:
-        """The plan of the fleet on the cluster of a candidate, of which its groups are the first."""
+        """The fleet's plan transferred to a candidate's cluster, whose first groups are the fleet's."""
         small, large = (self.candidates[item][1].cluster for item in (self.standing - 1, number))
         return known_on(found, small, large, {place: place for place in range(len(small.groups))}, self.hwdb)
 

@@ -27,8 +27,8 @@ from tangram_sim.training.plan import Plan
 class Case:
     """One case to plan; `overlays` are the user's folders of hardware rows.
 
-    The search starts from the plans in `known`, found for smaller fleets: its answer is no slower than they
-    are. `power`: the limits on power that it is planned under, as far as its kinds of GPU have any.
+    The search starts from the plans in `known`, found for smaller fleets, so its answer is no slower.
+    `power`: limits on power for the plan, as far as they concern its GPU kinds.
     """
 
     model: Model
@@ -69,7 +69,7 @@ class PlanOutcome:
 
 @lru_cache(maxsize=1)
 def _memory() -> SearchMemory:
-    """What a process keeps from candidate to candidate, which have most islands in common."""
+    """Search memory of this process, shared by its candidates, as they have most islands in common."""
     return SearchMemory()
 
 

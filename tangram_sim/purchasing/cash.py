@@ -1,4 +1,4 @@
-"""What a candidate costs in cash until the tokens are trained: what for, in which month, what is left."""
+"""Cash that a candidate costs until the tokens are trained: by purpose, by month, and the residual value."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class Payment:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The sum of all payments."""
         return self.purchase + self.rent + self.energy + self.hosting
 
 
@@ -40,11 +40,11 @@ class Cash:
 
 
 def cash_of(row: WhatIfRow, tokens: float, prices: Prices) -> Cash:
-    """The cash of a planned candidate that trains `tokens`.
+    """The cash flow of a planned candidate that trains `tokens`.
 
-    Machines are paid in the first month; rent, electricity and hosting (with the upkeep of what is bought)
-    by the day. Rent and electricity cover the hours of training, as in the bill and the budget; the rent of
-    reserved nodes all days of their reservation.
+    Machines are paid for in the first month; rent, electricity and hosting (with the upkeep of bought
+    machines) by the day. Rent and electricity cover the hours of training, as in the bill and the budget;
+    reserved nodes are paid for all days of their reservation.
     """
     economics = prices.economics
     hours = tokens / row.throughput.tokens_per_s / HOUR_S
@@ -68,7 +68,7 @@ def cash_of(row: WhatIfRow, tokens: float, prices: Prices) -> Cash:
 
 
 def _by_month(total: Payment, days: float) -> tuple[tuple[str, Payment], ...]:
-    """(label, payment) of each month of a run, the last ones together."""
+    """(label, payment) of each month of a run; months beyond _MOST_MONTHS are added up as `later`."""
     found: list[tuple[str, Payment]] = []
     begin, number = 0.0, 1
     while begin < days or number == 1:

@@ -1,4 +1,4 @@
-"""Catalogues: which nodes are on offer, and which mixes of them the limits allow."""
+"""Catalogues: the nodes on offer, and the mixes of them that the limits allow."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ MOST_MIXES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A kind of node on offer, at most `most` of it; costs are per node."""
+    """A kind of node on offer, with at most `most` nodes; costs are per node."""
 
     name: str
     purchase: Purchase  # of one node
@@ -96,7 +96,7 @@ def load_catalogue(path: Path, hwdb: Hwdb) -> list[tuple[Purchase, int]]:
 
 
 def _on_one_line(given: str, hwdb: Hwdb) -> list[tuple[Purchase, int]]:
-    """The offers of `NODE:MOST+...`; of a kind that is named twice, all of them."""
+    """The offers in `NODE:MOST+...`; counts of a kind named twice are added."""
     found: dict[str, tuple[Purchase, int]] = {}
     for name, most, nics in counted_nodes(given, f"`catalogue={given}`"):
         purchase = named_purchase(name, 1, hwdb, nics)
@@ -182,7 +182,7 @@ def priced_offers(
 
 
 def beside(limits: Limits, fleet: Fleet, prices: Prices) -> Limits:
-    """The limits that are left for new nodes beside a fleet that stands, which draws its power too."""
+    """The limits for new nodes next to an existing fleet, which draws part of the site's power."""
     pue = prices.economics.pue
     drawn = sum(most_w_of(member, prices) * member.nodes for member in fleet.members)
     return replace(limits, power_w=limits.power_w - drawn * (pue.value if pue else 1.0))
@@ -249,5 +249,5 @@ def mix_name(offers: Sequence[Offer], mix: Sequence[int]) -> str:
 
 
 def in_a_sentence(mix: str) -> str:
-    """A mix or candidate as a sentence names it: who buys nothing keeps the fleet as it stands."""
+    """A mix or candidate as named in a sentence; an empty purchase keeps the fleet as it stands."""
     return STANDS if mix in (NOTHING, "fleet") else mix

@@ -1,4 +1,4 @@
-"""What clouds rent out: the whole GPU machines of nodes.csv, by provider, as a catalogue."""
+"""Catalogues of cloud machines: the whole GPU machines of nodes.csv, by provider."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ _GPUS = ("nvidia", "amd")  # other accelerators run other software
 
 
 def clouds_named(names: Sequence[str]) -> tuple[str, ...]:
-    """Providers as nodes.csv has them; all of CLOUDS for `all`. Raises UnknownNameError for others."""
+    """Provider names as in nodes.csv; `all` stands for CLOUDS. Raises UnknownNameError for others."""
     found: dict[str, None] = {}
     for given in names:
         name = _SPOKEN.get(given.lower(), given.lower())
@@ -40,7 +40,7 @@ def cloud_catalogue(
 ) -> tuple[list[tuple[Purchase, int]], list[str]]:
     """(one node, most of it) for the largest machine of every GPU kind of some clouds; and notes.
 
-    Of a machine whose network is not stated there is one: nodes that cannot talk train nothing together.
+    A machine without a stated network is offered once: several such nodes cannot train together.
     """
     rows = [hwdb.row("nodes", name) for name in hwdb.node_names()]
     of_clouds = [row for row in rows if row["provider"] in clouds and not row["slice_of"]]

@@ -1,4 +1,4 @@
-"""What a fleet costs: capital, rent, power, failures. Pure functions; equations in docs/models/costs.md.
+"""Costs of a fleet: capital, rent, power, failures. Pure functions; equations in docs/models/costs.md.
 
 All money is USD of one day; rates are per hour of training unless a name says otherwise.
 """
@@ -44,11 +44,11 @@ def goodput(mtbf_s: float, checkpoint_s: float, restart_s: float) -> Goodput:
 def goodput_on_spot(
     mtbf_s: float, lost_s: float, checkpoint_s: float, restart_s: float, return_s: float, replicas: int
 ) -> Goodput:
-    """The share of wall time that is useful where nodes are also preempted, one every `lost_s`.
+    """Goodput where nodes also get preempted, one every `lost_s` in the whole job.
 
-    With two replicas or more the others stall for a restart and go on without the broken one until a node
-    comes (`return_s`); no checkpoint is needed. With one the job waits for the node and starts again from its
-    checkpoint, the exact formula with that wait as downtime.
+    With two or more replicas the others stall for a restart and go on without the broken one until a node
+    arrives (`return_s`); no checkpoint is needed. With one replica the job waits for the node and restarts
+    from its checkpoint, with that wait as downtime in the exact formula.
     """
     both_s = 1.0 / (1.0 / mtbf_s + 1.0 / lost_s)
     waiting_s = return_s * both_s / lost_s  # in the mean over all losses: failed machines have a spare
@@ -71,7 +71,7 @@ def owned_usd_per_hour(
 
 
 def power_usd_per_hour(power_w: float, pue: float, usd_per_kwh: float) -> float:
-    """Electricity of machines that draw `power_w`, with what the building adds (PUE)."""
+    """USD per hour for electricity of machines that draw `power_w`, with the building's overhead (PUE)."""
     return power_w / 1000.0 * pue * usd_per_kwh
 
 
@@ -92,8 +92,8 @@ def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float) -> float:
 def marginal_tokens_per_usd(tokens_per_s: float, usd_per_hour: float) -> float:
     """Tokens per extra dollar; both arguments are differences to the fleet without the purchase.
 
-    If both are negative: the tokens given up per dollar saved. inf: more tokens for no more money; -inf:
-    fewer tokens for no less money.
+    If both are negative: tokens given up per dollar saved. inf: more tokens at no extra cost; -inf: fewer
+    tokens without saving.
     """
     gained = tokens_per_s * HOUR_S
     if usd_per_hour > 0 or (usd_per_hour < 0 and gained < 0):

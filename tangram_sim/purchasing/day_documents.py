@@ -48,7 +48,7 @@ class ServedDayDocument(Document):
 
 
 class SharedDocument(VersionedAnswer):
-    """What is trained and served on the same nodes, and where training costs least."""
+    """Training and serving on the same nodes, and the fleet whose trained tokens cost least."""
 
     trained: str = Field(description="the model that is trained")
     served: list[str] = Field(description="models that are served")
@@ -57,7 +57,7 @@ class SharedDocument(VersionedAnswer):
 
 
 class SharedPurchaseDocument(MixesDocument, SharedDocument):
-    """`purchase --share --json`: days that no other mix beats, by rising USD a month."""
+    """`purchase --share --json`: Pareto front of the days, by rising USD per month."""
 
     front: list[ServedDayDocument]
     days: list[ServedDayDocument] = Field(description="all mixes looked at")
@@ -107,7 +107,7 @@ def cheapest_trained(days: Sequence[ServedDay]) -> str | None:
 
 
 def front_of_days(days: Sequence[ServedDay]) -> list[ServedDay]:
-    """The days that no other beats (as many tokens trained for less, or more for no more), by rising USD."""
+    """Pareto front of the days (tokens trained against USD per month), by rising USD."""
     billed = [day for day in days if not day.reason and day.usd_per_month is not None]
     billed.sort(key=lambda day: day.name)
     return pareto(billed, lambda day: day.trained.shared, lambda day: day.usd_per_month)
@@ -118,7 +118,7 @@ def purchase_shared(
 ) -> SharedPurchaseDocument:
     """Plan the days of all mixes that may be worth their price.
 
-    One is skipped if even the upper bound on what its nodes could train all day is no more than a cheaper mix
+    A mix is skipped if the upper bound on its training for a whole day does not exceed what a cheaper mix
     trains. Raises InfeasibleError if no mix can serve the given rate.
     """
     planner = DayPlanner(shared, [fleet for _, fleet in mixes])

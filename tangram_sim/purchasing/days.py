@@ -1,7 +1,7 @@
-"""A day of machines that serve some hours and train the others: what is trained, what changing over costs.
+"""A day of machines that serve some hours and train in the others: tokens, cost of changing over.
 
-Some nodes serve for `hours` of every day; the others train then, and all of them together afterwards, unless
-that gains less than changing over twice a day loses.
+Some nodes serve for `hours` of every day while the others train; afterwards all train together, unless that
+gains less than changing over twice a day loses.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ class ChangeOver:
 
     @property
     def all_nodes_s(self) -> float:
-        """Seconds lost each night if all nodes train: they start after draining and stop before loading."""
+        """Seconds lost per night if all nodes train: they start after draining and stop before loading."""
         return self.drain_s + self.restart_s + self.checkpoint_s + self.load_s
 
     @property
     def rest_s(self) -> float:
-        """Seconds of the serving hours that the job on the other nodes loses to saving and restarting."""
+        """Seconds that the job on the other nodes loses during serving hours to saving and restarting."""
         return self.restart_s + self.checkpoint_s
 
 
@@ -37,7 +37,7 @@ class TrainedDay:
     """Tokens trained per day.
 
     `apart`: if serving nodes never train. `shared`: if they train at night where that gains, so never less.
-    `changes`: whether they do; `lost`: tokens lost to the time that changing over takes.
+    `changes`: whether they do; `lost`: tokens lost to changing over.
     """
 
     shared: float
@@ -53,7 +53,7 @@ NOTHING_TRAINED = TrainedDay(0.0, 0.0, changes=False, lost=0.0)
 def trained_day(
     hours: float, rest_tokens_per_s: float, all_tokens_per_s: float, change: ChangeOver
 ) -> TrainedDay:
-    """The tokens of a day with `hours` of serving; rates: of the nodes that never serve, and of all nodes."""
+    """Tokens of a day with `hours` of serving; rates: of nodes that never serve, and of all nodes."""
     serving_s, night_s = hours * HOUR_S, (DAY_HOURS - hours) * HOUR_S
     apart = rest_tokens_per_s * DAY_HOURS * HOUR_S
     if hours <= 0:

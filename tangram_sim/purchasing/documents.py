@@ -90,7 +90,7 @@ class SensitivityDocument(Document):
 
 
 class BilledDocument(AnswerDocument):
-    """What bills of candidates rest on."""
+    """Sensitivity, break-even and assumptions behind bills of candidates."""
 
     sensitivity: SensitivityDocument | None
     break_even: list[BreakEven] = Field([], description="of nodes with capital price and rent")
@@ -115,7 +115,7 @@ class WorkDocument(Document):
 
 
 class PointDocument(Document):
-    """One mix of nodes that no other beats in both cost and throughput."""
+    """One mix of nodes on the Pareto front of cost and throughput."""
 
     mix: dict[str, int]
     cost: float = Field(description="of several models in one run that trains them all by their weights")
@@ -142,7 +142,7 @@ class MixDocument(Document):
 
 
 class MixesDocument(Document):
-    """How many mixes of a catalogue there were, and what became of those that were not planned."""
+    """Counts of the mixes of a catalogue: within the limits, ruled out by bounds, not reached in time."""
 
     mixes: int = Field(description="within the limits")
     bounded_away: int

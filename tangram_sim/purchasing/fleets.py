@@ -52,9 +52,9 @@ class Member:
 
 @dataclass(frozen=True)
 class Fleet:
-    """A cluster, and the members of the fleet that its node groups are made of.
+    """A cluster, and the members (existing or bought nodes) that its node groups consist of.
 
-    Nodes that are bought join a group of equal nodes: a plan treats them as it treats the others.
+    Bought nodes join a group of equal nodes, so that a plan treats all of them alike.
     """
 
     cluster: Cluster
@@ -75,13 +75,13 @@ class Fleet:
 
     @classmethod
     def none(cls) -> "Fleet":
-        """The fleet of who owns nothing."""
+        """A fleet without nodes, for buyers who own nothing."""
         return cls(Cluster(NONE, ()), (), ())
 
     def with_purchases(self, purchases: Sequence[Purchase]) -> "Fleet":
-        """The fleet with the purchases added; no network limit to the old nodes is assumed.
+        """The fleet with the purchases added; no network limit between them and the old nodes is assumed.
 
-        Purchases join the first group of equal nodes that no limit of the network holds apart.
+        Purchases join the first group of equal nodes that no network limit concerns.
         """
         groups, places = list(self.cluster.groups), list(self.group_of)
         bought = [purchase for purchase in purchases if purchase.count]
@@ -105,7 +105,7 @@ class Fleet:
         return Fleet(cluster, (*self.members, *members), tuple(places))
 
     def _equal(self, groups: Sequence[NodeGroup], node: Node) -> int:
-        """The first of `groups` whose nodes equal `node` and that no limit touches; else their number."""
+        """Index of the first group of equal nodes without a network limit; else the number of groups."""
         network = self.cluster.network
         held = {group for limit in network.between for group in limit.groups}
         if network.oversubscription > 1:  # every standing group has an uplink of its own
@@ -145,7 +145,7 @@ class Fleet:
         )
 
     def ranks(self) -> tuple[range, ...]:
-        """The ranks of every member; they are numbered group by group, in a group member by member."""
+        """The ranks of every member, numbered group by group, in a group member by member."""
         first, found = 0, [range(0)] * len(self.members)
         for number in sorted(range(len(self.members)), key=self.group_of.__getitem__):
             gpus = self.members[number].nodes * self.members[number].node.gpus
@@ -163,7 +163,7 @@ class Fleet:
 
 
 def standing_fleet(given: str, hwdb: Hwdb) -> Fleet:
-    """The fleet that stands: a cluster as for `load_cluster`, whose errors it raises, or `none`."""
+    """The existing fleet: a cluster as for `load_cluster`, whose errors it raises, or `none`."""
     return Fleet.none() if given.strip().lower() == NONE else Fleet.of(load_cluster(given, hwdb))
 
 
@@ -187,7 +187,7 @@ def parse_retired(items: Sequence[str], fleet: Fleet) -> dict[str, int]:
 
 
 def parse_purchases(item: str, hwdb: Hwdb) -> tuple[Purchase, ...]:
-    """The purchases in one `--add`: nodes as a cluster on one line has them, or node files by count."""
+    """The purchases in one `--add`: nodes as in a one-line cluster, or node files with counts."""
     return tuple(
         named_purchase(name, count, hwdb, nics) for name, count, nics in counted_nodes(item, f"`add={item}`")
     )
@@ -223,7 +223,7 @@ def named_purchase(name: str, count: int, hwdb: Hwdb, extra: dict[str, Any] | No
 
 
 def _from_file(path: Path, count: int, hwdb: Hwdb) -> Purchase:
-    """A node file: the keys of one entry of a cluster file's `nodes`, and `name` and `hardware` if wanted."""
+    """The purchase in a node file: a cluster file's `nodes` entry, optionally `name` and `hardware`."""
     data = read_json_or_yaml(path)
     if not isinstance(data, dict) or "nodes" in data:
         raise BadInputError(

@@ -1,4 +1,4 @@
-"""The Pareto front of a purchase: mixes that were simulated, and those that no other beats."""
+"""The Pareto front of a purchase, and the mixes that were simulated."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ class Simulated:
 
     @property
     def gap(self) -> float:
-        """How far the plans may be below the best possible: upper bound divided by throughput, less one."""
+        """Optimality gap: upper bound over throughput, less one; inf without a plan."""
         return self.bound_tokens_per_s / self.tokens_per_s - 1 if self.tokens_per_s else float("inf")
 
 
 @dataclass
 class Front:
-    """The mixes that no other beats in both cost and throughput, by rising cost, and all mixes simulated.
+    """The Pareto front of cost and throughput, by rising cost, and all mixes simulated.
 
-    If the search is still running or was ended by a deadline, some mixes are `waiting`: each might be added.
+    While the search runs or after a deadline ended it, some mixes are `waiting`: each might join the front.
     """
 
     points: list[Simulated]
@@ -43,9 +43,9 @@ class Front:
     may_reach: tuple[tuple[float, float, float], ...] = ()
 
     def is_proven(self, at: int) -> bool:
-        """Whether no mix that costs less than the point after `at` can be faster than that at `at`.
+        """Whether it is proven that no mix cheaper than the point after `at` is faster than the point `at`.
 
-        All that could were planned in full; bounds exclude the others.
+        Mixes that might be were planned in full; bounds exclude the others.
         """
         end = self.points[at + 1].cost if at + 1 < len(self.points) else inf
         low = self.points[at]
@@ -56,6 +56,6 @@ class Front:
 
 
 def front_of(simulated: Sequence[Simulated]) -> list[Simulated]:
-    """The mixes that no other beats (as fast for less, or faster for no more), by rising cost."""
+    """Pareto front of the mixes (throughput against cost), by rising cost."""
     ordered = sorted(simulated, key=lambda item: item.mix)
     return pareto(ordered, lambda item: item.tokens_per_s, lambda item: item.cost)

@@ -1,4 +1,4 @@
-"""What a training run is to achieve (tokens, by when, for how much), and which mix achieves it best."""
+"""The goal of a training run (tokens, time, money), and the order of mixes by how well they reach it."""
 
 import math
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ ASSUMED_DAYS = 30.0  # to finish within, where neither a time nor money is given
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Tokens to train, the days to finish within, and the most money to spend on it; inf: no limit.
+    """Tokens to train, the days to finish within, and the most money to spend; inf: no limit.
 
-    Money is what is paid until the training is done: the price of what is bought, and the rent of what is
-    rented. `utilisation` is the share of the time in which the fleet trains.
+    Money is what is paid until the training is done: prices of bought nodes, and rents. `utilisation` is the
+    share of the time in which the fleet trains.
     """
 
     tokens: float
@@ -26,7 +26,7 @@ class Goal:
 
     @property
     def least_tokens_per_s(self) -> float:
-        """The slowest throughput that finishes within the days."""
+        """Lowest throughput in tokens/s that finishes within the days."""
         return self.tokens / (self.days * DAY_S * self.utilisation)
 
     def spent_usd(self, outlay_usd: float, rent_usd_per_hour: float, tokens_per_s: float) -> float:
@@ -38,12 +38,12 @@ class Goal:
 
     @property
     def wants_speed(self) -> bool:
-        """Whether the fastest run for the money is looked for: there is a budget, and no time is given."""
+        """Whether to find the fastest run for the money: there is a budget, and no time limit."""
         return math.isinf(self.days) and math.isfinite(self.budget_usd)
 
 
 def spent_usd(row: WhatIfRow, goal: Goal) -> float:
-    """USD that a planned candidate spends until the goal is reached: purchases and rents, not electricity."""
+    """USD spent until the goal is reached: purchases, rents and hosting, not electricity."""
     rents = sum(charge.usd_per_hour for charge in row.bill.charges if charge.kind not in ("capital", "power"))
     return goal.spent_usd(row.bill.outlay_usd or 0.0, rents, row.throughput.tokens_per_s)
 
@@ -83,7 +83,7 @@ def slow_end_days(row: WhatIfRow) -> float:
 def goal_of(
     tokens: float, days: float | None, budget_usd: float | None, prices: Prices
 ) -> tuple[Goal, list[str]]:
-    """The goal that is asked for, and a note where a time had to be assumed."""
+    """The requested goal, and a note where a time had to be assumed."""
     notes = []
     if days is None and budget_usd is None:
         days = ASSUMED_DAYS

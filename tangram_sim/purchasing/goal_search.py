@@ -1,11 +1,11 @@
-"""The search for the mix that reaches a goal best: the cheapest in time, or the fastest for the money.
+"""Search for the mix that reaches a goal best: the cheapest in time, or the fastest for the money.
 
-Mixes are planned in the order of what they are expected to cost, which is known well from the bound on work
-and from how near to it plans of the same kinds came. Three rules leave mixes unplanned. A mix whose bound
-misses the goal cannot reach it. One that costs a quarter more than the best known even at its bound is no
-runner-up. And of mixes of the same kinds, more nodes than reach the goal are taken to cost more, fewer than
-miss it to miss it too: the last rule is not proven, and what it may hide is said (`least_usd`). Where a
-plan leaves nodes of its mix idle, the mix without them is planned, whatever these rules say.
+Mixes are planned in the order of their expected cost, from the work bound and the share of it that plans of
+the same kinds reached. Three rules leave mixes unplanned. A mix whose bound misses the goal cannot reach it.
+A mix that costs a quarter more than the best known even at its bound is not listed as a runner-up. And among
+mixes of the same kinds, more nodes than reach the goal are assumed to cost more, and fewer than miss it to
+miss it too: this last rule is not proven, and a bound on what it may hide is reported (`least_usd`). Where a
+plan leaves nodes of its mix idle, the mix without them is always planned.
 """
 
 import math
@@ -31,7 +31,7 @@ _NEAR = 1.25  # times the best known: dearer mixes are no runner-ups
 
 @dataclass(frozen=True, slots=True)
 class Terminals:
-    """How far the search came: mixes planned, left out by the rules above, and not looked at."""
+    """Progress of the search: numbers of mixes planned, ruled out, and not reached."""
 
     planned: int
     left_out: int
@@ -40,7 +40,7 @@ class Terminals:
 
 
 class GoalSearch(MixSearch):
-    """As MixSearch, but for one goal in place of the whole front."""
+    """A MixSearch for the best mix for one goal instead of the whole front."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class GoalSearch(MixSearch):
         return self.outlay + self.rents(self.days(rate)) * self._hours(rate)
 
     def _hours(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Hours of training at these throughputs; more than anybody has where it is 0."""
+        """Hours of training of every mix at these throughputs; very large where a throughput is 0."""
         return np.asarray(self.goal.tokens / np.maximum(rate, 1e-30) / HOUR_S)
 
     def _reaching(self, rate: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -83,11 +83,11 @@ class GoalSearch(MixSearch):
         return np.asarray(fast & (self.spent_usd(rate) <= self.goal.budget_usd * (1 + 1e-12)))
 
     def _score(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What is to be least: seconds where the fastest for the money is wanted, else USD of the run."""
+        """Objective to minimise, by mix: hours if the fastest run is wanted, else USD of the run."""
         return self._hours(rate) if self.goal.wants_speed else self.usd(rate)
 
     def _open(self) -> NDArray[np.int64]:
-        """Indices of mixes not planned that may be recommended, the most promising first."""
+        """Indices of unplanned mixes that may still be recommended, the most promising first."""
         able = (self.rate < 0) & self._reaching(self.bound)
         done = np.flatnonzero(self.rate > 0)
         reached = self._reaching(self.rate) & (self.rate > 0) & self.allowed
@@ -125,7 +125,7 @@ class GoalSearch(MixSearch):
         return tuple(next(used) if count else 0 for count in mix)
 
     def _surely_in_time(self, index: int, expected: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Mixes that are expected to be in time at the slow end, where the planned mix `index` is not."""
+        """Mixes expected to finish in time at the slow end of the interval, if `index` does not."""
         document, least = self.answers[index][0].document, self.goal.least_tokens_per_s
         if document is None or not document.step_s_high:
             return np.zeros(len(self.mixes), dtype=bool)
@@ -133,9 +133,9 @@ class GoalSearch(MixSearch):
         return (expected * slow >= least) & (float(self.rate[index]) * slow < least)
 
     def _settled(self, index: int, reached: bool, expected: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Mixes of the same kinds that the planned mix `index` settles: larger ones, or smaller ones.
+        """Mixes of the same kinds as planned mix `index` that need no plan: larger ones, or smaller ones.
 
-        Not larger ones whose nodes are rented for less in a run as short as `expected` of them.
+        Larger mixes still need one if their nodes rent for less in a run as short as `expected` for them.
         """
         alike = np.array([kinds == self.kinds[index] for kinds in self.kinds])
         more = (self.counts >= self.counts[index]).all(axis=1)
@@ -170,7 +170,7 @@ class GoalSearch(MixSearch):
         return bool(self._reaching(self.bound).any())
 
     def terminals(self) -> Terminals:
-        """How far the search came, and what the best unplanned mix could cost at the least."""
+        """Progress of the search, and a lower bound on the cost of the unplanned mixes."""
         unplanned = (self.rate < 0) & self._reaching(self.bound)
         least = float(self.usd(self.bound)[unplanned].min()) if unplanned.any() else math.inf
         waiting = len(self._open())
@@ -178,7 +178,7 @@ class GoalSearch(MixSearch):
 
 
 def cloud_mixes(offers: Sequence[Offer]) -> list[tuple[int, ...]]:
-    """Every number of nodes of every single offer: machines of two clouds do not work together."""
+    """Mixes of one offer each, in every number of nodes: machines of two clouds do not work together."""
     found = [(0,) * len(offers)]
     for place, offer in enumerate(offers):
         for count in range(1, offer.most + 1):

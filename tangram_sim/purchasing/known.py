@@ -1,4 +1,4 @@
-"""Plans for some nodes transferred to a larger fleet that contains them, where they are valid too."""
+"""Transfer plans to a larger fleet that contains their nodes."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from tangram_sim.training.plan import Part, Pipeline, Plan, Stage
 def known_on(
     document: PlanDocument, small: Cluster, cluster: Cluster, group_of: Mapping[int, int], hwdb: Hwdb
 ) -> Plan:
-    """The plan of a document of the cluster `small` transferred to a larger one, as by `on_larger`."""
+    """The plan in a document for the cluster `small`, transferred to a larger one as by `on_larger`."""
     return on_larger(plan_from_document(document, hwdb, "a smaller fleet", small), cluster, group_of)
 
 

@@ -98,7 +98,7 @@ class BreakEven:
 
 
 def break_evens(rows: Sequence["WhatIfRow"], prices: Prices) -> list[BreakEven]:
-    """Break-even hours for every node on offer that has both prices, each once."""
+    """Break-even hours for every bought node that has both prices, each once."""
     found: dict[str, BreakEven] = {}
     for row, member in ((each, member) for each in rows for member in each.fleet.members if member.bought):
         hours = break_even_of(member, prices, row.each_w)
@@ -132,7 +132,7 @@ def notes_of(rows: Sequence["WhatIfRow"], prices: Prices, today: date | None = N
 
 
 def _rents_of_kinds(rows: Sequence["WhatIfRow"], prices: Prices) -> list[str]:
-    """Rents of nodes that no row prices, taken from the lowest rent of their kind of GPU."""
+    """Notes on nodes whose rent is taken from the lowest rent of their GPU kind, as no price row has it."""
     rents = {
         member.name: prices.of(member).rent_usd_per_hour
         for row in rows
@@ -143,7 +143,7 @@ def _rents_of_kinds(rows: Sequence["WhatIfRow"], prices: Prices) -> list[str]:
 
 
 def _left_open(rows: Sequence["WhatIfRow"]) -> list[str]:
-    """Links and NICs of nodes given by their GPUs alone: what their usual boards said was taken."""
+    """Notes on the links and NICs assumed for nodes that are given by their GPUs alone."""
     members = (member for row in rows for member in row.fleet.members)
     said = assumed_of((member.label, member.node) for member in members)
     return [f"{', '.join(names)}: {label}" for label, names in said.items()]
@@ -176,7 +176,7 @@ def _entry(keys: dict[str, str]) -> str:
 
 
 def _not_counted(rows: Sequence["WhatIfRow"]) -> list[str]:
-    """Notes on costs left out of bills: in which rows, and which figures are missing."""
+    """Notes on costs missing from bills: in which rows, and which figures are needed."""
     found: dict[tuple[str, ...], tuple[dict[str, None], dict[str, None]]] = {}
     for row in rows:
         for lack in row.bill.lacks:
@@ -191,7 +191,7 @@ def _not_counted(rows: Sequence["WhatIfRow"]) -> list[str]:
 
 
 def _old_prices(rows: Sequence["WhatIfRow"], prices: Prices, today: date) -> list[str]:
-    """Prices of the nodes in these rows that were read more than a year ago."""
+    """A note on prices of nodes in these rows that are more than a year old."""
     named = {member.name: member for row in rows for member in row.fleet.members if member.name}
     old = [
         f"{name} ({key.removesuffix('_usd_per_hour').removesuffix('_usd')} of {figure.date})"

@@ -1,7 +1,6 @@
 """The price file (`--prices`): figures that only the buyer knows, each with its date and source.
 
-Nothing is assumed for what it leaves out: a cost that needs it is not computed, and the missing keys are
-named.
+Missing figures are not assumed: a cost that needs one is not computed, and the missing keys are named.
 """
 
 from collections.abc import Mapping
@@ -89,9 +88,9 @@ class Prices:
     hwdb: Hwdb | None = None  # that says what nodes draw by what they do; None: nameplates count
 
     def of(self, priced: Member | Purchase) -> NodeFacts:
-        """The figures of one node, by hwdb row or by the name that the price file uses.
+        """The figures of one node, by hwdb row or by its name in the price file.
 
-        A node that is named as its GPUs (`H100-SXM5-80GBx8`) costs as many times the lowest rent of the kind.
+        A node named by its GPUs (`H100-SXM5-80GBx8`) rents at that many times the lowest rent of the kind.
         """
         name, node = priced.name, priced.node
         facts = self.nodes.get(name, NodeFacts())
@@ -136,10 +135,10 @@ class _PricesIn(FilePart):
 
 
 def load_prices(path: Path | None, hwdb: Hwdb) -> Prices:
-    """The shipped prices, and those of the buyer's YAML or JSON file over them.
+    """The shipped prices, overridden by those of the buyer's YAML or JSON file.
 
     Names under `nodes` are rows of hwdb/nodes.csv or names of node files. Raises BadInputError naming file
-    and key; a figure without `date` and `source` is one.
+    and key, also for a figure without `date` and `source`.
     """
     known = {name: NodeFacts(**prices) for name, prices in node_prices(hwdb).items()}
     rents = gpu_rents(hwdb)
@@ -180,7 +179,7 @@ def _fields(noun: NodeFacts | Economics) -> dict[str, Any]:
 
 
 def _figures(entry: _NodePriceIn | _EconomicsIn) -> dict[str, Figure]:
-    """The figures that an entry states, each with the entry's day and source."""
+    """The figures that an entry states, each with the entry's date and source."""
     stated = entry.model_dump(exclude_none=True, exclude={"date", "source"})
     if "power_kw" in stated:
         stated["power_w"] = stated.pop("power_kw") * 1000.0

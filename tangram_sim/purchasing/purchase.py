@@ -80,10 +80,10 @@ def purchase(
 ) -> PurchaseStudy:
     """The Pareto front of throughput against cost over all mixes of a catalogue within the limits.
 
-    Every mix is planned by itself, as `wishes` say. `ordered` is the day deliveries count from. Cost is USD
-    per hour of training of what is bought, or its outlay. When the `deadline` is over the front so far is the
-    answer; `tell` hears of every front as it comes. Raises BadInputError for missing figures, InfeasibleError
-    when nothing fits.
+    Every mix is planned on its own, with the options `wishes`. `ordered` is the day from which deliveries
+    count. Cost is USD per hour of training of the bought nodes, or their outlay. After the `deadline` the
+    front so far is the answer; `tell` is called with each new front. Raises BadInputError for missing
+    figures, InfeasibleError when nothing fits.
     """
     deadline = deadline or Deadline()
     hwdb, terms, sweep = hwdb or Hwdb.load(), terms or Terms(), sweep or Sweep(jobs=1)
@@ -141,7 +141,7 @@ def purchase(
 
 
 def _unfinished(front: Front, deadline: Deadline) -> list[str]:
-    """Notes on what was not searched for lack of time."""
+    """Notes on mixes not searched, or not in full, for lack of time."""
     cut = sum(simulated.cut_short for simulated in front.simulated)
     if not (front.waiting or cut):
         return []
@@ -157,7 +157,7 @@ def _unfinished(front: Front, deadline: Deadline) -> list[str]:
 
 
 def _points(front: Front, grown: Sequence[Fleet], billing: Billing) -> tuple[FrontPoint, ...]:
-    """The points of a front on their fleets; differences are taken to the cheapest point, the first."""
+    """The points of a front with their bills; differences are relative to the first, the cheapest."""
     if not front.points:
         return ()
     first = front.points[0]

@@ -1,4 +1,4 @@
-"""One recommendation: which nodes to rent or buy for a training run, its runner-ups, and what changes it."""
+"""Recommend nodes to rent or buy for a training run, with runner-ups and what would change it."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ _FEW = 20_000  # mixes of a catalogue, of which it is known at once what each ta
 @described
 @dataclass(frozen=True)
 class Recommendation(HasDocument):
-    """All mixes planned for a goal, the best first, and how sure it is that there is no better one."""
+    """All mixes planned for a goal, the best first, and how far the search proves the best."""
 
     work: ModelToTrain = field(metadata=stated("The model and the job to train."))
     goal: Goal = field(metadata=stated("Tokens to train, by when, for how much."))
@@ -78,7 +78,7 @@ class Recommendation(HasDocument):
 
     @property
     def runner_ups(self) -> tuple[WhatIfRow, ...]:
-        """The best mix of each other set of kinds, and the next best of the recommended one's."""
+        """The best mix of each other set of node kinds, and the second best of the recommended set."""
         found: dict[tuple[str, ...], int] = {kinds_of(self.best): 1}
         shown = []
         for row in self.rows[1:]:
@@ -101,7 +101,7 @@ class Recommendation(HasDocument):
         return WhatIf(self.work.model, rows, self.billing, self.notes, assumptions)
 
     def why(self) -> list[str]:
-        """Sentences on why this one: what it was compared with, and how much better it can get."""
+        """Sentences on the reasons: the mixes compared, and how much better another could be."""
         best = self.best
         if not self.reached:
             return [
@@ -135,7 +135,7 @@ class Recommendation(HasDocument):
         return [f"whole days of reservations are paid for: {', '.join(said)}"] if said else []
 
     def changes(self) -> list[str]:
-        """Sentences on what would change the recommendation: prices, time, the slow end of the interval."""
+        """Sentences on what would change the choice: prices, time, the slow end of the interval."""
         best = self.best
         found: list[str] = []
         if not self.reached:
@@ -187,10 +187,10 @@ def recommend_mix(
     deadline: Deadline | None = None,
     tell: Callable[[Recommendation], None] | None = None,
 ) -> Recommendation:
-    """The mix of a catalogue that reaches `goal` best beside `fleet`, which may be empty.
+    """Search for the mix of a catalogue that reaches `goal` best together with `fleet`, which may be empty.
 
-    `one_kind`: all nodes added are alike, as of the list of a cloud. `tell` hears of every better one. Raises
-    BadInputError for missing figures, InfeasibleError where nothing has a plan or can reach the goal.
+    `one_kind`: all nodes added are of one kind, as for a cloud's list. `tell` is called with each better mix.
+    Raises BadInputError for missing figures, InfeasibleError where nothing has a plan or can reach the goal.
     """
     deadline, terms = deadline or Deadline(), terms or Terms()
     hwdb, sweep = hwdb or Hwdb.load(), sweep or Sweep(jobs=1)
@@ -271,7 +271,7 @@ def recommend_mix(
 def _is_no_better(
     planned: Mapping[tuple[int, ...], WhatIfRow], mix: tuple[int, ...], used: tuple[int, ...], goal: Goal
 ) -> bool:
-    """Whether a mix of which only the nodes `used` work is no better for the goal than these alone."""
+    """Whether a mix that uses only the nodes `used` is no better for the goal than those nodes alone."""
     row, alone = planned.get(mix), planned.get(used)
     if mix == used or row is None or alone is None:
         return False
@@ -285,10 +285,10 @@ def _limits(goal: Goal) -> str:
 
 
 def _price_flip(row: WhatIfRow, than: WhatIfRow, billing: Billing, *, rises: bool) -> list[str]:
-    """At which rent of its one kind `row` costs as much as `than`; () where it is not of one rented kind.
+    """The rent of its one kind at which `row` costs as much as `than`, as a sentence; [] where there is none.
 
-    `than` may rent nodes of that kind, too; where it pays for as many hours no rent makes them equal, nor
-    where nodes of either would be paid for in another way at that rent.
+    There is none unless `row` adds nodes of one rented kind, if `than` rents as many hours of that kind, or
+    if nodes would be paid for in another way at that rent.
     """
     members = [member for member in row.fleet.members if member.bought]
     prices, terms = billing.prices, billing.terms
@@ -337,11 +337,11 @@ def recommend(
     wishes: SearchOptions | None = None,
     hwdb: Hwdb | None = None,
 ) -> Recommendation:
-    """The mix of nodes of some clouds that trains `tokens` best: in time for least, or fastest for a budget.
+    """The mix of nodes from some clouds that trains `tokens` best: cheapest in time, or fastest for a budget.
 
-    `tokens` and `budget` may be written as `300B` and `250k`, `finish_within` in days or as `14d`. `fleet` is
-    what you own. With `losses_per_node_hour` nodes are rented on spot and go so often. Raises BadInputError,
-    UnknownNameError, or InfeasibleError where nothing reaches the goal.
+    `tokens` and `budget` may be written as `300B` and `250k`, `finish_within` in days or as `14d`. `fleet`:
+    the nodes you own. With `losses_per_node_hour` nodes are rented on spot and withdrawn at that rate. Raises
+    BadInputError, UnknownNameError, or InfeasibleError where nothing reaches the goal.
     """
     hwdb = hwdb or Hwdb.load()
     names = [clouds] if isinstance(clouds, str) else list(clouds)

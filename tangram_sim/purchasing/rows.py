@@ -60,7 +60,7 @@ NO_BILL = Bill((), None, ())
 
 @dataclass(frozen=True)
 class WhatIfRow:
-    """One candidate. If it has no plan, `document` is None and `reason` says why.
+    """One candidate. If it has no plan, `document` is None and `reason` states why.
 
     `cut_short`: its search ran out of time; more time may find a faster plan.
     """
@@ -98,7 +98,7 @@ class Billing:
     def row(
         self, name: str, fleet: Fleet, document: PlanDocument, base: WhatIfRow | None = None
     ) -> WhatIfRow:
-        """The figures of one planned candidate; differences are taken to the fleet `base`."""
+        """The row of one planned candidate; differences are relative to the row `base`."""
         taken = fleet.used(ranks_of(document))
         running = [nodes for _, nodes in taken]
         good = planned_goodput(fleet, document, self.prices) if self.failures else None
@@ -172,9 +172,9 @@ def kinds_of(row: WhatIfRow) -> tuple[str, ...]:
 
 
 def replicas_told(document: PlanDocument) -> int:
-    """Copies of the model, counted so that losing a node breaks at most one.
+    """Number of copies of the model, counted so that losing a node breaks at most one.
 
-    Each pipeline counts the copies of the stage that has the fewest.
+    Each pipeline counts the copies of the stage with the fewest.
     """
     found: dict[int, dict[int, int]] = {}
     for part in document.stages:

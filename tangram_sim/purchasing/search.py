@@ -1,9 +1,9 @@
 """The search over a catalogue: branch and bound to the Pareto front of throughput against cost.
 
-Every mix is planned as `plan` plans its fleet, and by itself: what else is on offer changes no figure. One
-stays unplanned only where the bound on its work (planners/tangram/bound.py), which holds for any plan, is no
-more than what a mix for as little trains. So going from the cheapest on plans as few as this bound allows.
-The fleet itself and the mixes of the highest bounds below a few costs come before: they are the first answer.
+Every mix is planned as `plan` plans its fleet, and on its own: other offers change no figure. A mix stays
+unplanned only if its work bound (planners/tangram/bound.py), which holds for any plan, does not exceed the
+throughput of a mix that costs no more. Going from the cheapest mix on plans as few as this bound allows. The
+fleet itself and the mixes with the highest bounds below a few costs come first, as a first answer.
 docs/models/costs.md has the argument.
 """
 
@@ -59,9 +59,9 @@ def rate_of(rates: Sequence[float], weights: Sequence[float]) -> float:
 
 
 def work_bound(work: ModelToTrain, cluster: Cluster, hwdb: Hwdb, power: PowerTerms | None = None) -> float:
-    """An upper limit on tokens/s of any plan on a cluster; 0 if no GPU supports the job's number format.
+    """Upper bound on tokens/s of any plan on a cluster; 0 if no GPU supports the job's number format.
 
-    Caps of `power` lower the clocks; kinds that cannot be held to theirs count at the highest.
+    Caps of `power` lower the clocks; if any kind cannot be held to its cap, all count at the highest clocks.
     """
     if power is not None and power.caps_w:
         with suppress(InfeasibleError):
@@ -70,7 +70,7 @@ def work_bound(work: ModelToTrain, cluster: Cluster, hwdb: Hwdb, power: PowerTer
 
 
 def _bound_of(model: Model, job: Job, cluster: Cluster, hwdb: Hwdb) -> float:
-    """As `work_bound`, of a job whose number format is settled."""
+    """As `work_bound`, for a job whose number format is settled."""
     try:
         bound = bound_by_kinds(model, job, cluster, hwdb)
     except InfeasibleError:
@@ -97,10 +97,10 @@ class MixSearch:
         deadline: Deadline | None = None,
         tell: Callable[[Front], None] | None = None,
     ) -> None:
-        """`tell` is called with each new set of best mixes.
+        """`tell` is called with each new front.
 
-        A mix costs what it does in a run of any length at the least, until a plan says how long its run is.
-        One that costs more than `most_usd_per_hour` by then is none of the best.
+        Until a mix is planned, its cost is the least for a run of any length; the plan fixes the length. A
+        mix that then costs more than `most_usd_per_hour` is not on the front.
         """
         self.works, self.fleet, self.offers = works, fleet, offers
         self.mixes, self.hwdb, self.sweep, self.wishes = list(mixes), hwdb, sweep, wishes
@@ -134,7 +134,7 @@ class MixSearch:
         return rate_of(rates, [work.weight for work in self.works])
 
     def usd_per_hour(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """USD an hour of training of every mix in a run of so many days, or in its own of so many."""
+        """USD per hour of training of every mix; `days` of the run: one value for all, or one per mix."""
         others = [
             offer.usd_per_hour - offer.rents.least_usd_per_hour - offer.power_usd_per_hour
             for offer in self.offers
@@ -142,21 +142,21 @@ class MixSearch:
         return np.asarray(self.counts @ np.array(others) + self.rents(days) + self.electricity)
 
     def rents(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """What of `usd_per_hour` is rent."""
+        """The rent part of `usd_per_hour`, by mix."""
         found = np.zeros(len(self.mixes))
         for place, offer in enumerate(self.offers):
             found += self.counts[:, place] * offer.rents.usd_per_hour(days)
         return found
 
     def days(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Days of runs at these throughputs; more than anybody has where one is 0."""
+        """Days of every mix's run at these throughputs; very large where a throughput is 0."""
         share = self.billing.prices.economics.utilisation.value
         return np.asarray(self.billing.tokens / np.maximum(rate, 1e-30) / DAY_S / share)
 
     def run(self) -> Front:
-        """Simulate until no other mix can reach the front, or the deadline is over.
+        """Simulate mixes until no other can reach the front, or the deadline is over.
 
-        Raises InfeasibleError when none has a plan.
+        Raises InfeasibleError when no mix has a plan.
         """
         told: list[tuple[int, ...]] = []
         while True:
@@ -184,7 +184,7 @@ class MixSearch:
         return self.deadline.share(max(_PART * left_s, passed_s * mixes / max(len(self.answers), 1)))
 
     def _open(self) -> NDArray[np.int64]:
-        """Indices of mixes not simulated that may still be among the best, in the order to look at them."""
+        """Indices of mixes not simulated that may still reach the front, in the order to plan them."""
         best = self._best_at(self.cost)
         waiting = np.flatnonzero((self.rate < 0) & (self.bound > best * (1 + 1e-12)))
         order = np.lexsort(
@@ -193,7 +193,7 @@ class MixSearch:
         return waiting[order]
 
     def _early(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What is to be looked at now, whatever it costs: the fleet; a mix at each of a few costs."""
+        """Mixes to plan next whatever they cost: the fleet itself, then one at each of a few costs."""
         own = waiting[~self.counts[waiting].any(axis=1)]
         turn = len(self.answers)
         if len(own) or not 0 < turn <= _SPREAD:
@@ -213,10 +213,10 @@ class MixSearch:
         return np.asarray(best[place])
 
     def _simulate(self, chosen: NDArray[np.int64], waiting: int) -> None:
-        """Plan the mixes `chosen`; `waiting` is how many are still to be looked at, these included.
+        """Plan the mixes `chosen`; `waiting` is the number still to plan, these included.
 
-        Those that time ended before have no answer. Where no mix has a plan yet, what is chosen is answered
-        though time is over.
+        Mixes not reached before the deadline get no answer. If no mix has a plan yet, the chosen ones are
+        planned even after the deadline.
         """
         pairs = [(int(index), work) for index in chosen for work in self.works]
         cases = [
@@ -285,7 +285,7 @@ class MixSearch:
         return sum(each.usd_per_hour for each in charged.charges if each.kind == "power" and each.bought)
 
     def _front(self, waiting: NDArray[np.int64]) -> Front:
-        """The front so far; `waiting` are the mixes that may still reach it."""
+        """The front so far; `waiting` are the mixes that may still join it."""
         simulated = [self._simulated(index) for index in sorted(self.answers)]
         cut = [at for at, outcomes in self.answers.items() if any(each.cut_short for each in outcomes)]
         least, most = self._costs

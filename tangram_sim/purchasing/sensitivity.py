@@ -168,7 +168,7 @@ class _Measure:
         return self.score(billing.row(row.name, row.fleet, document))
 
     def lead(self, best: WhatIfRow, second: WhatIfRow, uncertain_input: Input, value: float) -> float:
-        """How much better the best scores than the second; negative if the second has overtaken it."""
+        """How much better `best` scores than `second`; negative if `second` has overtaken it."""
         ahead = self.at(second, uncertain_input, value) - self.at(best, uncertain_input, value)
         return ahead if self.billed else -ahead
 
@@ -265,10 +265,10 @@ def with_figure(prices: Prices, name: str, value: float) -> Prices:
 
 
 def _threshold(lead: Callable[[float], float], uncertain_input: Input) -> float | None:
-    """The value nearest to the figure at which `lead` becomes negative; None where it never does.
+    """The value nearest to the input's base at which `lead` becomes negative; None where it never does.
 
-    Figures of a bill are searched between figure / REACH and figure x REACH, efficiencies over three
-    standard errors.
+    Figures of a bill are searched between figure / REACH and figure x REACH, efficiencies over three standard
+    errors.
     """
     if uncertain_input.row is None:
         least, most = _LIMITS.get(uncertain_input.name.rpartition(".")[2], (0.0, math.inf))

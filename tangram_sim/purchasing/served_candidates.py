@@ -38,7 +38,7 @@ Tell = Callable[[str, Any, int, int], None]  # name of a mix, what was found, mi
 
 
 class ServedPurchaseDocument(MixesDocument, VersionedAnswer):
-    """`purchase --serve --json`: mixes that no other beats, by rising USD an hour."""
+    """`purchase --serve --json`: Pareto front of the mixes, by rising USD per hour."""
 
     front: list[ServiceCandidateDocument]
     cheapest_tokens: str | None = Field(None, description="the mix whose good tokens cost least")
@@ -54,7 +54,7 @@ def catalogue_mixes(
     terms: Terms,
     ordered: date,
 ) -> tuple[list[tuple[str, Fleet]], list[str]]:
-    """(name, fleet with what is bought) of all mixes within the limits, by rising USD an hour; and notes.
+    """(name, fleet with the purchases) of all mixes within the limits, by rising USD per hour; and notes.
 
     Deliveries count from the day `ordered`. Raises BadInputError.
     """
@@ -70,9 +70,9 @@ def catalogue_mixes(
 def judged_mixes(
     mixes: Sequence[tuple[str, Fleet]], judge: CandidateJudge[Fleet, Found], deadline: Deadline, tell: Tell
 ) -> tuple[list[Judged[Fleet, Found]], dict[str, Any]]:
-    """Plan the mixes that may be worth more than a cheaper one; with the counts of a MixesDocument.
+    """(mixes planned, counts for a MixesDocument), without mixes that a cheaper one surely beats.
 
-    `tell` hears after each mix of its name, of what was found, of the number done and of all.
+    `tell` is called after each mix with its name, its result, the number done and the number of all.
     """
     planned, passed = list[Judged[Fleet, Found]](), {BOUNDED_AWAY: 0, STOPPED: 0}
     for item in judged_in_turn(mixes, judge, deadline, prunes=True):

@@ -1,4 +1,4 @@
-"""Fleets of nodes as serving plans need them: GPUs by kind, and what all or some of the nodes can serve."""
+"""Serving plans on fleets of nodes: GPUs by kind, and the requests that nodes can serve."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ _WEIGHED_FLOP_PER_S = 1e14  # one of the units in which kinds are weighed agains
 
 @dataclass(frozen=True)
 class ServiceDemand:
-    """What is to be served: models by name, requests with their arrival times, objective and engine."""
+    """What to serve: models by name, requests with their arrival times, objective and engine."""
 
     models: Mapping[str, Model]
     workload: Workload
@@ -38,7 +38,7 @@ class ServiceDemand:
 
 
 class FleetServices(CandidateJudge[Fleet, ServePlanDocument]):
-    """Serving plans on several fleets; the throughput of each kind of replica is computed once for all."""
+    """Judge of serving plans on several fleets; throughputs of replicas are computed once for all fleets."""
 
     def __init__(self, demand: ServiceDemand, fleets: Sequence[Fleet], hwdb: Hwdb) -> None:
         self.demand, self.hwdb = demand, hwdb
@@ -71,15 +71,15 @@ class FleetServices(CandidateJudge[Fleet, ServePlanDocument]):
         return self._on_kinds(subject, GOODPUT, tuple(self.kinds))
 
     def value(self, found: ServePlanDocument) -> float:
-        """Good requests a second."""
+        """Good requests per second."""
         return good_rps(found)
 
     def includes(self, subject: Fleet, other: Fleet) -> bool:
-        """Whether a fleet contains all nodes of another: what it has more may stand idle."""
+        """Whether a fleet contains all nodes of another; additional nodes may stay idle."""
         return has_all(subject, other)
 
     def carrying(self, fleet: Fleet) -> list[ServePlanDocument]:
-        """Plans that serve the given rate: the one that costs training least, and one on each GPU kind alone.
+        """Plans that serve the given rate: the cheapest for training, and one on each GPU kind alone.
 
         Raises InfeasibleError if all nodes together cannot serve the rate.
         """
@@ -94,7 +94,7 @@ class FleetServices(CandidateJudge[Fleet, ServePlanDocument]):
         return found
 
     def bound(self, subject: Fleet) -> float:
-        """An upper bound on the requests/s of any plan on a fleet, at the replicas' computed throughputs."""
+        """Upper bound on the requests/s of any plan on a fleet, at the replicas' computed throughputs."""
         offers, (priced, _) = self._offers(subject, tuple(self.kinds)), self.priced
         demand = self.demand
         goal = replace(demand.goal, objective=GOODPUT, budget_usd_per_hour=None)
@@ -173,5 +173,5 @@ def _gpus(fleet: Fleet, kind: str) -> int:
 
 
 def _in_groups_of_two(gpus: int) -> int:
-    """The largest power of two up to `gpus`: a replica uses 1, 2, 4, ... GPUs of a node."""
+    """Largest power of two up to `gpus`: a replica uses 1, 2, 4, ... GPUs of a node."""
     return 1 << (gpus.bit_length() - 1)

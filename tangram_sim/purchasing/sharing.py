@@ -43,7 +43,7 @@ _PART = 0.25  # of the time that is left, for one plan
 
 @dataclass(frozen=True, slots=True)
 class _Training:
-    """Tokens/s that a fleet trains, and the number of nodes of each member (by label) that it uses."""
+    """Tokens/s that a fleet trains, and the number of nodes of each member (by label) that its plan uses."""
 
     tokens_per_s: float
     used: Mapping[str, int]
@@ -58,7 +58,7 @@ class _TimeOverError(Exception):
 
 @dataclass(frozen=True)
 class SharedWork:
-    """What is trained and served on the same nodes, at which prices, and how plans are searched for."""
+    """Work to train and to serve on the same nodes, with prices and search options."""
 
     work: ModelToTrain
     demand: ServiceDemand
@@ -75,7 +75,7 @@ class DayPlanner(CandidateJudge[Fleet, ServedDay]):
     """Plans the days of fleets; training plans are remembered, so that each fleet is planned once."""
 
     def __init__(self, shared: SharedWork, fleets: Sequence[Fleet]) -> None:
-        """For days of these fleets. Throughput is times goodput where failures of all of them are stated."""
+        """For days of these fleets. Goodput is included if failures of all of them are stated."""
         self.work = shared.work
         self.model, self.job, self.terms = shared.work.model, shared.work.job, shared.terms
         self.prices, self.paid, self.wishes = shared.prices, shared.paid, shared.wishes
@@ -86,7 +86,7 @@ class DayPlanner(CandidateJudge[Fleet, ServedDay]):
         self._plans: list[tuple[Fleet, PlanDocument]] = []
 
     def planned(self, subject: Fleet, deadline: Deadline) -> ServedDay:
-        """The best day of a fleet, without a name; searches share the time that is left among them."""
+        """The best day of a fleet, without a name; searches share the planner's own time left."""
         del deadline
         return self.day("", subject)
 
@@ -95,7 +95,7 @@ class DayPlanner(CandidateJudge[Fleet, ServedDay]):
         return found.trained.shared
 
     def bound(self, subject: Fleet) -> float:
-        """No more tokens than this are trained a day, whatever is served."""
+        """Upper bound on tokens trained per day, whatever is served."""
         return work_bound(self.work, subject.cluster, self.hwdb) * DAY_HOURS * HOUR_S
 
     def day(self, name: str, fleet: Fleet) -> ServedDay:
@@ -173,7 +173,7 @@ class DayPlanner(CandidateJudge[Fleet, ServedDay]):
         )
 
     def training(self, fleet: Fleet) -> _Training:
-        """What a fleet trains when none of its nodes serves; zero tokens/s if there is no plan."""
+        """Training throughput of a fleet when none of its nodes serves; zero tokens/s if there is no plan."""
         key = tuple(sorted((member.label, member.nodes) for member in fleet.members))
         if key not in self._known:
             document = self._plan(fleet)
@@ -190,7 +190,7 @@ class DayPlanner(CandidateJudge[Fleet, ServedDay]):
     def _plan(self, fleet: Fleet) -> PlanDocument | None:
         """The training plan of a fleet; None if there is none. Raises _TimeOverError.
 
-        The search starts from the fastest plan of a fleet contained in this one, as more nodes slow nothing.
+        The search starts from the fastest plan of a contained fleet, since more nodes never slow a plan.
         """
         inside = [(plan.step_s, n) for n, (small, plan) in enumerate(self._plans) if has_all(fleet, small)]
         known: tuple[Plan, ...] = ()

@@ -32,7 +32,7 @@ class WhatIf:
 
     @property
     def contenders(self) -> tuple[WhatIfRow, ...]:
-        """The rows with a plan that are ranked: those that buy something, or all if these are too few."""
+        """The rows with a plan to rank: those that buy something, or all if these are fewer than two."""
         planned = [row for row in self.rows if row.document is not None]
         bought = [row for row in planned if any(use.bought for use in row.uses)]
         return tuple(bought if len(bought) > 1 else planned)
@@ -53,11 +53,11 @@ def what_if(
     sweep: Sweep | None = None,
     deadline: Deadline | None = None,
 ) -> WhatIf:
-    """Every purchase added to the fleet (from which `retired` nodes are taken), planned, simulated, billed.
+    """Add every purchase to the fleet (without `retired` nodes); plan, simulate and bill each candidate.
 
-    The first row is the fleet as it stands, unless that is none; with `retired`, the second is what is left
-    of it. Each has an even share of the time that the `deadline` leaves; rows that it cuts short say so, and
-    those whose turn does not come show the fleet's plan. Raises InfeasibleError when no row has a plan.
+    The first row is the existing fleet, unless that is empty; with `retired`, the second is what is left of
+    it. Each candidate gets an even share of the time that the `deadline` leaves; rows cut short are marked,
+    and rows not reached show the fleet's plan. Raises InfeasibleError when no row has a plan.
     """
     deadline = deadline or Deadline()
     hwdb, sweep = hwdb or Hwdb.load(), sweep or Sweep(jobs=1)
@@ -94,9 +94,9 @@ def _unseen(
     standing: PlanOutcome | None,
     deadline: Deadline,
 ) -> dict[int, PlanOutcome]:
-    """The fleet's own plan for those of the candidates `bought` that time ended before.
+    """The fleet's own plan for those of the candidates `bought` that were not reached in time, by number.
 
-    As many as can be priced in the little while that an answer may be late.
+    As many as can be priced in the short grace time after the deadline.
     """
     if standing is None or standing.document is None or standing.document.power is not None:
         return {}  # under limits on power clocks are other ones
@@ -118,7 +118,7 @@ def _rows(
     billing: Billing,
     why: Callable[[], str],
 ) -> list[WhatIfRow]:
-    """The rows of all candidates; those without an outcome were not looked at, `why` says for what reason."""
+    """The rows of all candidates; `why` gives the reason for candidates without an outcome."""
     rows: list[WhatIfRow] = []
     for number, (name, member) in enumerate(candidates):
         found = outcomes.get(number)

@@ -74,7 +74,7 @@ def energy(rows: Sequence[WhatIfRow], prices: Prices) -> str:
 
 
 def count_of(value: float | None) -> str:
-    """A large number in millions; `-` where it is not known, words where no dollars can be divided by."""
+    """A large number in millions; `-` if unknown, words if infinite."""
     if value is None:
         return "-"
     if math.isinf(value):
@@ -83,7 +83,7 @@ def count_of(value: float | None) -> str:
 
 
 def days(value: float) -> str:
-    """Days, with two digits where one decimal would say none, or years above 3652 days."""
+    """Days as text with one decimal; two digits below 0.05 days, years above 3652 days."""
     if 0 < value < 0.05:
         return f"{value:.2g} days"
     return f"{value / 365.25:,.1f} years" if value > 3652.5 else f"{value:,.1f} days"

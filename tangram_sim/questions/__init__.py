@@ -1,1 +1,1 @@
-"""Questions: one frozen dataclass a verb. Faces, files and schemas are derived from their fields."""
+"""Questions: one frozen dataclass per verb. Options, forms, files and schemas derive from fields."""

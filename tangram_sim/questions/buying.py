@@ -34,17 +34,17 @@ FrontEntry = tuple[str, float, float]  # what is bought, its cost, tokens/s
 
 
 class SearchListener(Protocol):
-    """Whom a search over candidates tells how far it is."""
+    """Receives progress reports of a search over candidates."""
 
     def report(self, done: int, total: int, what: str) -> None:
-        """Hear of `done` of `total` steps (0: unknown); `what` is the step under way, in words."""
+        """Receive a report: `done` of `total` steps (0: unknown); `what` is the current step, in words."""
 
     def say(self, line: str, front: Sequence[FrontEntry] = ()) -> None:
-        """Hear of the best answers so far: in words, and as (purchase, cost, tokens/s)."""
+        """Receive the best answers so far: in words, and as (purchase, cost, tokens/s)."""
 
 
 class Unheard:
-    """A listener that tells nobody."""
+    """A listener that ignores all reports."""
 
     def report(self, done: int, total: int, what: str) -> None:
         """Do nothing."""
@@ -152,12 +152,12 @@ class CandidateSearch:
 
     @property
     def options_of_many(self) -> "SearchOptions":
-        """As `options`, for questions of many plans that are only compared: whole islands by default."""
+        """As `options`, for many plans that are only compared with each other: whole islands by default."""
         return replace(self.options, sub_islands=self.sub_islands is True, beside=False)
 
     @property
     def limit_s(self) -> float:
-        """Seconds that a search may take."""
+        """Time limit of the search in seconds; infinite by default."""
         return inf if self.time_limit_s is None else self.time_limit_s
 
     def sweep(self, listener: SearchListener) -> "Sweep":
@@ -176,7 +176,7 @@ class CandidateSearch:
 @described
 @dataclass(frozen=True, slots=True)
 class Served(CountedRequests):
-    """Fleets that serve: the requests, and for how many hours of a day; in the others nodes train."""
+    """Fleets that serve: the requests, and the hours of serving a day; in the other hours nodes train."""
 
     serve: str | None = option(
         None,
@@ -227,7 +227,7 @@ class Served(CountedRequests):
 
     @property
     def days(self) -> "DayTerms | None":
-        """Hours of serving a day and seconds to load a model; None: all day. Raises BadInputError."""
+        """Hours of serving per day and seconds to load a model; None: all day. Raises BadInputError."""
         from tangram_sim.purchasing.served_day import DayTerms
 
         return None if self.share is None else DayTerms(self.share, self.load_s)
@@ -258,7 +258,7 @@ class Served(CountedRequests):
 
 @dataclass(frozen=True, slots=True)
 class Buying(OnTrainingCluster):
-    """A question about nodes that are added to a cluster: what they cost, train, and serve."""
+    """Base of questions about nodes added to a cluster: what they cost, train and serve."""
 
     money: Money = field(default=Money(), metadata=part())
     look: CandidateSearch = field(default=CandidateSearch(), metadata=part())
@@ -266,7 +266,7 @@ class Buying(OnTrainingCluster):
     power: PowerOptions = field(default=PowerOptions(), metadata=part())
 
     def under_power(self, prices: "Prices", terms: "Terms", hwdb: "Hwdb") -> "tuple[Prices, Terms]":
-        """Prices and terms with what is asked about power: PUE and electricity count in both.
+        """(prices, terms) with the options on power applied: PUE and electricity price count in both.
 
         Raises BadInputError or UnknownNameError.
         """
@@ -293,6 +293,6 @@ def before_sensitivity(deadline: "Deadline") -> "Deadline":
 
 
 def unused_prices(prices: "Prices", names: set[str]) -> tuple[str, ...]:
-    """A note naming the nodes of a price file that are not in `names`: they may be misspelt. () if none."""
+    """A note on nodes of a price file that are not in `names`: perhaps misspelt. () if there are none."""
     unused = [name for name in prices.named if name not in names]
     return (f"the price file also speaks of {', '.join(unused)}: not in this question",) if unused else ()

@@ -1,4 +1,4 @@
-"""The question of `tangram compare`: planners side by side on one model and cluster."""
+"""The question of `tangram compare`: plans of several planners for one model and cluster."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -33,9 +33,9 @@ _SEARCH = part(
 @described
 @dataclass(frozen=True, slots=True)
 class CompareQuestion(OnCluster):
-    """Ask several planners for a plan of MODEL on CLUSTER, and play all plans with the same simulator.
+    """Ask several planners for a plan of MODEL on CLUSTER, and simulate all plans with the same simulator.
 
-    Leaves with 2 where none of them has a plan.
+    Exits with 2 if no planner has a plan.
     """
 
     VERB: ClassVar[str] = "compare"
@@ -53,7 +53,7 @@ class CompareQuestion(OnCluster):
     dask: str | None = dask_option()
 
     def answer(self, *, deadline: "Deadline | None" = None) -> "Compared":
-        """Every planner's plan, played, or why there is none.
+        """Every planner's plan, simulated, or why there is none.
 
         Raises UnknownNameError for a planner that is not installed, BadInputError for one named twice,
         InfeasibleError where none has a plan.

@@ -1,4 +1,4 @@
-"""The question of `tangram estimate`: what one uniform layout achieves."""
+"""The question of `tangram estimate`: prediction for one uniform layout."""
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -37,7 +37,7 @@ class EstimateQuestion(OnTrainingCluster):
     run: Run = field(default=Run(), metadata=part())
 
     def answer(self) -> "Result":
-        """What the layout achieves, whether or not it fits.
+        """Prediction for the layout, whether or not it fits in memory.
 
         Raises BadInputError or InfeasibleError for degrees that contradict each other or the cluster.
         """

@@ -1,4 +1,4 @@
-"""The question of `tangram explain`: where a step goes, or what is lost with nodes."""
+"""The question of `tangram explain`: where a step goes, or what state is lost with nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ _LOST: dict[str, Any] = {"group": "Lost nodes", "basic": True}
 @described
 @dataclass(frozen=True, slots=True)
 class ExplainQuestion(Question):
-    """Say where the step of a plan goes (critical path by cause), and what speaks against other layouts."""
+    """Show where the step of a plan goes (critical path by cause), and why other layouts were not chosen."""
 
     VERB: ClassVar[str] = "explain"
 
@@ -46,7 +46,7 @@ class ExplainQuestion(Question):
     hardware: Hardware = field(default=Hardware(), metadata=part())
 
     def __post_init__(self) -> None:
-        """Raise BadInputError for what belongs to lost nodes where none is."""
+        """Raise BadInputError for `partner_copies` or `checkpoint` without lost nodes."""
         Question.__post_init__(self)
         if not self.lost and (self.partner_copies or self.checkpoint is not None):
             raise BadInputError(
@@ -54,7 +54,7 @@ class ExplainQuestion(Question):
             )
 
     def answer(self) -> "ExplainDocument | LostDocument":
-        """The step taken apart; with `lost` what state is lost with these nodes, and what restores it.
+        """The step by cause; with `lost` the state that is lost with these nodes, and what restores it.
 
         Raises BadInputError for files of another schema, UnknownNameError for nodes that the plan lacks.
         """
@@ -71,7 +71,7 @@ class ExplainQuestion(Question):
         return self.with_answer(explain_document(explain(made, database), document))
 
     def _tiers(self, step_s: float) -> Any:
-        """What gives the checkpoint tiers of the file for the state of a plan whose step takes `step_s`."""
+        """A function from the state map of a plan with this step to the checkpoint tiers of the file."""
         from tangram_sim.reliability.checkpointing import load_checkpointing
 
         def tiers(state: "StateMap") -> "Sequence[CheckpointTier]":

@@ -66,13 +66,13 @@ class ExportQuestion(Question):
     hardware: Hardware = field(default=Hardware(), metadata=part())
 
     def __post_init__(self) -> None:
-        """Raise BadInputError without a format."""
+        """Raise BadInputError if no format is given."""
         Question.__post_init__(self)
         if not self.to:
             raise BadInputError(f"`to=` is missing: give one of {', '.join(_formats())}, e.g. `to=megatron`")
 
     def answer(self) -> "ExportDocument":
-        """The files by name, and what to know of them.
+        """The files by name, and notes on them.
 
         Raises UnknownNameError for a format or version, CannotExportError for a plan that the framework
         cannot express.
@@ -89,7 +89,7 @@ class ExportQuestion(Question):
         return self.with_answer(ExportDocument(to=self.to, files=found.files, notes=[*checked, *found.notes]))
 
     def _checked(self, found: "Exported", plan: "Plan") -> str:
-        """What the framework's parser says. Raises BadInputError where there is none, CannotExportError."""
+        """Verdict of the framework's parser. Raises BadInputError without a parser; CannotExportError."""
         from tangram_sim.export.checking import check
         from tangram_sim.planners.uniform.frameworks import FRAMEWORKS
 

@@ -1,4 +1,4 @@
-"""The question of `tangram goodput`: what failures, checkpoints and recovery leave of a plan."""
+"""The question of `tangram goodput`: a plan's speed under failures, checkpoints and recovery."""
 
 import math
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ def _presets() -> Iterable[str]:
 @described
 @dataclass(frozen=True, slots=True)
 class GoodputQuestion(Question):
-    """Useful share of time under failures, best checkpoint period, accounts, worth of each second."""
+    """Estimate the useful share of time under failures, the checkpoint period, gains per second saved."""
 
     VERB: ClassVar[str] = "goodput"
 
@@ -104,7 +104,7 @@ class GoodputQuestion(Question):
     hardware: Hardware = field(default=Hardware(), metadata=part())
 
     def __post_init__(self) -> None:
-        """Raise BadInputError or UnknownNameError for fields that cannot be or contradict each other."""
+        """Raise BadInputError or UnknownNameError for fields that are invalid or contradict each other."""
         Question.__post_init__(self)
         if self.checkpoint is not None and self.checkpoint_s is not None:
             raise BadInputError("give one of `checkpoint=FILE` and `checkpoint_s=SECONDS`")
@@ -123,9 +123,9 @@ class GoodputQuestion(Question):
             )
 
     def answer(self) -> "GoodputDocument":
-        """Periods, useful share, accounts, worth of constants and spares.
+        """Checkpoint periods, useful share, accounts, worth of constants and spares.
 
-        Raises BadInputError for files that are malformed, InfeasibleError where a failure leaves nothing to
+        Raises BadInputError for malformed files, InfeasibleError where a failure leaves no checkpoint to
         restore from.
         """
         from tangram_sim.studies.goodput import goodput_document
@@ -152,12 +152,12 @@ class GoodputQuestion(Question):
 
     @property
     def _seconds(self) -> tuple[float, float, float, float, float]:
-        """Seconds that a checkpoint blocks training, of downtime, of recovery, of saving, of the period."""
+        """(seconds that a checkpoint blocks, of downtime, of recovery, of saving, of the period)."""
         period_s = math.nan if self.period_s is None else self.period_s
         return self.checkpoint_s or 0.0, self.downtime_s, self.recovery_s, self.save_s, period_s
 
     def _of_plan(self, path: Path) -> tuple["GoodputSetting", "FailureFreeRate"]:
-        """Failures and checkpoints as they meet a plan's nodes and bytes; its tokens/s without failures."""
+        """(failures and checkpoints for a plan's nodes and bytes, its tokens/s without failures)."""
         from tangram_sim.studies.goodput_settings import FailureFreeRate, setting_of_model
         from tangram_sim.studies.planstate import plan_on_nodes
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def price_option() -> Any:
-    """What a GPU costs an hour, by kind."""
+    """The option for USD per GPU-hour by kind."""
     return option(
         (),
         "USD an hour of one GPU, as GPU=USD; may be given several times.",
@@ -21,9 +21,9 @@ def price_option() -> Any:
 
 
 def usd_by_gpu(given: Sequence[str], kinds: Collection[str], hwdb: "Hwdb") -> dict[str, float]:
-    """USD an hour of one GPU by kind, from `GPU=USD` items. `kinds`: GPUs that the question is about.
+    """USD per GPU-hour by kind, from `GPU=USD` items. `kinds`: GPUs that the question is about.
 
-    Raises BadInputError for other forms and GPUs that are not in the question, UnknownNameError.
+    Raises BadInputError for other forms and for GPUs that are not in the question, UnknownNameError.
     """
     found = {}
     for text in given:

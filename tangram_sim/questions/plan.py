@@ -1,4 +1,4 @@
-"""The question of `tangram plan`: the fastest way to spread the training of a model over a cluster."""
+"""The question of `tangram plan`: the fastest way to train a model on a cluster."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
@@ -72,7 +72,7 @@ _OF_ALL = (
 
 
 def _frameworks(text: str) -> tuple[str, ...]:
-    """Frameworks by name, separated by commas; `any` is all of them. Raises UnknownNameError."""
+    """Framework names, from a list separated by commas; `any` means all. Raises UnknownNameError."""
     from tangram_sim.studies.launch_choice import frameworks_named
 
     found = [name for given in name_list(text) for name in frameworks_named(given)]
@@ -159,7 +159,7 @@ class PlanQuestion(OnTrainingCluster):
     dask: str | None = dask_option()
 
     def __post_init__(self) -> None:
-        """Raise BadInputError or UnknownNameError for fields that cannot be or contradict each other."""
+        """Raise BadInputError or UnknownNameError for fields that are invalid or contradict each other."""
         Question.__post_init__(self)
         if self.planner != "tangram":
             self._refuse(f"`planner={self.planner}`", "plan with tangram", self._of_tangram_alone)
@@ -175,11 +175,11 @@ class PlanQuestion(OnTrainingCluster):
 
     @property
     def _of_tangram_alone(self) -> list[str]:
-        """The stated fields that other planners do not know."""
+        """Names of the stated fields that planners other than tangram do not support."""
         return [leaf.name for leaf in self.stated if leaf.name not in _OF_ALL]
 
     def _refuse(self, who: str, instead: str, names: Collection[str]) -> None:
-        """Raise BadInputError where any of these fields is stated, which `who` does not support."""
+        """Raise BadInputError if any of these fields is stated, since `who` does not support it."""
         given = [leaf for leaf in self.stated if leaf.name in names]
         if given:
             off = {leaf.name: "False" if leaf.of(self) is False else "" for leaf in given}
@@ -197,7 +197,7 @@ class PlanQuestion(OnTrainingCluster):
 
     @property
     def _tolerances(self) -> "Tolerances | None":
-        """How far GPUs of one island may differ; None, where nothing is given, leaves it to the search."""
+        """How far GPUs of one island may differ; None, if nothing is given, leaves this to the search."""
         from tangram_sim.placement.tolerances import Tolerances
 
         given = {
@@ -215,9 +215,9 @@ class PlanQuestion(OnTrainingCluster):
         progress: "Progress | None" = None,
         deadline: "Deadline | None" = None,
     ) -> "Result":
-        """The fastest plan; with `candidates` every partial plan that was considered, too.
+        """The fastest plan; with `candidates` also every partial plan considered.
 
-        Raises InfeasibleError where nothing fits, BadInputError for what contradicts itself.
+        Raises InfeasibleError where nothing fits, BadInputError for contradictory fields.
         """
         from tangram_sim.planners.deadline import Deadline
         from tangram_sim.planners.search_memory import SearchMemory
@@ -237,7 +237,7 @@ class PlanQuestion(OnTrainingCluster):
     def _searched(
         self, options: SearchOptions, database: Any, progress: "Progress | None", deadline: "Deadline"
     ) -> "Result":
-        """The planner's plan of the cluster as it is, slow, without nodes, or losing some."""
+        """The plan for the cluster as stated: unchanged, slow, without nodes, or under node losses."""
         from tangram_sim.hwdb import load_cluster, load_model
         from tangram_sim.studies import tried
         from tangram_sim.studies.comparison import plan_with
@@ -347,7 +347,7 @@ def fixed_degrees(given: Collection[str]) -> tuple[tuple[str, int], ...]:
 
 
 def _preset(preset: str | None, fixes: list[str], per_rank: int) -> tuple[list[str], int]:
-    """(degrees fixed, sequences a rank) with the settings of a preset added.
+    """(fixed degrees, sequences per rank) with the settings of a preset added.
 
     Raises BadInputError if the user's own settings contradict the preset.
     """

@@ -1,4 +1,4 @@
-"""What is asked about the power of training: caps of GPUs, limit of the site, PUE, carbon, electricity."""
+"""Options on the power of training: caps of GPUs, limit of the site, PUE, carbon, electricity."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,25 +17,25 @@ _ENERGY: dict[str, Any] = {"group": "Energy"}
 
 
 def _kilowatts(text: str) -> float:
-    """Kilowatts, out of a number of them or of `1.2MW`. Raises BadInputError."""
+    """Kilowatts, read from a number or from text such as `1.2MW`. Raises BadInputError."""
     digits = text.strip()
     return read_watts(digits if digits[-1:] in "wW" else f"{digits} kW") / 1000
 
 
 def pue_option(help: str, default: float | None = 1.0, **words: Any) -> Any:  # noqa: A002
-    """What a site draws over what its machines draw."""
+    """The option for power usage effectiveness: the site's power over that of its machines."""
     given = {"label": "Power usage effectiveness", "unit": "a factor", "least": 1, "most": 10, **_ENERGY}
     return option(default, help, **given, **words)
 
 
 def carbon_option(help: str) -> Any:  # noqa: A002
-    """Grams of CO2 equivalent a kWh; 0: not asked for."""
+    """The option for grams of CO2 equivalent per kWh; 0: not stated."""
     return option(0.0, help, label="Carbon intensity", unit="g/kWh", least=0, most=10_000, **_ENERGY)
 
 
 @dataclass(frozen=True, slots=True)
 class PowerOptions:
-    """Limits on power, and what turns power into carbon and money."""
+    """Limits on power, and factors that convert power to carbon and money."""
 
     power_cap: tuple[str, ...] = option(
         (),
@@ -71,7 +71,7 @@ class PowerOptions:
     def terms(
         self, hwdb: "Hwdb", objective: str = "time", run: "WantedRun | None" = None
     ) -> "PowerTerms | None":
-        """What is asked, of a `run` or of one without an end; None where nothing is.
+        """The terms on power, for a `run` or for one without an end; None if nothing is asked.
 
         Raises BadInputError or UnknownNameError.
         """

@@ -1,4 +1,4 @@
-"""The question of `tangram purchase`: which numbers of which nodes on offer to buy or rent."""
+"""The question of `tangram purchase`: how many of which nodes on offer to buy or rent."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -57,10 +57,10 @@ def _weights(text: str) -> tuple[float, ...]:
 @described
 @dataclass(frozen=True, slots=True)
 class PurchaseQuestion(Buying):
-    """Search all mixes of a catalogue within the limits: the front of throughput against cost.
+    """Search all mixes of a catalogue within the limits for the Pareto front of throughput against cost.
 
-    CLUSTER `none` owns nothing. With --finish-within or --cloud, or from nothing: one mix is recommended.
-    With --serve: of what they serve, or with --share of what they train beside serving by day.
+    CLUSTER `none`: you own no nodes. With it, --finish-within or --cloud, one mix is recommended. With
+    --serve mixes are ranked by what they serve, with --share by what they train beside serving by day.
     """
 
     VERB: ClassVar[str] = "purchase"
@@ -163,7 +163,7 @@ class PurchaseQuestion(Buying):
     )
 
     def __post_init__(self) -> None:
-        """Raise BadInputError for fields that cannot be or contradict each other."""
+        """Raise BadInputError for fields that are invalid or contradict each other."""
         Question.__post_init__(self)
         models = name_list(self.model)
         if self.weights and len(self.weights) != len(models):
@@ -198,10 +198,10 @@ class PurchaseQuestion(Buying):
         sensitive: bool = False,
         tell: "Tell | None" = None,
     ) -> PurchaseAnswer | RecommendedAnswer | ServedAnswer:
-        """The front of all mixes, or with a goal one recommendation, or fleets by what they serve.
+        """The front of all mixes; with a goal one recommendation; with `serve` fleets that serve.
 
-        `tell` hears of every better study. `sensitive`: assumptions are varied in any case, where there is
-        one model. Raises BadInputError, UnknownNameError; InfeasibleError where no mix has a plan.
+        `tell` is called with every better study. `sensitive`: vary assumptions in any case, if there is one
+        model. Raises BadInputError, UnknownNameError; InfeasibleError where no mix has a plan.
         """
         from tangram_sim.planners.deadline import Deadline
 
@@ -229,7 +229,7 @@ class PurchaseQuestion(Buying):
         search_until: "Deadline",
         tell: "Tell | None",
     ) -> PurchaseAnswer:
-        """The front of throughput against cost; past `search_until` assumptions are varied, until `timed`."""
+        """The front of throughput against cost; from `search_until` to `timed` assumptions are varied."""
         from tangram_sim.purchasing.purchase import purchase
         from tangram_sim.purchasing.sensitivity import sensitivity
 
@@ -274,7 +274,7 @@ class PurchaseQuestion(Buying):
         search_until: "Deadline",
         tell: "Tell | None",
     ) -> RecommendedAnswer:
-        """One mix for a goal; past `search_until` assumptions are varied, until `timed`."""
+        """One recommended mix for a goal; from `search_until` to `timed` assumptions are varied."""
         from tangram_sim.purchasing.goal import goal_of
         from tangram_sim.purchasing.recommend import recommend_mix
         from tangram_sim.purchasing.recommendation_document import recommendation_document
@@ -305,7 +305,7 @@ class PurchaseQuestion(Buying):
         return RecommendedAnswer(document, best, moved, notes)
 
     def _market(self, hwdb: "Hwdb") -> Market:
-        """What is owned and on offer. Raises BadInputError, UnknownNameError."""
+        """The owned nodes and the offers. Raises BadInputError, UnknownNameError."""
         from tangram_sim.purchasing.catalogue import load_catalogue
         from tangram_sim.purchasing.clouds import MOST_NODES, cloud_catalogue, clouds_named
         from tangram_sim.purchasing.fleets import standing_fleet
@@ -334,7 +334,7 @@ class PurchaseQuestion(Buying):
 
     @property
     def _works(self) -> "list[ModelToTrain]":
-        """The models and their shares of the tokens."""
+        """The models to train, with jobs and shares of the tokens."""
         from tangram_sim.hwdb import load_model
         from tangram_sim.purchasing.search import ModelToTrain
 
@@ -347,7 +347,7 @@ class PurchaseQuestion(Buying):
 
     @property
     def _limits(self) -> "Limits":
-        """What the purchase must keep within; inf: no limit."""
+        """Limits on the purchase; inf: no limit."""
         from tangram_sim.purchasing.catalogue import Limits
 
         def limit(value: float | None) -> float:
@@ -369,7 +369,7 @@ class PurchaseQuestion(Buying):
 
     @property
     def _preemption(self) -> "Preemption | None":
-        """How rented spot nodes are withdrawn and return; None where none is rented."""
+        """How rented spot nodes are withdrawn and return; None if none are rented."""
         from tangram_sim.purchasing.pricefile import SPOT_LOSSES, Preemption
 
         losses = SPOT_LOSSES if self.spot is None and self.money.acquire == "spot" else self.spot
@@ -377,7 +377,7 @@ class PurchaseQuestion(Buying):
 
 
 def _day(name: str, text: str | None) -> date | None:
-    """A day as ISO 8601 writes it; None where none is given. Raises BadInputError, naming the field."""
+    """A date in ISO 8601 format; None if none is given. Raises BadInputError, naming the field."""
     try:
         return None if text is None else date.fromisoformat(text)
     except ValueError:

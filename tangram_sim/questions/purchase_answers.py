@@ -1,4 +1,4 @@
-"""What `purchase` answers, with the studies behind it, and the market that it is asked on."""
+"""Answers of `purchase` with the studies behind them, and the market they are based on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class RecommendedAnswer(HasDocument):
 
 @dataclass(frozen=True)
 class Market:
-    """What is owned, what is on offer at which prices, and notes on these."""
+    """Nodes owned, nodes on offer with prices, and notes on them."""
 
     standing: "Fleet"
     offers: "Sequence[tuple[Purchase, int]]"

@@ -51,7 +51,7 @@ QUESTIONS: Mapping[str, str] = {
 
 
 class Question(ABC):
-    """What can be asked with one verb: a frozen dataclass whose fields say what they are about.
+    """Base of the questions: a frozen dataclass for one verb, whose fields carry their own descriptions.
 
     Raises BadInputError or UnknownNameError for fields outside their bounds or choices.
     """
@@ -65,7 +65,7 @@ class Question(ABC):
 
     @abstractmethod
     def answer(self) -> Any:
-        """What is found: a document, or a result that holds one; it holds this question."""
+        """The answer: a document, or a result that holds one; the document contains this question."""
 
     @property
     def stated(self) -> list[Leaf]:
@@ -74,13 +74,13 @@ class Question(ABC):
 
     @property
     def given(self) -> dict[str, Any]:
-        """`verb` and the fields that differ from their defaults, as JSON has them: what a file holds."""
+        """The question as JSON for a file: `verb` and the fields that differ from their defaults."""
         said = {leaf.name: _plain(leaf.of(self)) for leaf in self.stated}
         return {"verb": self.VERB, **said}
 
     @property
     def words(self) -> list[str]:
-        """The command line that asks this, without `tangram`."""
+        """The command line for this question, without `tangram`."""
         arguments: list[str] = []
         options: list[str] = []
         for leaf in self.stated:
@@ -108,7 +108,7 @@ def _negation(leaf: Leaf) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a field as JSON has it."""
+    """A field's value in JSON types."""
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     return str(value) if isinstance(value, Path) else value
@@ -124,10 +124,9 @@ def question_type(verb: str) -> type[Question]:
 
 
 def question_of(said: Mapping[str, Any], where: str = "question") -> Question:
-    """The question that a file or an answer holds: `verb`, and fields by name as people write them.
+    """The question in a file or answer: `verb`, and fields by name, values as people write them.
 
-    Raises BadInputError or UnknownNameError, naming `where`, for fields that the verb does not have, that
-    are missing, or whose values cannot be.
+    Raises BadInputError or UnknownNameError, naming `where`, for unknown, missing or invalid fields.
     """
     verb = said.get("verb")
     if not isinstance(verb, str):
@@ -151,7 +150,7 @@ def question_of(said: Mapping[str, Any], where: str = "question") -> Question:
 
 
 def _value(leaf: Leaf, said: Any, where: str) -> Any:
-    """A field's value from what a file says. Raises BadInputError."""
+    """A field's value, read from a file. Raises BadInputError."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
@@ -166,9 +165,9 @@ def _value(leaf: Leaf, said: Any, where: str) -> Any:
 
 
 def read_question(path: Path) -> Question:
-    """The question in a YAML or JSON file: one that was written, or an answer, which holds its own.
+    """Read the question in a YAML or JSON file: a question file, or an answer, which contains its question.
 
-    Raises BadInputError for a file that is none.
+    Raises BadInputError for any other file.
     """
     from tangram_sim.datafiles import read_json_or_yaml
 
@@ -181,10 +180,10 @@ def read_question(path: Path) -> Question:
 
 
 def read_questions(path: Path, folder: Path) -> list[Question]:
-    """The questions in a file: the one of `read_question`, or each of a list under `questions`.
+    """Read the questions in a file: the one of `read_question`, or a list under `questions`.
 
-    An entry may hold files that its fields name, as text by name under `files`: they are written below
-    `folder`. Raises BadInputError for what is no question, and for file names that lead elsewhere.
+    An entry may contain files that its fields name, as text by name under `files`; these are written below
+    `folder`. Raises BadInputError for invalid questions, and for file names that lead outside.
     """
     from tangram_sim.datafiles import read_json_or_yaml, write_whole
 
@@ -212,7 +211,7 @@ def read_questions(path: Path, folder: Path) -> list[Question]:
 
 
 def _placed(value: Any, placed: Mapping[str, str]) -> Any:
-    """A field's value with the names of files as paths."""
+    """A field's value with file names replaced by their paths in `placed`."""
     if isinstance(value, list):
         return [_placed(each, placed) for each in value]
     return placed.get(value, value) if isinstance(value, str) else value
@@ -226,7 +225,7 @@ def question_text(question: Question) -> str:
 
 
 def question_schema(of: type[Question]) -> dict[str, Any]:
-    """The JSON Schema of a verb's question, as a file holds it."""
+    """The JSON Schema of a verb's question file."""
     from pydantic import TypeAdapter
 
     properties: dict[str, Any] = {"verb": {"const": of.VERB}}

@@ -35,7 +35,7 @@ class Replayed(HasDocument):
 @described
 @dataclass(frozen=True, slots=True)
 class ReplayTraceQuestion(Question):
-    """Replay a history of nodes coming and going under policies; the best first, and what none can beat."""
+    """Replay a history of nodes coming and going under policies: the best first, with an upper bound."""
 
     VERB: ClassVar[str] = "train replay"
 
@@ -162,7 +162,7 @@ class ReplayTraceQuestion(Question):
     hardware: Hardware = field(default=Hardware(), metadata=part())
 
     def __post_init__(self) -> None:
-        """Raise BadInputError or UnknownNameError for fields that cannot be or contradict each other."""
+        """Raise BadInputError or UnknownNameError for fields that are invalid or contradict each other."""
         Question.__post_init__(self)
         if (self.speeds is None) == (self.cluster is None):
             raise BadInputError(
@@ -180,10 +180,10 @@ class ReplayTraceQuestion(Question):
             )
 
     def answer(self) -> Replayed:
-        """What each policy makes of the history, the best first.
+        """Results of the policies on the history, the best first.
 
-        Raises BadInputError or UnknownNameError for what does not go together, InfeasibleError where nothing
-        runs on any fleet of the history.
+        Raises BadInputError or UnknownNameError for contradictory fields, InfeasibleError where nothing runs
+        on any fleet of the history.
         """
         from tangram_sim.studies.replaying import policy_names, replay_document
 
@@ -201,7 +201,7 @@ class ReplayTraceQuestion(Question):
         return Replayed(self.with_answer(document), found, history)
 
     def _history(self) -> "Availability":
-        """The part of the trace that is replayed. Raises BadInputError."""
+        """The part of the trace to replay. Raises BadInputError."""
         from tangram_sim.reliability.spot.tracefile import read_trace
 
         history = read_trace(self.trace, self.trace_name, self.until_s or 0.0)
@@ -215,7 +215,7 @@ class ReplayTraceQuestion(Question):
         return history.delayed(self.boot_s)
 
     def _planned(self, history: "Availability", kinds: str) -> "ReplayQuestion":
-        """The replay whose speeds are those of our planner on the cluster, for nodes treated as `kinds`."""
+        """The replay with speeds from planning on the cluster, with nodes treated as `kinds` says."""
         from tangram_sim.hwdb import load_cluster, load_model
         from tangram_sim.studies.planned_speeds import planned_question
 
@@ -237,7 +237,7 @@ class ReplayTraceQuestion(Question):
         return self._settled(planned, history)
 
     def _measured(self, history: "Availability") -> "ReplayQuestion":
-        """The replay whose speeds are those of a table."""
+        """The replay with speeds from a table."""
         from tangram_sim.reliability.spot.speeds import read_speeds
         from tangram_sim.reliability.spot.transitions import FixedTransitions, read_transitions
         from tangram_sim.studies.replaying import ReplayQuestion, with_scaled_batch
@@ -260,7 +260,7 @@ class ReplayTraceQuestion(Question):
         return self._settled(ReplayQuestion(history, speeds, transitions), history)
 
     def _settled(self, asked: "ReplayQuestion", history: "Availability") -> "ReplayQuestion":
-        """The replay with what the policies know and nodes cost."""
+        """The replay with notice, join rule, forecast and prices applied."""
         from tangram_sim.studies.replaying import with_notice
 
         return replace(

@@ -23,7 +23,7 @@ _BASIC: dict[str, Any] = {**_ABOUT, "basic": True}
 
 
 def rate_option() -> Any:
-    """How many requests come a second."""
+    """The option for the rate of requests."""
     return option(
         None,
         "Requests a second, Poisson.",
@@ -36,7 +36,7 @@ def rate_option() -> Any:
 
 
 def requests_option() -> Any:
-    """How many requests are made."""
+    """The option for the number of requests."""
     return option(
         1000,
         "How many requests are made.",
@@ -50,7 +50,7 @@ def requests_option() -> Any:
 
 
 def where_option() -> Any:
-    """Which rows of a trace count."""
+    """The option that selects rows of a trace."""
     return option(
         (),
         "Of the trace, rows with this value, like tokenizer=llama; may be repeated.",
@@ -60,7 +60,7 @@ def where_option() -> Any:
 
 
 def burstiness_option() -> Any:
-    """How unevenly requests come."""
+    """The option for the burstiness of arrivals."""
     return option(
         1.0,
         "Coefficient of variation of gaps: 0 even, 1 Poisson, above: bursts.",
@@ -72,12 +72,12 @@ def burstiness_option() -> Any:
 
 
 def seed_option() -> Any:
-    """The seed of what is drawn."""
+    """The option for the random seed."""
     return option(0, "Seed of what is drawn.", label="Seed", least=0, **_ABOUT)
 
 
 def slo_option() -> Any:
-    """The latency that a request is to keep."""
+    """The option for the latency objective of a good request."""
     return option(
         None,
         "What a good request keeps, seconds, like ttft=1,tpot=0.05.",
@@ -88,7 +88,7 @@ def slo_option() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ChosenRequests:
-    """Which rows of a trace count, how many requests come a second, and the seed of what is drawn."""
+    """Rows of a trace to use, requests per second, and the random seed."""
 
     where: tuple[str, ...] = where_option()
     rate: float | None = rate_option()
@@ -97,7 +97,7 @@ class ChosenRequests:
 
 @dataclass(frozen=True, slots=True)
 class CountedRequests(ChosenRequests):
-    """Requests of which so many are made."""
+    """A given number of requests."""
 
     requests: int = requests_option()
 
@@ -105,12 +105,12 @@ class CountedRequests(ChosenRequests):
 @described
 @dataclass(frozen=True, slots=True)
 class TraceRequests(ChosenRequests):
-    """Requests of a trace, with its own arrival times or at a given rate."""
+    """Requests from a trace, with its arrival times or at a given rate."""
 
     burstiness: float = burstiness_option()
 
     def rates(self, file: Path) -> "list[RateWindow]":
-        """The windows in a file of rates. Raises BadInputError where a rate is given beside it."""
+        """The windows in a file of rates. Raises BadInputError if a rate is given as well."""
         from tangram_sim.serving.rates_file import read_rates
 
         if self.rate is not None or self.burstiness != 1.0:
@@ -118,7 +118,7 @@ class TraceRequests(ChosenRequests):
         return read_rates(file, self._chosen)
 
     def described(self, trace: Path) -> "Workload":
-        """The requests in the file, evenly spaced where it has lengths only. Raises BadInputError."""
+        """The requests in the file, evenly spaced if it has lengths only. Raises BadInputError."""
         from tangram_sim.serving.trace_file import count_rows, has_arrivals, read_trace
 
         if self.rate is not None or has_arrivals(trace):
@@ -148,7 +148,7 @@ class TraceRequests(ChosenRequests):
 @described
 @dataclass(frozen=True, slots=True)
 class MadeRequests(CountedRequests):
-    """Requests that come in: read from a trace, or made from lengths and a rate."""
+    """Requests read from a trace, or made from lengths and a rate."""
 
     trace: Path | None = option(
         None,
@@ -185,7 +185,7 @@ class MadeRequests(CountedRequests):
     burstiness: float = burstiness_option()
 
     def made(self, mix_field: str = "mix") -> "Workload":
-        """The requests, read or made as the fields say; `mix_field` names the mix. Raises BadInputError."""
+        """The requests, read or made by the fields; `mix_field` names the mix. Raises BadInputError."""
         from tangram_sim.serving.synthetic import LengthMix, synthetic
 
         if self.rates is not None:
@@ -204,7 +204,7 @@ class MadeRequests(CountedRequests):
         return synthetic(self.requests, self.rate, parts, self.seed, self.burstiness)
 
     def _at_rates(self, rates: Path, mix_field: str) -> "Workload":
-        """Made requests: lengths as the fields say, arrival rates by time window from a file."""
+        """Requests made with lengths from the fields and arrival rates by time window from a file."""
         from tangram_sim.serving.rates_file import arrivals_at, read_rates
 
         if self.trace is not None or self.rate is not None or self.burstiness != 1.0:
@@ -217,7 +217,7 @@ class MadeRequests(CountedRequests):
         return replace(made, arrival_s=times)
 
     def without_arrivals(self, who: str) -> "Workload":
-        """Requests whose sending times simulated clients decide. Raises BadInputError if a rate is given."""
+        """Requests whose sending times simulated clients set. Raises BadInputError if a rate is given."""
         if self.rate is not None or self.rates is not None or self.burstiness != 1.0:
             raise BadInputError(
                 f"{who} say when requests come; leave `rate=`, `rates=` and `burstiness=` out"
@@ -228,7 +228,7 @@ class MadeRequests(CountedRequests):
 @described
 @dataclass(frozen=True, slots=True)
 class PlannedRequests(CountedRequests):
-    """Requests that a service is planned for."""
+    """Requests to plan a service for."""
 
     workload: str | None = option(
         None,
@@ -271,7 +271,7 @@ class PlannedRequests(CountedRequests):
 
 
 def parse_mix(text: str, length_cv: float, name: str) -> "list[LengthMix]":
-    """`[model=]in:out[:share],...` as parts of a mix; all parts name a model, or none. `name`: the field."""
+    """Parts of a mix from `[model=]in:out[:share],...`; all or none name a model. `name`: the field."""
     from tangram_sim.serving.synthetic import LengthMix
 
     parts = []
@@ -294,7 +294,7 @@ def parse_mix(text: str, length_cv: float, name: str) -> "list[LengthMix]":
 
 
 def slo_of(text: str | None) -> "Slo":
-    """`ttft=1,tpot=0.05` as an objective; nothing: no limit. Raises BadInputError, UnknownNameError."""
+    """Objective read from `ttft=1,tpot=0.05`; empty: no limits. Raises BadInputError, UnknownNameError."""
     from tangram_sim.serving.outcome import Slo
 
     limits: Mapping[str, float] = dict(_limit(part) for part in text.split(",")) if text else {}
@@ -320,7 +320,7 @@ def _limit(part: str) -> tuple[str, float]:
 
 
 def chosen_rows(where: tuple[str, ...]) -> dict[str, str]:
-    """The value that a column of a trace must have, by column. Raises BadInputError."""
+    """Required values by column of a trace. Raises BadInputError."""
     return dict(_pair(text, "where") for text in where)
 
 

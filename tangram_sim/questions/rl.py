@@ -1,4 +1,4 @@
-"""The questions of `tangram rl`: a step of post-training, and what is asked about it."""
+"""The questions of `tangram rl`: planning, comparing and simulating a post-training step."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ _FLEET: dict[str, Any] = about(
 
 @dataclass(frozen=True, slots=True)
 class _OnFleet(Question):
-    """A question about one model on one fleet."""
+    """Base of questions about post-training one model on one fleet."""
 
     model: str = field(metadata=_MODEL)
     fleet: str = field(metadata=_FLEET)
@@ -47,7 +47,7 @@ class _OnFleet(Question):
 @described
 @dataclass(frozen=True, slots=True)
 class RlPlanQuestion(_OnFleet):
-    """Which GPUs generate and which train: the best placement, its bound, and the step over every ratio."""
+    """Choose which GPUs generate and which train: best placement, lower bound, step by split of GPUs."""
 
     VERB: ClassVar[str] = "rl plan"
 
@@ -64,12 +64,12 @@ class RlPlanQuestion(_OnFleet):
 @described
 @dataclass(frozen=True, slots=True)
 class RlCompareQuestion(_OnFleet):
-    """The best placement beside other rules: colocated, fixed ratios, and those of papers."""
+    """Compare the best placement with other rules: colocated, fixed ratios, and rules from papers."""
 
     VERB: ClassVar[str] = "rl compare"
 
     def answer(self) -> "RlCompareDocument":
-        """Steps by rule. Raises InfeasibleError where no placement fits."""
+        """The step of each rule. Raises InfeasibleError where no placement fits."""
         from tangram_sim.planners.deadline import Deadline
         from tangram_sim.studies.rl_beside import compared
 
@@ -79,7 +79,7 @@ class RlCompareQuestion(_OnFleet):
 @described
 @dataclass(frozen=True, slots=True)
 class RlWhatIfQuestion(_OnFleet):
-    """What more nodes would bring: the best step with each addition, and USD a million trained tokens."""
+    """Compare additions of nodes: the best step with each, and USD per million trained tokens."""
 
     VERB: ClassVar[str] = "rl what-if"
 
@@ -88,7 +88,7 @@ class RlWhatIfQuestion(_OnFleet):
     )
 
     def __post_init__(self) -> None:
-        """Raise BadInputError where nothing is to be added."""
+        """Raise BadInputError if nothing is added."""
         Question.__post_init__(self)
         if not self.add:
             raise BadInputError("`add=`: name the nodes to add, e.g. H20x8:2")
@@ -106,7 +106,7 @@ class RlWhatIfQuestion(_OnFleet):
 @described
 @dataclass(frozen=True, slots=True)
 class RlPurchaseQuestion(_OnFleet):
-    """Which nodes to rent beside a fleet: every number of each offer, by USD a million trained tokens."""
+    """Choose nodes to rent beside a fleet: numbers of each offer, by USD per million trained tokens."""
 
     VERB: ClassVar[str] = "rl purchase"
 
@@ -116,7 +116,7 @@ class RlPurchaseQuestion(_OnFleet):
     most: int = option(4, "Most nodes of one offer.", least=1, most=64, basic=True, group="Additions")
 
     def __post_init__(self) -> None:
-        """Raise BadInputError where nothing is on offer."""
+        """Raise BadInputError if nothing is offered."""
         Question.__post_init__(self)
         if not self.offer:
             raise BadInputError("`offer=`: name the nodes on offer, e.g. H20x8")
@@ -134,14 +134,14 @@ class RlPurchaseQuestion(_OnFleet):
 
 
 def _degree(words: str, most: int) -> dict[str, Any]:
-    """What is said of a degree of the training layout here."""
+    """Metadata of a parallel degree of the training layout."""
     return {"help": words, "least": 1, "most": most, "group": POOLS, "basic": False}
 
 
 @described
 @dataclass(frozen=True, slots=True)
 class RlEstimateQuestion(_OnFleet):
-    """Seconds of a step, phase by phase, of pools and layouts that are given."""
+    """Predict the seconds of a step, phase by phase, for given pools and layouts."""
 
     VERB: ClassVar[str] = "rl estimate"
 
@@ -231,7 +231,7 @@ class RlEstimateQuestion(_OnFleet):
 @described
 @dataclass(frozen=True, slots=True)
 class RlSimulateQuestion(Question):
-    """A plan played with lengths drawn again and again: spread of the step, waiting, ages."""
+    """Simulate a plan with response lengths drawn repeatedly: spread of the step, waiting, sequence ages."""
 
     VERB: ClassVar[str] = "rl simulate"
 
@@ -249,7 +249,7 @@ class RlSimulateQuestion(Question):
     player: str = option("fast", "Player of rollouts.", choices=("fast", "reference"))
 
     def answer(self) -> "RlSimulateDocument":
-        """Steps played. Raises BadInputError for files that hold no plan."""
+        """Results of simulated steps. Raises BadInputError for files without a plan."""
         from tangram_sim.studies.rl_beside import simulated
         from tangram_sim.studies.rl_plan import plan_from
 

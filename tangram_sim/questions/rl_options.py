@@ -1,4 +1,4 @@
-"""Fields that the questions of `tangram rl` share: the step, and how rollout and training run."""
+"""Fields that the questions of `tangram rl` share: the step, and settings of rollout and training."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,7 +95,7 @@ class StepOptions:
     rollout_precision: str = option("bf16", "Precision of the engine's weights: bf16, fp8.", **_STEP)
 
     def work(self, model: str) -> "PostTraining":
-        """The step of this model. Raises BadInputError and UnknownNameError."""
+        """The post-training step for this model. Raises BadInputError and UnknownNameError."""
         from tangram_sim.hwdb import load_model
         from tangram_sim.post_training.workload import PostTraining, updates_of
         from tangram_sim.precision import PRECISIONS
@@ -150,7 +150,7 @@ class StepOptions:
 @described
 @dataclass(frozen=True, slots=True)
 class RlSetting:
-    """How rollout and training run, and prices."""
+    """Settings of rollout and training, and prices."""
 
     staleness: int = option(
         1,
@@ -191,7 +191,7 @@ class RlSetting:
 
     @property
     def limit_s(self) -> float:
-        """Seconds that a search may take."""
+        """Time limit of the search in seconds; infinite by default."""
         return self.time_limit if self.time_limit is not None else float("inf")
 
     def problem(self, step: StepOptions, model: str, fleet: str, hwdb: "Hwdb") -> "RlProblem":
@@ -213,7 +213,7 @@ class RlSetting:
         )
 
     def prices(self, problem: "RlProblem", *more: str) -> "RlPrices":
-        """Prices of the GPUs of a problem, and of fleets that come beside its own.
+        """Prices of the GPUs of a problem, and of further fleets `more`.
 
         Raises BadInputError, UnknownNameError for a GPU that is in none of them.
         """

@@ -54,7 +54,7 @@ class ServeEstimateQuestion(Question):
     hardware: Hardware = field(default=Hardware(), metadata=part())
 
     def answer(self) -> "ServeEstimateDocument":
-        """Latencies, throughput, memory, what limits them. Raises TangramError where there is no answer."""
+        """Latencies, throughput, memory, limiting resource. Raises TangramError if there is no answer."""
         from tangram_sim.studies.serving_estimate import estimate_service
 
         asked = replace(
@@ -67,7 +67,7 @@ class ServeEstimateQuestion(Question):
 
     @property
     def _settings(self) -> dict[str, Any]:
-        """What is set of the engine's options, as `EngineDefaults` names them."""
+        """Engine options that are set, by their names in `EngineDefaults`."""
         said = {
             "max_sequences": self.max_num_seqs,
             "max_batched_tokens": self.max_num_batched_tokens,

@@ -23,7 +23,7 @@ def _formats() -> tuple[str, ...]:
 @described
 @dataclass(frozen=True, slots=True)
 class ServeExportQuestion(Question):
-    """Write launch lines or Kubernetes manifests, and router weights; exit 2 where a format cannot say it."""
+    """Write launch lines or Kubernetes manifests, and router weights; exit 2 if that is impossible."""
 
     VERB: ClassVar[str] = "serve export"
 

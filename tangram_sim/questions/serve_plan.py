@@ -31,7 +31,7 @@ _IN_FILE = {
 
 @dataclass(frozen=True, slots=True)
 class _PlannedService(OfService):
-    """A question about a service that is planned: of models on a fleet, or of a problem file."""
+    """Base of questions about planning a service: for models on a fleet, or from a problem file."""
 
     model: str = field(
         metadata=about(
@@ -53,9 +53,9 @@ class _PlannedService(OfService):
     )
 
     def _problem(self) -> "tuple[RentalProblem | FlowProblem, list[str]]":
-        """The problem in the file, and its keys that were not understood.
+        """(the problem in the file, its unknown keys).
 
-        Raises BadInputError for fields that only plans of models use, and where there is no such file.
+        Raises BadInputError for fields that only plans of models use, and if there is no such file.
         """
         from tangram_sim.serving_planners.problem_file import load_problem
 
@@ -78,7 +78,7 @@ class _PlannedService(OfService):
         return load_problem(Path(self.model), self.id)
 
     def _planned(self, offers: "Offers", limit_s: float | None, planner: str = "milp") -> "ServePlanDocument":
-        """The plan of the models on offers, by one planner within `limit_s` seconds."""
+        """The plan of one planner for the models on offered GPUs, within `limit_s` seconds."""
         from tangram_sim.hwdb import load_model
         from tangram_sim.studies.serving_model_plan import plan_service
 
@@ -101,7 +101,7 @@ class _PlannedService(OfService):
         )
 
     def _offers(self, fleet: str, priced: bool | None = None) -> "Offers":
-        """The GPUs on offer; `priced`: whether each needs a price (None: where there is a budget)."""
+        """The GPUs on offer; `priced`: whether each needs a price (None: if there is a budget)."""
         from tangram_sim.serving_planners.offer_file import load_offers
 
         budget = self.goal.budget is not None
@@ -111,19 +111,18 @@ class _PlannedService(OfService):
 @described
 @dataclass(frozen=True, slots=True)
 class ServePlanQuestion(_PlannedService):
-    """Choose GPUs, replicas and shares of requests, with a bound and the rivals.
+    """Choose GPUs, replicas and shares of requests; shows a bound and the best plans of single GPU kinds.
 
-    Of PROBLEM.json with the throughputs it gives; of models with those of the cost layer, on the GPUs of
-    --fleet for the requests of --workload, replayed by the simulator.
+    With PROBLEM.json the throughputs in it are used; with models those of the cost layer, on the GPUs of
+    --fleet for the requests of --workload, and the plan is simulated.
     """
 
     VERB: ClassVar[str] = "serve plan"
 
     def answer(self, *, left_s: float | None = None) -> "ServePlanDocument":
-        """The plan; where there is none its `status` is infeasible, with the `reason`.
+        """The plan; if there is none its `status` is infeasible, with the `reason`.
 
-        `left_s`: seconds left where some of the limit are gone already. Raises BadInputError,
-        UnknownNameError, InfeasibleError.
+        `left_s`: seconds left of the time limit. Raises BadInputError, UnknownNameError, InfeasibleError.
         """
         limit_s = self.time_limit_s if left_s is None else left_s
         if self.fleet is not None:
@@ -137,9 +136,9 @@ class ServePlanQuestion(_PlannedService):
 @described
 @dataclass(frozen=True, slots=True)
 class ServeCompareQuestion(_PlannedService):
-    """Ask several planners the same question, and hold all plans to the same judge.
+    """Ask several planners the same question, and evaluate all plans in the same way.
 
-    Plans for models on --fleet are played by the simulator; of PROBLEM.json the throughputs it gives judge.
+    Plans for models on --fleet are simulated; plans for PROBLEM.json are evaluated with its throughputs.
     """
 
     VERB: ClassVar[str] = "serve compare"
@@ -154,7 +153,7 @@ class ServeCompareQuestion(_PlannedService):
     )
 
     def answer(self, *, left_s: float | None = None) -> "ServiceComparisonDocument":
-        """The plan of each planner. Raises BadInputError, UnknownNameError; InfeasibleError for no plan."""
+        """Each planner's plan. Raises BadInputError, UnknownNameError; InfeasibleError if there is none."""
         from tangram_sim.errors import InfeasibleError
 
         found = self._compared(self.time_limit_s if left_s is None else left_s)

@@ -18,7 +18,7 @@ _SWITCH: dict[str, Any] = {"least": 0, "group": "Switching", "basic": True}
 @described
 @dataclass(frozen=True, slots=True)
 class ServeReplanQuestion(Question):
-    """Plan every period of a trace of prices and availability, switches paid for, against hindsight."""
+    """Plan every period of a trace of prices and availability, with switches, against hindsight."""
 
     VERB: ClassVar[str] = "serve replan"
 
@@ -42,9 +42,9 @@ class ServeReplanQuestion(Question):
     time_limit_s: float | None = limit_option("Seconds for all policies.", "20")
 
     def answer(self, *, left_s: float | None = None) -> "ServeReplanDocument":
-        """Policies beside hindsight; `left_s`: seconds left where some of the limit are gone already.
+        """Policies compared with hindsight; `left_s`: seconds left of the time limit.
 
-        Raises BadInputError for a problem that is no rental.
+        Raises BadInputError for a problem that is not a rental.
         """
         from tangram_sim.serving_planners.market_file import read_market
         from tangram_sim.serving_planners.problem import RentalProblem

@@ -1,4 +1,4 @@
-"""The question of `tangram serve simulate`: requests played on a fleet of replicas."""
+"""The question of `tangram serve simulate`: requests simulated on a fleet of replicas."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ _FLEET: dict[str, Any] = {"group": "Fleet"}
 
 @dataclass(frozen=True)
 class PlayedFleet(HasDocument):
-    """A simulated service: its document, and every request that was played."""
+    """A simulated service: its document, and every simulated request."""
 
     document: "ServeSimulationDocument"
     played: "PlayedService"
@@ -29,7 +29,7 @@ class PlayedFleet(HasDocument):
 @described
 @dataclass(frozen=True, slots=True)
 class ServeSimulateQuestion(Question):
-    """Play requests on the replicas of a fleet: latencies, throughput, KV, cost."""
+    """Simulate requests on the replicas of a fleet: latencies, throughput, KV-cache use, cost."""
 
     VERB: ClassVar[str] = "serve simulate"
 
@@ -80,13 +80,13 @@ class ServeSimulateQuestion(Question):
     hardware: Hardware = field(default=Hardware(), metadata=part())
 
     def __post_init__(self) -> None:
-        """Raise BadInputError or UnknownNameError for fields that cannot be or contradict each other."""
+        """Raise BadInputError or UnknownNameError for fields that are invalid or contradict each other."""
         Question.__post_init__(self)
         if self.clients is not None and (self.router is not None or self.spot is not None or self.lag):
             raise BadInputError("`clients=` stay with their replica; leave `router=`, `lag=` and `spot=` out")
 
     def answer(self, *, progress: "Callable[[int, int, str], None] | None" = None) -> PlayedFleet:
-        """The fleet under the requests. Raises BadInputError or UnknownNameError for bad files and names."""
+        """The simulated fleet. Raises BadInputError or UnknownNameError for bad files and names."""
         from tangram_sim.serving.fleet_file import load_fleet
         from tangram_sim.serving.spot import read_availability
         from tangram_sim.studies.serving_clients import simulate_clients

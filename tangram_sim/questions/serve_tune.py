@@ -21,7 +21,7 @@ _CHOICES: dict[str, Any] = {"group": "Settings that may be chosen", "on_page": F
 @described
 @dataclass(frozen=True, slots=True)
 class ServeTuneQuestion(Question):
-    """Find the engine settings of every replica that serve most requests within --slo, played; a bound."""
+    """Find the engine settings of every replica that serve the most requests within --slo, and a bound."""
 
     VERB: ClassVar[str] = "serve tune"
 

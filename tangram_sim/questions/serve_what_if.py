@@ -1,4 +1,4 @@
-"""The questions of `serve what-if` and `serve purchase`: what more GPUs, or budgets, do for a service."""
+"""The questions of `serve what-if` and `serve purchase`: what more GPUs, or budgets, gain for a service."""
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -26,7 +26,7 @@ _GOAL = part(
 
 @dataclass(frozen=True, slots=True)
 class _OnOffers(OfService):
-    """A question about a service on GPUs that are there or on offer."""
+    """Base of questions about a service on existing or offered GPUs."""
 
     goal: GoalOptions = field(default=GoalOptions(), metadata=_GOAL)
     price: tuple[str, ...] = price_option()
@@ -45,7 +45,7 @@ class _OnOffers(OfService):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeWhatIfQuestion(_OnOffers):
-    """The fleet with each --add: requests/s that keep --slo, tokens/s, dollars a million tokens, replayed."""
+    """Plan the fleet with each --add: requests/s within --slo, tokens/s, dollars per million tokens."""
 
     VERB: ClassVar[str] = "serve what-if"
 
@@ -60,9 +60,9 @@ class ServeWhatIfQuestion(_OnOffers):
     )
 
     def answer(self, *, left_s: float | None = None) -> "ServeWhatIfDocument":
-        """The fleet as it is and with every addition. Raises BadInputError, UnknownNameError.
+        """The fleet unchanged and with every addition. Raises BadInputError, UnknownNameError.
 
-        `left_s`: seconds left where some of the limit are gone already.
+        `left_s`: seconds left of the time limit.
         """
         from tangram_sim.serving_planners.offer_file import load_offers
         from tangram_sim.studies.serving_whatif import what_if_serving
@@ -92,7 +92,7 @@ class ServeWhatIfQuestion(_OnOffers):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServePurchaseQuestion(_OnOffers):
-    """What each of --budgets rents: requests/s that keep --slo, tokens/s, dollars a million, replayed."""
+    """Plan what each of --budgets rents: requests/s within --slo, tokens/s, dollars per million tokens."""
 
     VERB: ClassVar[str] = "serve purchase"
 
@@ -103,7 +103,7 @@ class ServePurchaseQuestion(_OnOffers):
     def answer(self, *, left_s: float | None = None) -> "ServePurchaseDocument":
         """A plan for each budget. Raises BadInputError, UnknownNameError.
 
-        `left_s`: seconds left where some of the limit are gone already.
+        `left_s`: seconds left of the time limit.
         """
         from tangram_sim.serving_planners.offer_file import load_offers
         from tangram_sim.studies.serving_purchase import purchase_serving
@@ -131,7 +131,7 @@ def _loaded(models: str) -> "dict[str, Model]":
 
 
 def _priced(offers: "Offers", usd: dict[str, float]) -> "Offers":
-    """The offers at these prices of a GPU an hour. Raises BadInputError where a kind has none at all."""
+    """The offers at these prices, USD per GPU-hour. Raises BadInputError if a kind has no price."""
     gpus = tuple(
         replace(gpu, usd_per_hour=usd[gpu.name], priced=True) if gpu.name in usd else gpu
         for gpu in offers.gpus
@@ -156,10 +156,10 @@ def _budgets(text: str) -> list[float]:
 
 
 def purchases(text: str, hwdb: "Hwdb") -> "tuple[GpuPurchase, ...]":
-    """Nodes as everywhere, `H100x8:2@400`, or single GPUs, `L40S:4`, as purchases of GPUs.
+    """Purchases of GPUs, from nodes such as `H100x8:2@400` or single GPUs such as `L40S:4`.
 
-    Behind the @ of a single GPU stands its price in USD an hour, as it was written once.
-    Raises BadInputError, UnknownNameError.
+    A number after the @ of a single GPU is its price in USD per hour (an old notation). Raises BadInputError,
+    UnknownNameError.
     """
     from tangram_sim.hwdb.inline_cluster import counted_nodes
     from tangram_sim.studies.serving_whatif import GpuPurchase
@@ -173,7 +173,7 @@ def purchases(text: str, hwdb: "Hwdb") -> "tuple[GpuPurchase, ...]":
 
 
 def notes_on(text: str, hwdb: "Hwdb") -> list[str]:
-    """What a reader should know of an addition: an old way of writing prices, NICs that are not looked at."""
+    """Notes on an addition: the old notation for prices, and NIC speeds that are ignored."""
     from tangram_sim.hwdb.inline_cluster import counted_nodes
 
     found = []
@@ -188,7 +188,7 @@ def notes_on(text: str, hwdb: "Hwdb") -> list[str]:
 
 
 def _gpus(name: str, hwdb: "Hwdb") -> tuple[str, int | None]:
-    """(GPU kind, how many of it a node has) of a name; None: the name is that of a single GPU."""
+    """(GPU kind, GPUs per node) for a name; None if the name is that of a single GPU."""
     from tangram_sim.hwdb.inline_cluster import node_keys
 
     try:

@@ -1,4 +1,4 @@
-"""The question of `tangram serve workload describe`: what the requests of a trace ask for."""
+"""The question of `tangram serve workload describe`: statistics of the requests in a trace."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`what-if` and `purchase` of fleets by what they serve, all day or beside training."""
+"""`what-if` and `purchase` with fleets ranked by what they serve, all day or beside training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class ServedAnswer(HasDocument):
 
 @dataclass(frozen=True)
 class ServedSetting:
-    """A question about fleets that serve, with what both verbs need beside it."""
+    """A question about fleets that serve, with its prices, terms and deadline."""
 
     question: Buying
     prices: "Prices"
@@ -65,7 +65,7 @@ class ServedSetting:
     notes: tuple[str, ...]
 
     def what_if(self, fleets: "Sequence[tuple[str, Fleet]]", listener: SearchListener) -> ServedAnswer:
-        """Every candidate as a service, all day or some hours a day."""
+        """Every candidate planned for serving, all day or some hours a day."""
         from tangram_sim.purchasing.day_documents import what_if_shared
         from tangram_sim.purchasing.served_candidates import what_if_served
 
@@ -117,7 +117,7 @@ class ServedSetting:
 
     @property
     def work(self) -> "ModelToTrain":
-        """The model that is trained, with its job."""
+        """The model to train, with its job."""
         from tangram_sim.hwdb import load_model
         from tangram_sim.purchasing.search import ModelToTrain
 
@@ -125,7 +125,7 @@ class ServedSetting:
         return ModelToTrain(load_model(name), self.question.trained_on(name))
 
     def _shared(self, demand: "ServiceDemand", days: "DayTerms", listener: SearchListener) -> "SharedWork":
-        """What is trained and served on the same nodes."""
+        """The work to train and to serve on the same nodes."""
         from tangram_sim.purchasing.sharing import SharedWork
 
         return SharedWork(
@@ -149,7 +149,7 @@ class ServedSetting:
         return ServedAnswer(document, title, notes, None if days is None else days.hours, **shown)
 
     def _lacks(self, fleets: "Sequence[Fleet]") -> tuple[str, ...]:
-        """Notes on prices that these fleets lack, before the setting's own."""
+        """Notes on prices missing for these fleets, followed by the setting's own notes."""
         from tangram_sim.purchasing.served_fleets import price_lacks
 
         return (*price_lacks(fleets, self.prices, self.paid), *self.notes)

@@ -1,4 +1,4 @@
-"""What a service is planned for: objective, latency, budget, engine, and what it must bear."""
+"""Goal of a service: objective, latency, budget, engine, and scenarios that it must tolerate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ _BASIC: dict[str, Any] = {**_ABOUT, "basic": True}
 
 
 def scenario_option(group: str) -> Any:
-    """What a service must also bear, the same words wherever one is planned."""
+    """The option for scenarios that a service must tolerate."""
     return option(
         (),
         "Of a model, what the plan must also bear: lost=node (any one node fails: N+1), lost=L40S (+ between "
@@ -76,7 +76,7 @@ class DraftOptions:
 @described
 @dataclass(frozen=True, slots=True)
 class GoalOptions:
-    """What a service is planned for: objective, latency limits, budget, engine, number format."""
+    """Objective, latency limits, budget, engine and number format to plan a service for."""
 
     budget: float | None = option(
         None,
@@ -133,7 +133,7 @@ class GoalOptions:
     carbon: float = carbon_option("Of a model: carbon intensity of the power, grams of CO2 equivalent a kWh.")
 
     def settled(self, rate: float | None) -> str:
-        """The objective, by whether a rate of requests is given where it is left open."""
+        """The objective; `auto` is `cost` if a rate of requests is given, else `makespan`."""
         return self.objective if self.objective != "auto" else "makespan" if rate is None else "cost"
 
     def goal(self, hwdb: "Hwdb", rate: float | None = None) -> "ServiceGoal":
@@ -156,7 +156,7 @@ class GoalOptions:
 
 @dataclass(frozen=True, slots=True)
 class OfService(Question):
-    """A question about a service of models for requests that come."""
+    """Base of questions about a service of models for given requests."""
 
     model: str = field(
         metadata=about(
@@ -175,7 +175,7 @@ _EXAMPLE = "give it like lost=node or lost=L40S,coverage=0.8 or rate=1.5 or pric
 
 
 def scenarios_of(texts: Sequence[str]) -> "tuple[PlanScenario, ...]":
-    """`lost=L40S,coverage=0.8` and the like as scenarios. Raises BadInputError, UnknownNameError."""
+    """Scenarios, read from texts such as `lost=L40S,coverage=0.8`. Raises BadInputError, UnknownNameError."""
     return tuple(_scenario(text) for text in texts)
 
 

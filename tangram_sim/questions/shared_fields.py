@@ -40,7 +40,7 @@ def nodes() -> Iterable[str]:
 
 
 def model_argument() -> Any:
-    """The model of a question, which must be given."""
+    """The required argument for the model."""
     return field(
         metadata=about(
             "A shipped name (`tangram models list`), a config.json, a model.yaml or a plan.",
@@ -51,7 +51,7 @@ def model_argument() -> Any:
 
 
 def cluster_argument() -> Any:
-    """The cluster of a question, which must be given."""
+    """The required argument for the cluster."""
     return field(
         metadata=about(
             "A shipped name, nodes like H100x8:4+L40Sx4:2 (H100x8:4@400: NICs of 400 Gbit/s), "
@@ -63,12 +63,12 @@ def cluster_argument() -> Any:
 
 
 def plan_argument() -> Any:
-    """The plan file of a question, which must be given."""
+    """The required argument for the plan file."""
     return field(metadata=about("A file written by `tangram plan -o`.", positional="PLAN"))
 
 
 def slow_option() -> Any:
-    """What runs slow in the cluster of a question."""
+    """The option for slow parts of the cluster."""
     return option(
         (),
         "What runs slow: a file, or WHERE=FACTOR pairs, e.g. n3=1.5 (node 3, 1.5 times slower); "
@@ -79,7 +79,7 @@ def slow_option() -> Any:
 
 
 def dask_option() -> Any:
-    """The Dask cluster on which a search runs."""
+    """The option for the Dask cluster that runs a search."""
     return option(
         None,
         "Address HOST:PORT of a Dask scheduler on whose workers the search runs (with the extra dask).",
@@ -89,7 +89,7 @@ def dask_option() -> Any:
 
 
 def limit_option(help: str, unset: str = "none") -> Any:  # noqa: A002
-    """The time limit of a question; None where none is given."""
+    """The option for the time limit in seconds; None if it is not given."""
     return option(
         None,
         help,
@@ -141,13 +141,13 @@ def _days(text: str) -> float:
 
 
 def finish_within_option(help: str) -> Any:  # noqa: A002
-    """The time that training the tokens may take, in days."""
+    """The option for the days that training the tokens may take."""
     return option(None, help, label="Days it may take", unit="time", reads=_days, group=LIMITS)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The run that a plan is for: tokens, the time to train them in, limits on power."""
+    """The training run that a plan is for: tokens, time limit, limits on power."""
 
     tokens: float | None = option(
         None,
@@ -164,7 +164,7 @@ class Run:
 
     @property
     def wanted(self) -> "WantedRun | None":
-        """The run that is asked about; None where no tokens are given. Raises BadInputError."""
+        """The run that is asked about; None if no tokens are given. Raises BadInputError."""
         from tangram_sim.studies.training_run import wanted_run
 
         return wanted_run(self.tokens, self.finish_within)
@@ -172,7 +172,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Rows of hardware data that a question adds to the shipped ones."""
+    """Folders with rows of hardware data, added to the shipped ones."""
 
     hwdb: tuple[Path, ...] = option(
         (),
@@ -190,7 +190,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class OnCluster(Question):
-    """A question about training a model on a cluster."""
+    """Base of questions about training a model on a cluster."""
 
     model: str = model_argument()
     cluster: str = cluster_argument()
@@ -200,7 +200,7 @@ class OnCluster(Question):
 
 @dataclass(frozen=True, slots=True)
 class OnTrainingCluster(OnCluster):
-    """A question about training all weights, or adapters in place of them."""
+    """Base of questions about training all weights, or adapters instead."""
 
     job: Job = field(default=Job(), metadata=TRAINING_JOB)
     lora_rank: int | None = option(
@@ -209,11 +209,11 @@ class OnTrainingCluster(OnCluster):
 
     @property
     def trained(self) -> Job:
-        """The job with the share of the weights that adapters train. Raises BadInputError."""
+        """The job, with `trainable` set to the share of the adapters. Raises BadInputError."""
         return self.trained_on(self.model)
 
     def trained_on(self, model: str) -> Job:
-        """The job with the share of the weights of `model` that adapters train. Raises BadInputError."""
+        """The job for `model`, with `trainable` set to the share of the adapters. Raises BadInputError."""
         job = self.job
         if self.lora_rank is not None:
             from tangram_sim.hwdb import load_model

@@ -1,4 +1,4 @@
-"""The question of `tangram simulate`: what a plan file achieves."""
+"""The question of `tangram simulate`: prediction for the plan in a file."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,9 +28,9 @@ class SimulateQuestion(Question):
     hardware: Hardware = field(default=Hardware(), metadata=part())
 
     def answer(self) -> "Result":
-        """The plan replayed, under `slow` or under what its file says was slow.
+        """The plan replayed, under `slow` or under the slowdowns recorded in its file.
 
-        Raises BadInputError for files of another schema or decisions that contradict themselves.
+        Raises BadInputError for files of another schema or contradictory decisions.
         """
         from tangram_sim.studies import api
 

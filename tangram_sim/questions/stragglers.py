@@ -1,4 +1,4 @@
-"""The question of `tangram stragglers`: what slow ranks cost in a measured run."""
+"""The question of `tangram stragglers`: the cost of slow ranks in a measured run."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -77,7 +77,7 @@ class StragglersQuestion(Question):
     )
 
     def __post_init__(self) -> None:
-        """Raise BadInputError for fields that cannot be."""
+        """Raise BadInputError for invalid fields."""
         Question.__post_init__(self)
         if 0 in self.layers:
             raise BadInputError(
@@ -85,9 +85,9 @@ class StragglersQuestion(Question):
             )
 
     def answer(self) -> "Diagnosis":
-        """What slow ranks cost, as a document with the analysis behind it.
+        """The cost of slow ranks, as a document with the analysis behind it.
 
-        Raises BadInputError for traces that cannot be replayed, or a setup that does not suit them.
+        Raises BadInputError for traces that cannot be replayed, or a setup that does not match them.
         """
         from tangram_sim.studies.stragglers import diagnose
 
@@ -96,7 +96,7 @@ class StragglersQuestion(Question):
 
     @property
     def _setup(self) -> "Setup":
-        """What of the run is known. Raises BadInputError."""
+        """What is known of the measured run. Raises BadInputError."""
         from tangram_sim.reliability.stragglers.remedies import RESTART_S, Setup
         from tangram_sim.studies.slow_files import read_sequences
         from tangram_sim.studies.stragglers import setup_of_plan

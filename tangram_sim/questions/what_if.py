@@ -28,7 +28,7 @@ _NODES: dict[str, Any] = {"group": "Additions", "basic": True}
 
 @dataclass(frozen=True)
 class WhatIfAnswer(HasDocument):
-    """Candidates beside the fleet as it stands: the document, the study behind it, and its runner."""
+    """Candidates compared with the existing fleet: the document, the study behind it, and its sweep."""
 
     document: "WhatIfDocument"
     fleet: str  # name of what stands
@@ -41,9 +41,9 @@ class WhatIfAnswer(HasDocument):
 @described
 @dataclass(frozen=True, slots=True)
 class WhatIfQuestion(Buying):
-    """What CLUSTER with each --add would achieve on MODEL: throughput, time, money, GPUs in use.
+    """Plan MODEL on CLUSTER with each --add: throughput, time, money, GPUs in use.
 
-    With --serve: what each serves, or with --share serves by day and trains by night.
+    With --serve candidates are ranked by what they serve; with --share they serve by day and train by night.
     """
 
     VERB: ClassVar[str] = "what-if"
@@ -63,7 +63,7 @@ class WhatIfQuestion(Buying):
     )
 
     def __post_init__(self) -> None:
-        """Raise BadInputError where there is nothing to compare, or fields contradict each other."""
+        """Raise BadInputError if there is nothing to compare, or fields contradict each other."""
         Question.__post_init__(self)
         if not (self.add or self.remove or self.served.given):
             raise BadInputError(
@@ -79,7 +79,7 @@ class WhatIfQuestion(Buying):
         deadline: "Deadline | None" = None,
         sensitive: bool = False,
     ) -> WhatIfAnswer | ServedAnswer:
-        """Every candidate planned, simulated and billed; `sensitive`: assumptions are varied in any case.
+        """Every candidate planned, simulated and billed; `sensitive`: vary assumptions in any case.
 
         Raises BadInputError, UnknownNameError; InfeasibleError when no candidate has a plan.
         """

@@ -1,1 +1,1 @@
-"""What a plan loses to slow ranks and to failures, and what helps."""
+"""Training time lost to slow ranks and to failures, and what reduces the loss."""

@@ -1,4 +1,4 @@
-"""Checkpoint tiers and recovery as a user states them: what blocks, what survives, what a restart takes."""
+"""Checkpoint tiers and recovery times that users state: what blocks, what survives, what a restart takes."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _MOST_S = 1e12  # 30,000 years: nothing that a run waits for takes longer, and s
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTier:
-    """One place that checkpoints go to. Seconds; `period_s` is nan where it is to be chosen."""
+    """One place where checkpoints are stored; seconds. `period_s` is nan where the search chooses it."""
 
     name: str
     block_s: float  # training stands still for it
@@ -29,13 +29,13 @@ class CheckpointTier:
     period_s: float = math.nan
 
     def survived(self, takes: Takes) -> bool:
-        """Whether it is still there after a failure that takes `takes`."""
+        """Whether this tier's checkpoint is still there after a failure that takes `takes`."""
         return REACH.index(self.survives) >= REACH.index(takes)
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryTimes:
-    """What a restart takes apart from loading state. Seconds."""
+    """Seconds that a restart takes, without loading state."""
 
     detect_s: float = 0.0
     allocate_s: float = 0.0  # waiting for a node; 0 with a spare
@@ -46,7 +46,7 @@ class RecoveryTimes:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointing:
-    """Tiers and recovery times of one run."""
+    """Checkpoint tiers and recovery times of one run."""
 
     tiers: tuple[CheckpointTier, ...]
     recovery: RecoveryTimes
@@ -87,10 +87,10 @@ _KEYS = "`checkpoint`, a list of tiers like {block_s: 30, load_s: 60}, and `reco
 def load_checkpointing(
     path: Path, nodes: int, saved_bytes: float, loaded_bytes: float, step_s: float
 ) -> Checkpointing:
-    """Tiers and recovery of a file, with its rates made seconds.
+    """Checkpoint tiers and recovery times from a YAML file, with rates converted to seconds.
 
-    `saved_bytes` and `loaded_bytes` are what the fullest node writes and reads, from the plan. Rates are per
-    node. Raises BadInputError for malformed files.
+    `saved_bytes` and `loaded_bytes` are the most bytes that one node of the plan writes and reads. Rates in
+    the file are per node. Raises BadInputError for malformed files.
     """
     found = _CheckpointFile.read(read_yaml_mapping(path, _KEYS), str(path))
     tiers = tuple(
@@ -140,7 +140,7 @@ def _tier(
 
 
 def _period_s(every: float | str, step_s: float, where: str) -> float:
-    """Seconds between checkpoints: a number of seconds, `50 steps`, or nan for `auto`."""
+    """Seconds between checkpoints, from a number of seconds or `50 steps`; nan for `auto`."""
     if every == "auto":
         return math.nan
     text = str(every).strip()

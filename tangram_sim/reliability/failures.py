@@ -1,4 +1,4 @@
-"""Failure classes: independent Poisson processes, how often each strikes a fleet, what it takes."""
+"""Failure classes: independent Poisson processes, their rates on a fleet, and the state that each loses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class FailureClass:
 
 @dataclass(frozen=True, slots=True)
 class FailureModel:
-    """Failure classes with the words on where their rates come from."""
+    """Failure classes of a cluster; `source` says where their rates come from."""
 
     name: str
     classes: tuple[FailureClass, ...]
@@ -48,7 +48,7 @@ class FailureModel:
         return 1.0 / rate if rate > 0 else float("inf")
 
     def per_1000_node_days(self, nodes: Mapping[str, int]) -> float:
-        """The summed rate in the unit that cluster studies print."""
+        """Failures per 1,000 node-days, all classes together: the unit of published cluster studies."""
         count = sum(nodes.values())
         rate = sum(failure.rate_per_s(nodes) for failure in self.classes)
         return rate / count * DAY_S * 1000.0 if count else 0.0
@@ -76,10 +76,10 @@ def presets() -> list[str]:
 
 
 def load_failures(given: str) -> FailureModel:
-    """A preset by name, or a file of failure classes.
+    """The failure model of a preset's name, or of a YAML file of failure classes.
 
-    Raises UnknownNameError for what is neither, BadInputError for malformed files and rates below
-    zero; a class of rate zero never strikes.
+    Raises UnknownNameError where `given` is neither, BadInputError for malformed files and negative rates; a
+    class of rate zero never occurs.
     """
     path = shipped("hwdb") / "failures" / f"{given}.yaml"
     if given not in presets():

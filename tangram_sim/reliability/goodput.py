@@ -1,9 +1,9 @@
-"""Goodput of one plan: the useful share of its time under failure classes and checkpoint tiers, by account.
+"""Goodput of one plan: useful share of its time under failure classes and checkpoint tiers, by account.
 
-A base interval holds W of work and the blocking part of the first tier; tier k saves at every n_k-th of them.
-The exact formula of one tier (`periods`) holds for it with the mean block of an interval, and with what a
-farther tier loses more, (n_k - 1) intervals over two, done again as part of recovery; the event simulation
-(`sampling`) plays the same rules without that shortcut.
+A base interval holds W of work and the blocking part of the first tier; tier k saves at the end of every
+n_k-th interval. The exact formula for one tier (`periods`) is applied with the mean blocking time per
+interval; the additional loss of a less frequent tier, (n_k - 1)/2 intervals in the mean, is counted as part
+of recovery. The event simulation (`sampling`) has the same rules without this approximation.
 """
 
 import math
@@ -36,13 +36,13 @@ _SHORTEST_S = 1.0  # of periods to be chosen: checkpoints that cost nothing are 
 
 
 def empty_accounts() -> dict[str, float]:
-    """All accounts, at zero."""
+    """A dict of all accounts of time, at 0.0."""
     return dict.fromkeys(ACCOUNTS, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """A failure class applied to one job: failures per second, downtime and recovery without lost work."""
+    """A failure class applied to one job: failures per second, downtime and restart, without lost work."""
 
     name: str
     rate_per_s: float
@@ -54,7 +54,7 @@ class Struck:
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """Failures, tiers and the rhythm of checkpoints that goodput is computed for.
+    """The failures, checkpoint tiers and checkpoint periods that goodput is computed for.
 
     `work_s` is W; `multiples` are n_k in the order of `tiers`, the first of them 1.
     """
@@ -72,12 +72,12 @@ class Regime:
 
     @property
     def losing(self) -> tuple[Struck, ...]:
-        """Failures after which work is done again."""
+        """Failure classes that lose state, so that work has to be repeated."""
         return tuple(failure for failure in self.struck if failure.takes != "none")
 
     @property
     def stalled(self) -> float:
-        """Seconds of stalls per second in which failures may strike: of failures that take nothing."""
+        """Seconds of stalls per second exposed to failures, caused by failures that lose no state."""
         return sum(
             failure.rate_per_s * (failure.detect_s + failure.wait_s)
             for failure in self.struck
@@ -100,10 +100,7 @@ class Regime:
         return tuple(n * self.base_s for n in self.multiples)
 
     def tier_of(self, failure: Struck) -> int:
-        """The tier that a failure restores from: of those it leaves, the one that costs least time.
-
-        Raises InfeasibleError where none survives.
-        """
+        """Period of every tier, seconds, blocking time of checkpoints included."""
         left = [k for k, tier in enumerate(self.tiers) if tier.survived(failure.takes)]
         if not left:
             raise InfeasibleError(
@@ -114,12 +111,12 @@ class Regime:
         return min(left, key=lambda k: self.periods_s[k] / 2 + self.tiers[k].save_s + self.tiers[k].load_s)
 
     def redone_s(self, tier: int) -> float:
-        """Work done again after restoring from a tier, beyond what one base interval loses in the mean."""
+        """Mean seconds of work repeated after restoring from `tier`, beyond that within one base interval."""
         farther = (self.multiples[tier] - 1) * self.base_s / 2
         return self.tiers[tier].save_s + farther
 
     def recoveries(self) -> tuple[Recovery, ...]:
-        """D and R of every losing class, work done again included in R."""
+        """Downtime D and recovery R of every class that loses state; R includes the repeated work."""
         total = sum(failure.rate_per_s for failure in self.losing)
         found = []
         for failure in self.losing:
@@ -129,7 +126,7 @@ class Regime:
         return tuple(found)
 
     def between_losses(self) -> tuple[float, float, float]:
-        """(useful share without stalls, losses per second of that time, share of it that can be struck)."""
+        """(useful share without stalls, losses per second of that time, share of it exposed to failures)."""
         if not self.losing:
             return (1.0 - self.block_s / self.base_s if self.base_s < math.inf else 1.0), 0.0, 1.0
         mtbf_s = 1.0 / sum(failure.rate_per_s for failure in self.losing)
@@ -139,16 +136,16 @@ class Regime:
         return share, 1.0 / (mtbf_s + down), mtbf_s / (mtbf_s + down)
 
     def share(self) -> float:
-        """The useful share of wall time."""
+        """Share of wall time that is useful work, stalls included."""
         share, _, open_to_failures = self.between_losses()
         return share / (1.0 + open_to_failures * self.stalled)
 
 
 def regime_of(struck: Sequence[Struck], checkpointing: Checkpointing) -> Regime:
-    """The regime with all stated periods kept and all others chosen for the largest useful share.
+    """The regime with the largest useful share: stated periods are kept, periods of nan are chosen.
 
-    Tiers are put in the order of their periods; one whose period is to be chosen is left out where the run is
-    better off without it. Raises InfeasibleError where some failure leaves no tier.
+    Tiers are sorted by period; a tier whose period is to be chosen is dropped where the useful share is
+    larger without it. Raises InfeasibleError where no tier survives some failure.
     """
     struck = tuple(failure for failure in struck if failure.rate_per_s > 0)
     tiers = checkpointing.tiers
@@ -170,7 +167,7 @@ def regime_of(struck: Sequence[Struck], checkpointing: Checkpointing) -> Regime:
 
 
 def _with_best_periods(struck: tuple[Struck, ...], tiers: tuple[CheckpointTier, ...]) -> Regime:
-    """All of `tiers` in use: each starts at the first-order optimum for the failures it serves best."""
+    """The regime that uses all `tiers`, with free periods optimised in turn from a first-order start."""
     served = [0.0] * len(tiers)
     for failure in struck:
         left = [k for k, tier in enumerate(tiers) if tier.survived(failure.takes)]
@@ -204,7 +201,7 @@ def _regime(
     *,
     rounded: bool = True,
 ) -> Regime:
-    """The regime of given periods: multiples of the shortest one, each a multiple of the one before."""
+    """The regime with these periods, seconds; `rounded`: each a whole multiple of the next shorter one."""
     order = sorted(range(len(tiers)), key=lambda k: periods[k])
     tiers, periods = tuple(tiers[k] for k in order), [periods[k] for k in order]
     multiples: list[float] = [1]
@@ -220,9 +217,9 @@ def _regime(
 def accounts_of(regime: Regime) -> dict[str, float]:
     """Shares of wall time by account; they sum to 1.
 
-    In a base interval that takes E with its losses, failures strike N = E/(mu + D) times (none during D);
-    each is followed by its D and by a recovery that ends or is struck, (1 - e^(-R/mu)) mu in the mean.
-    Stalls stretch the time in which failures may strike.
+    In a base interval that takes E with its losses, N = E/(mu + D) failures occur (none during D); each is
+    followed by its D and by a recovery that completes or is interrupted, (1 - e^(-R/mu)) mu in the mean.
+    Stalls are added to the time that is exposed to failures.
     """
     found = empty_accounts()
     share, losses_per_s, open_to_failures = regime.between_losses()
@@ -251,7 +248,7 @@ def accounts_of(regime: Regime) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class MarginalGain:
-    """What one second less of a constant gains, in useful share."""
+    """Useful share gained by reducing one constant (of `seconds`) by one second."""
 
     constant: str
     seconds: float
@@ -259,9 +256,9 @@ class MarginalGain:
 
 
 def worth_of(regime: Regime, share: Callable[[Regime], float] = Regime.share) -> tuple[MarginalGain, ...]:
-    """The worth of one second of every constant that is not zero, largest first; periods stay as they are.
+    """Marginal gain of one second less of every nonzero constant, largest first; periods stay as they are.
 
-    `share` is the useful share of a regime under the policy asked about.
+    `share` computes the useful share of a regime under the recovery policy in question.
     """
     base = share(regime)
     found = []

@@ -1,4 +1,4 @@
-"""What must move between two plans: bytes by pair of nodes, and the seconds that takes on a network."""
+"""Transfers of state between two plans: bytes by pair of nodes, and their seconds on a network."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from tangram_sim.reliability.state import SAME, Interval, StateMap, length, miss
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Bytes to fetch: from live nodes by (source, target), and from a checkpoint by target."""
+    """Bytes to transfer: between live nodes by (source, target), and from a checkpoint by target."""
 
     between: Mapping[tuple[int, int], float]
     from_checkpoint: Mapping[int, float]
@@ -25,7 +25,7 @@ class Moves:
         return sum(self.from_checkpoint.values())
 
     def sent_bytes(self) -> dict[int, float]:
-        """Bytes that leave every node."""
+        """Bytes that each node sends."""
         found: dict[int, float] = {}
         for (source, _), size in self.between.items():
             found[source] = found.get(source, 0.0) + size
@@ -33,10 +33,10 @@ class Moves:
 
 
 def moves(old: StateMap, new: StateMap, lost: Set[int] = frozenset(), spread: bool = True) -> Moves:
-    """Bytes needed minus bytes held, node by node; sources spread evenly over all live copies.
+    """Bytes that each node needs under `new` and does not hold under `old`, by where they come from.
 
-    Both maps name the same nodes. `spread` False: everything comes from the first live copy, as through one
-    node that gathers and hands out.
+    Both maps name the same nodes. With `spread`, bytes come from all live copies in equal parts; without,
+    from the first live copy, as through one node that gathers and distributes.
     """
     between: dict[tuple[int, int], float] = {}
     restored: dict[int, float] = {}
@@ -66,7 +66,7 @@ def moves(old: StateMap, new: StateMap, lost: Set[int] = frozenset(), spread: bo
 
 
 def _pieces(short: Sequence[Interval], held: Mapping[int, Sequence[Interval]]) -> list[Interval]:
-    """`short`, cut where any holder starts or ends."""
+    """The intervals of `short`, cut at every start and end of an interval in `held`."""
     edges = sorted({edge for have in held.values() for interval in have for edge in interval})
     found = []
     for low, high in short:
@@ -85,10 +85,10 @@ def transfer_seconds(
     nic_of: Callable[[int], float],
     restore_rate: float = 0.0,
 ) -> float:
-    """Seconds until all moves have arrived, played as flows that share NICs evenly (progressive filling).
+    """Seconds until all transfers have completed, simulated as flows with max-min fair shares of the NICs.
 
     `rate_of` is what one node can send another, `nic_of` what a node can send or receive in all, bytes/s;
-    `restore_rate` is what a node reads from a checkpoint, and goes beside (0: as its NIC).
+    `restore_rate` is what a node reads from a checkpoint, in parallel with the transfers (0: as its NIC).
     """
     flows = {pair: size for pair, size in found.between.items() if size > 0}
     elapsed = 0.0
@@ -112,7 +112,7 @@ def _fair_rates(
     rate_of: Callable[[int, int], float],
     nic_of: Callable[[int], float],
 ) -> dict[tuple[int, int], float]:
-    """Max-min fair rates of flows between nodes: every NIC is shared, once out and once in."""
+    """Max-min fair rates, bytes/s, of flows between nodes; sends share a NIC, and receives share it."""
     left: dict[tuple[str, int], float] = {}
     users: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for pair in flows:
@@ -138,10 +138,10 @@ def _fair_rates(
 
 
 def assign(old: StateMap, new: StateMap, kind_of: Mapping[int, str], live: Sequence[int]) -> dict[int, int]:
-    """Which live node takes each place of the new plan, so that the fewest bytes move.
+    """The live node for each place of the new plan, chosen so that the fewest bytes move.
 
-    `new` names places; `kind_of` gives the kind of a place (negative: -1 - place) and of a node, which must
-    agree. Solved as an assignment problem over the bytes each node already has of each place's share.
+    `new` names places; `kind_of` gives the GPU kind of a place (key -1 - place) and of a node, which must
+    agree. Solved as an assignment problem over the bytes of each place's share that each node already has.
     """
     import numpy as np
     from scipy.optimize import linear_sum_assignment

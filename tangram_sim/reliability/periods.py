@@ -1,10 +1,10 @@
-"""Checkpoint periods and the share of time that stays useful: closed forms under exponential failures.
+"""Checkpoint periods and useful share of time: closed forms under exponential failures.
 
 Symbols as in the checkpointing literature: a period T holds one blocking checkpoint C, mu is the mean time
-between failures, D downtime in which nothing can fail, R recovery in which failures may strike again.
-Sources: J. W. Young, CACM 17 (1974) 530; J. T. Daly, Future Generation Computer Systems 22 (2006) 303-312;
-G. Aupy et al., arXiv:1302.4558 (2013), who print all four periods side by side. docs/models/goodput.md has
-the equations.
+between failures, D downtime in which nothing can fail, R recovery in which failures may occur again. Sources:
+J. W. Young, CACM 17 (1974) 530; J. T. Daly, Future Generation Computer Systems 22 (2006) 303-312; G. Aupy et
+al., arXiv:1302.4558 (2013), who print all four periods side by side. docs/models/goodput.md has the
+equations.
 """
 
 import math
@@ -16,7 +16,7 @@ _TOO_LONG = 700.0  # exponents above this overflow; nothing gets done long befor
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What follows one class of failures. `share`: of all failures."""
+    """Downtime and recovery after one class of failures. `share`: of all failures."""
 
     share: float
     downtime_s: float  # D: no failure strikes meanwhile
@@ -40,7 +40,7 @@ def refined_s(mtbf_s: float, checkpoint_s: float, downtime_s: float = 0.0, recov
 
 
 def best_period_s(mtbf_s: float, checkpoint_s: float) -> float:
-    """The period of the largest exact useful share; D and R do not move it.
+    """Period with the largest exact useful share, seconds; it does not depend on D and R.
 
     d/dT of (T - C)/(e^(T/mu) - 1) is zero where 1 - e^-x = x - C/mu, x = T/mu: solved by Newton's method from
     above, where it converges monotonically. 0 for checkpoints that cost nothing; inf without failures.
@@ -82,7 +82,7 @@ def useful_share(
 ) -> float:
     """Exact useful share: (T - C) / ((mu + D) e^(R/mu) (e^(T/mu) - 1)); the limit for T = C = 0.
 
-    0 where the expected time of one period is beyond numbers.
+    0 where the expected time of one period overflows.
     """
     return useful_share_of(mtbf_s, period_s, checkpoint_s, (Recovery(1.0, downtime_s, recovery_s),))
 
@@ -90,10 +90,10 @@ def useful_share(
 def useful_share_of(
     mtbf_s: float, period_s: float, checkpoint_s: float, recoveries: Sequence[Recovery]
 ) -> float:
-    """The useful share of time where every class of failure has its own downtime D and recovery R.
+    """Exact useful share of time where every class of failure has its own downtime D and recovery R.
 
-    After a failure the mean time A until work goes on satisfies A = sum p (D + (1 - e^(-R/mu)) mu +
-    (1 - e^(-R/mu)) A); one period then takes (e^(T/mu) - 1) (mu + A).
+    The mean time A from a failure until work resumes satisfies A = sum p (D + (1 - e^(-R/mu)) mu + (1 -
+    e^(-R/mu)) A); one period then takes (e^(T/mu) - 1) (mu + A).
     """
     if math.isinf(mtbf_s):
         return 1.0 if math.isinf(period_s) else 1 - checkpoint_s / period_s if period_s else 1.0
@@ -129,7 +129,7 @@ def lost_shares(
 
 
 def recovery_mean_s(mtbf_s: float, recoveries: Sequence[Recovery]) -> float:
-    """Mean seconds from a failure until work goes on, failures during recovery included."""
+    """Mean seconds from a failure until work resumes, failures during recovery included."""
     struck = sum(r.share * -math.expm1(-r.recovery_s / mtbf_s) for r in recoveries)
     down = sum(r.share * r.downtime_s for r in recoveries)
     spared = sum(r.share * math.exp(-r.recovery_s / mtbf_s) for r in recoveries)  # 1 - struck, but exact
@@ -137,15 +137,15 @@ def recovery_mean_s(mtbf_s: float, recoveries: Sequence[Recovery]) -> float:
 
 
 def elastic_share(mtbf_s: float, replicas: int, stall_s: float, degraded_s: float) -> float:
-    """Useful share of elastic data parallelism over `replicas`: 1 - (S + t_r/G)/mu, at least 0.
+    """Useful share of elastic data parallelism over `replicas` G: 1 - (S + t_r/G)/mu, at least 0.
 
-    All replicas stall for `stall_s` at every failure; then the broken one is away for `degraded_s`.
+    All replicas stall for `stall_s` S at every failure; then the failed one is absent for `degraded_s` t_r.
     """
     return max(0.0, 1 - (stall_s + degraded_s / replicas) / mtbf_s)
 
 
 def spares(nodes: int, failures_per_node_s: float, repair_s: float, quantile: float) -> int:
-    """The fewest spare nodes enough with probability `quantile`: P(Poisson(n lambda t) <= k) >= q."""
+    """The fewest spare nodes that suffice with probability `quantile`: P(Poisson(n lambda t) <= k) >= q."""
     mean = nodes * failures_per_node_s * repair_s
     term = total = math.exp(-mean)
     if term == 0.0:  # the mean is huge: the normal quantile, which Poisson tends to
@@ -161,7 +161,7 @@ def spares(nodes: int, failures_per_node_s: float, repair_s: float, quantile: fl
 
 
 def minimise(cost: Callable[[float], float], low: float, high: float, tolerance: float = 1e-7) -> float:
-    """Where a unimodal function of a positive number is least, by golden section over its logarithm."""
+    """Minimiser in [low, high] of a unimodal function of a positive number: golden section over log."""
     ratio = (math.sqrt(5) - 1) / 2
     a, b = math.log(low), math.log(high)
     left, right = b - ratio * (b - a), a + ratio * (b - a)

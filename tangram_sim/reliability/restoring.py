@@ -1,4 +1,4 @@
-"""Which checkpoint tier restores state that is gone with some nodes, and why others do not."""
+"""Which checkpoint tier restores state that is lost with some nodes, and why other tiers cannot."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from tangram_sim.reliability.state import ring_partners
 
 @dataclass(frozen=True, slots=True)
 class TierVerdict:
-    """Whether a tier still holds what is gone; `reason` says why not."""
+    """Whether a checkpoint tier still holds the lost state; `reason` says why not."""
 
     tier: CheckpointTier
     left: bool
@@ -23,7 +23,7 @@ class TierVerdict:
 
 
 def leaf_of(cluster: Cluster) -> list[tuple[int, int]]:
-    """The leaf of every node, (group, number): a group is one unless the cluster says how many share one."""
+    """(group, leaf number) of every node; a group shares leaf 0 unless the cluster sets `leaf_nodes`."""
     size = cluster.wiring.leaf_nodes
     first = [list(cluster.node_group).index(group) for group in range(len(cluster.groups))]
     return [
@@ -34,10 +34,10 @@ def leaf_of(cluster: Cluster) -> list[tuple[int, int]]:
 def judged(
     tiers: Sequence[CheckpointTier], lost: AbstractSet[int], used: Sequence[int], cluster: Cluster
 ) -> tuple[TierVerdict, ...]:
-    """What each tier still has after losing `lost` nodes of those that a plan uses, in order given.
+    """For each tier, in order, whether its checkpoint survives losing `lost` of the nodes that a plan uses.
 
-    A tier that survives a node lies in the next node's memory: one node may go, and more unless two
-    neighbours do. One that survives a leaf lies on another leaf of the plan, where there is one.
+    `survives: node` keeps each node's copy in the memory of the next node: it survives unless two neighbours
+    are lost. `survives: leaf` keeps the copy on another leaf of the plan, where there is one.
     """
     struck = lost & set(used)
     return tuple(
@@ -48,7 +48,7 @@ def judged(
 
 
 def chosen(verdicts: Sequence[TierVerdict]) -> TierVerdict | None:
-    """The cheapest tier that is left; None: all is lost."""
+    """The cheapest tier that survived; None where no tier did."""
     return min(
         (verdict for verdict in verdicts if verdict.left),
         key=lambda tier_verdict: tier_verdict.costs_s,

@@ -14,7 +14,7 @@ _MOST_WINDOWS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SampledShare:
-    """The useful share that sampled failures leave, and how it scatters from window to window."""
+    """Useful share under sampled failures, and its spread over windows of time."""
 
     useful_share: float
     standard_error: float
@@ -26,10 +26,10 @@ class SampledShare:
 
 
 def sample_share(regime: Regime, failures: int, window_s: float, seed: int = 0) -> SampledShare:
-    """Play `failures` failures of a regime and look at windows of `window_s` of the history.
+    """Simulate `failures` failures of a regime; useful share over all and over windows of `window_s`.
 
-    Windows are shortened where fewer than 20 would fit. Raises BadInputError for fewer than 100 failures,
-    a seed below zero, and more windows than can be looked at.
+    Windows are shortened where fewer than 20 would fit. Raises BadInputError for fewer than 100 failures, a
+    negative seed, and more than a million windows.
     """
     if failures < 100:
         raise BadInputError(f"`sample={failures}`: give 100 failures or more, e.g. 10000")
@@ -65,9 +65,9 @@ def sample_share(regime: Regime, failures: int, window_s: float, seed: int = 0) 
 
 
 def history(regime: Regime, failures: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(wall times, useful seconds kept) after each sampled failure, both from 0.
+    """(wall seconds, useful seconds kept) after each sampled failure, both starting at 0.
 
-    A restored state counts as a snapshot of every tier; snapshots newer than it are gone.
+    After a restore, the restored state counts as a snapshot of every tier, and newer snapshots are discarded.
     """
     draw = np.random.default_rng(seed)
     rates = np.array([failure.rate_per_s for failure in regime.struck])
@@ -102,7 +102,7 @@ def history(regime: Regime, failures: int, seed: int) -> tuple[np.ndarray, np.nd
 
 
 class _Rhythm:
-    """The times at which base intervals end, tiers' checkpoints included, from the start of one of them."""
+    """Times at which base intervals end, all tiers' checkpoints included, from the end of any interval."""
 
     def __init__(self, regime: Regime) -> None:
         self.multiples = regime.multiples
@@ -112,7 +112,7 @@ class _Rhythm:
         self.cycle_s = self.cycle * regime.base_s
 
     def _length_s(self, index: int) -> float:
-        """Interval number `index`, counted from 1: work, and the tiers that save behind it."""
+        """Seconds of interval number `index` (from 1): its work and the tiers that save at its end."""
         return self.work_s + sum(
             block for block, n in zip(self.blocks, self.multiples, strict=True) if index % n == 0
         )
@@ -136,7 +136,7 @@ class _Rhythm:
         return self._ends(index, running_s)[0]
 
     def durable(self, index: int, running_s: float, tier: int, save_s: float) -> int:
-        """The newest snapshot of a tier that can be restored from after `running_s`; `index`: the start."""
+        """Index of the newest snapshot of `tier` restorable `running_s` after the end of interval `index`."""
         n = self.multiples[tier]
         if running_s <= save_s:
             return index // n * n

@@ -1,8 +1,8 @@
-"""Where the state of a plan lies: which node holds which share of which weights and optimizer state.
+"""Which node holds which share of a plan's weights and optimizer state.
 
-The parameters of one atom (embedding, block, head) are a line from 0 to 1, its dense and its expert part
-apart: tensor parallel rank i of t holds [i/t, (i+1)/t), and ZeRO cuts that among the replicas. Two plans can
-then be laid over each other whatever their degrees. docs/models/state.md has the rules.
+The dense and the expert parameters of one atom (embedding, block, head) are each mapped to [0, 1):
+tensor-parallel rank i of t holds [i/t, (i+1)/t), and ZeRO divides that among the replicas. Two plans can be
+compared in this way whatever their degrees. docs/models/state.md has the rules.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -29,7 +29,7 @@ SECTIONS: tuple[Section, ...] = (
 
 
 def merged(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
-    """The union of intervals, in order, neighbours joined."""
+    """The union of intervals, sorted, with touching ones joined."""
     found: list[list[float]] = []
     for low, high in sorted(intervals):
         if found and low <= found[-1][1] + SAME:
@@ -40,7 +40,7 @@ def merged(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
 
 
 def missing(needed: Sequence[Interval], held: Sequence[Interval]) -> tuple[Interval, ...]:
-    """What of `needed` is not in `held`; both are unions in order."""
+    """The parts of `needed` that are not in `held`; both are sorted unions."""
     found = []
     for low, high in needed:
         at = low
@@ -56,13 +56,13 @@ def missing(needed: Sequence[Interval], held: Sequence[Interval]) -> tuple[Inter
 
 
 def length(intervals: Iterable[Interval]) -> float:
-    """How much of the line a union covers."""
+    """Total length of a union of intervals, as a share of the parameters."""
     return sum(high - low for low, high in intervals)
 
 
 @dataclass(frozen=True)
 class StateRun:
-    """Atoms [start, stop) of one section of the state."""
+    """Atoms [start, stop) of one section of the state (weights or optimizer state, dense or expert)."""
 
     section: Section
     start: int
@@ -72,21 +72,21 @@ class StateRun:
 
 @dataclass(frozen=True)
 class HeldState(StateRun):
-    """A run as one run of layers of one stage holds it: intervals by node."""
+    """State of atoms [start, stop) held by one run of layers of one stage: intervals by node."""
 
     by_node: Mapping[int, tuple[Interval, ...]]
 
 
 @dataclass(frozen=True)
 class StateMap:
-    """All state of a plan on its nodes. `atom_bytes` gives bytes by section of every atom, held once."""
+    """All state of a plan on its nodes. `atom_bytes` gives bytes of one copy of every atom, by section."""
 
     holdings: tuple[HeldState, ...]
     atom_bytes: Mapping[Section, tuple[float, ...]]
 
     @cached_property
     def nodes(self) -> tuple[int, ...]:
-        """Nodes that hold anything, in order."""
+        """Nodes that hold any state, sorted."""
         return tuple(sorted({node for holding in self.holdings for node in holding.by_node}))
 
     @cached_property
@@ -100,7 +100,7 @@ class StateMap:
         return found
 
     def run_bytes(self, section: Section, start: int, stop: int) -> float:
-        """Bytes of a section over atoms [start, stop), held once."""
+        """Bytes of one copy of a section over atoms [start, stop)."""
         sums = self._sums[section]
         return sums[stop] - sums[start]
 
@@ -110,7 +110,7 @@ class StateMap:
         return sum(sum(sizes) for sizes in self.atom_bytes.values())
 
     def held_bytes(self) -> dict[int, float]:
-        """Bytes that each node holds, equal shares of its ranks once."""
+        """Bytes that each node holds; a share that several of its ranks hold counts once."""
         found = dict.fromkeys(self.nodes, 0.0)
         for holding in self.holdings:
             size = self.run_bytes(holding.section, holding.start, holding.stop)
@@ -119,7 +119,7 @@ class StateMap:
         return found
 
     def on(self, names: Mapping[int, int]) -> "StateMap":
-        """This state with its nodes renamed."""
+        """This state with its nodes renamed by `names`."""
         return StateMap(
             tuple(
                 replace(h, by_node={names[node]: held for node, held in h.by_node.items()})
@@ -129,7 +129,7 @@ class StateMap:
         )
 
     def segments(self, others: Iterable["StateMap"] = ()) -> list[tuple[Section, int, int]]:
-        """Runs of atoms over which every holding of this map, and of `others`, is the same throughout."""
+        """(section, start, stop) of runs of atoms within which no holding of any map starts or ends."""
         found = []
         maps = (self, *others)
         for section in SECTIONS:
@@ -146,7 +146,7 @@ class StateMap:
         return found
 
     def at(self, section: Section, start: int, stop: int) -> dict[int, tuple[Interval, ...]]:
-        """What each node holds of a segment: the union over all holdings that cover it."""
+        """Intervals that each node holds of atoms [start, stop): the union over holdings that cover them."""
         found: dict[int, list[Interval]] = {}
         for holding in self.holdings:
             if holding.section == section and holding.start <= start and stop <= holding.stop:
@@ -166,7 +166,7 @@ def state_of(plan: Plan, node_of: Sequence[int]) -> StateMap:
 
 
 def atom_bytes(model: Model, job: Job) -> dict[Section, tuple[float, ...]]:
-    """Bytes of weights, and of optimizer state with the master copy, of every atom, held once."""
+    """Bytes of one copy of every atom by section; optimizer state includes the master copy of the weights."""
     weights = job.precision.weight_bytes
     optimizer = job.optimizer_bytes * job.trainable
     dense, expert = [], []
@@ -212,7 +212,7 @@ def _stage_holdings(stage: Stage, model: Model, node_of: Sequence[int], where: s
 
 
 def _share(layout: Layout, place: int, section: Section) -> Interval:
-    """The interval that rank number `place` of a part holds of a section (tp fastest, then cp, dp)."""
+    """Interval of a section held by the rank at `place` in a part (ranks count tp fastest, then cp, dp)."""
     what, which = section
     tensor, replica = place % layout.tp, place // layout.tp
     replicas = layout.cp * layout.dp
@@ -230,7 +230,7 @@ def _share(layout: Layout, place: int, section: Section) -> Interval:
 
 
 def with_partners(state: StateMap, partners: Mapping[int, int]) -> StateMap:
-    """The state with a second copy: `partners` says whose memory holds a node's."""
+    """The state with a second copy of every node's state in the memory of `partners[node]`."""
     copies = [
         replace(h, by_node=_by_partner(h.by_node, partners), place=f"{h.place}, partner's copy")
         for h in state.holdings
@@ -248,19 +248,19 @@ def _by_partner(
 
 
 def ring_partners(nodes: Sequence[int]) -> dict[int, int]:
-    """Each node's copy lies on the next one, the last one's on the first."""
+    """For each node, the next one, which holds its copy; for the last, the first."""
     return {node: nodes[(place + 1) % len(nodes)] for place, node in enumerate(nodes)}
 
 
 @dataclass(frozen=True, slots=True)
 class Gone(StateRun):
-    """State of which no copy is left, and its bytes."""
+    """State that no live node holds, and its bytes."""
 
     lost_bytes: float
 
 
 def lost_with(state: StateMap, lost: Set[int]) -> tuple[Gone, ...]:
-    """What has no live copy after losing `lost` nodes; empty: everything can come from peers."""
+    """State without a live copy after losing `lost` nodes; empty where peers hold everything."""
     found = []
     for section, start, stop in state.segments():
         size = state.run_bytes(section, start, stop)
@@ -281,7 +281,7 @@ def lost_with(state: StateMap, lost: Set[int]) -> tuple[Gone, ...]:
 
 
 def copies(state: StateMap) -> dict[Section, int]:
-    """The fewest nodes that hold a copy of any share of a section; sections without bytes are left out."""
+    """For each section, the fewest nodes that hold any share of it; sections without bytes are left out."""
     found: dict[Section, int] = {}
     for section, start, stop in state.segments():
         if state.run_bytes(section, start, stop) <= 0:

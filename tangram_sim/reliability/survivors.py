@@ -1,4 +1,4 @@
-"""Which replicas are left of a plan when nodes go: the nodes behind each, and liveput over random losses."""
+"""Replicas of a plan that survive losses of nodes, and liveput over random losses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class PipelineNodes:
 
 
 def replicas_on_nodes(plan: Plan, node_of: Sequence[int]) -> tuple[PipelineNodes, ...]:
-    """The replicas of every stage of a plan, each as the nodes it cannot do without."""
+    """For every pipeline and stage of a plan, the replicas, each as the set of nodes that it needs."""
     sequences = [item.microbatches * item.microbatch for item in plan.pipelines]
     return tuple(
         PipelineNodes(count / sum(sequences), tuple(_replicas(stage, node_of) for stage in pipeline.stages))
@@ -30,7 +30,7 @@ def replicas_on_nodes(plan: Plan, node_of: Sequence[int]) -> tuple[PipelineNodes
 
 
 def _replicas(stage: Stage, node_of: Sequence[int]) -> tuple[frozenset[int], ...]:
-    """Of every part that takes sequences; data parallelism is the slowest of its degrees."""
+    """Replicas of a stage: those of all its parts that process sequences."""
     taking = [part for part in stage.parts if part.sequences_per_microbatch] or list(stage.parts)
     return tuple(nodes for part in taking for nodes in _of_part(part, node_of))
 
@@ -45,7 +45,7 @@ def _of_part(part: Part, node_of: Sequence[int]) -> list[frozenset[int]]:
 
 
 def lost_with_each(pipelines: Sequence[PipelineNodes], nodes: Sequence[int]) -> tuple[float, ...]:
-    """The share of the speed that goes with each of `nodes` alone; 1: it holds a part of every replica."""
+    """Share of the speed lost with each of `nodes` alone; 1: every replica of some stage needs the node."""
     return tuple(
         sum(
             pipeline.share
@@ -57,10 +57,10 @@ def lost_with_each(pipelines: Sequence[PipelineNodes], nodes: Sequence[int]) -> 
 
 
 def left_after(pipelines: Sequence[PipelineNodes], nodes: int, most: int) -> list[float]:
-    """Expected share of the speed that is left after 0, 1, ... `most` of `nodes` went, every set alike.
+    """Expected share of the speed left after losing 0, 1, ... `most` of `nodes`, all sets equally likely.
 
-    No node changes its stage: a pipeline is left as far as the stage with the fewest live replicas. Sampled
-    over orders of losses that are the same for every plan of so many nodes.
+    No node changes its stage: a pipeline keeps the share of live replicas in the stage with the lowest share.
+    Sampled over orders of losses, which are the same for every plan on this number of nodes.
     """
     draw = np.random.default_rng(0)
     orders = np.argsort(draw.random((_DRAWS, nodes)), axis=1)  # [draws, nodes]: who goes when
@@ -77,7 +77,7 @@ def left_after(pipelines: Sequence[PipelineNodes], nodes: int, most: int) -> lis
 
 
 def poisson(mean: float, most: int) -> list[float]:
-    """Probabilities of 0, 1, ... losses; what is beyond `most`, or too little to count, is on the last."""
+    """Probabilities of 0, 1, ... losses; the last entry collects all beyond `most` and negligible tails."""
     chances, term, left = list[float](), exp(-mean), 1.0
     for count in range(most):
         chances.append(term)
@@ -89,7 +89,7 @@ def poisson(mean: float, most: int) -> list[float]:
 
 
 def liveput_share(pipelines: Sequence[PipelineNodes], nodes: int, losses: float) -> float:
-    """The share of its speed that a plan keeps, in the mean over a Poisson number of losses ahead."""
+    """Share of its speed that a plan keeps, on average over a Poisson number of losses with mean `losses`."""
     chances = poisson(losses, nodes)
     left = left_after(pipelines, nodes, len(chances) - 1)
     return sum(chance * share for chance, share in zip(chances, left, strict=True))

@@ -1,4 +1,4 @@
-"""Names of assumptions in words: what `--sensitivity` varies, as a reader of a report would call it."""
+"""Names in words for the assumptions that `--sensitivity` varies."""
 
 import re
 
@@ -40,7 +40,7 @@ _ROW = re.compile(r"(\w+) (\w+) of (.+)")
 
 
 def in_words(name: str) -> str:
-    """`nodes.DGX-B200.capital_usd` is "price of one DGX-B200"; a name without words stays as it is."""
+    """A key in words: `nodes.DGX-B200.capital_usd` is "price of one DGX-B200"; others unchanged."""
     section, _, rest = name.partition(".")
     node, _, key = rest.rpartition(".")
     if section == "nodes" and key in _NODE:
@@ -55,5 +55,5 @@ def in_words(name: str) -> str:
 
 
 def keys_in_words(text: str) -> str:
-    """A sentence with each key of a price file in it, `economics.pue`, as a reader would call it."""
+    """`text` with each key of a price file in it, such as `economics.pue`, replaced by words."""
     return _KEY.sub(lambda key: in_words(key[0]), text)

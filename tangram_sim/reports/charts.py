@@ -43,7 +43,7 @@ _MOST_POINTS = 400  # of a distribution's line
 def front(
     rows: Sequence["WhatIfRow"], costs: Sequence[float | None], cost: str, *, line: bool, chosen: str
 ) -> Chart:
-    """Throughput against cost with intervals; throughput alone, as bars, where a cost is not known."""
+    """Throughput against cost with intervals; bars of throughput alone if any cost is unknown."""
     if any(item is None for item in costs):
         return {
             "kind": "bars",
@@ -81,7 +81,7 @@ def points(values: Sequence[tuple[float, float, str]], across: str, up: str) -> 
 
 
 def power_curve(power: "PowerDocument") -> Chart:
-    """Throughput against kilowatts of the site at the clocks that no others beat, and at those chosen."""
+    """Throughput against the site's kilowatts: the Pareto front of clocks, and the chosen clocks."""
     shown = sorted(
         [power.chosen, *(at for at in power.curve if at != power.chosen)], key=lambda at: at.site_kw
     )
@@ -92,7 +92,7 @@ def power_curve(power: "PowerDocument") -> Chart:
 
 
 def cost_bars(rows: Sequence["WhatIfRow"]) -> Chart:
-    """USD per hour of every candidate, by what is paid for."""
+    """USD per hour of every candidate, by charge."""
     bars = [
         {
             "name": row.name,
@@ -105,7 +105,7 @@ def cost_bars(rows: Sequence["WhatIfRow"]) -> Chart:
 
 
 def tornado(found: "Sensitivity") -> Chart:
-    """How far each assumption alone moves the score of the best candidate, the largest effect on top."""
+    """Effect of each assumption alone on the best candidate's score, the largest on top."""
     what = "USD per million tokens" if found.score == "usd_per_million_tokens" else "tokens a second"
     rows = [
         {
@@ -121,7 +121,7 @@ def tornado(found: "Sensitivity") -> Chart:
 
 
 def mattering(found: "Sensitivity") -> list[Any]:
-    """The assumptions that move the score by 0.5 % or more, the largest effect first, twelve at most."""
+    """Up to twelve assumptions that change the score by 0.5 % or more, the largest effect first."""
     return [swing for swing in found.tornado if swing.width >= MATTERS * found.value][:MOST_SWINGS]
 
 
@@ -137,7 +137,7 @@ def memory(stages: Sequence["StageForecast"], names: Sequence[str]) -> Chart:
 
 
 def timeline(played: "Timeline") -> tuple[Chart, float]:
-    """(chart, seconds shown): the operations of every stage over time; if too many, the first only."""
+    """(chart, seconds shown): operations of every stage over time; only the first if there are too many."""
     graph = played.graph
     shown, busy, until = shown_ops(played, MOST_OPS)
     tracks = _by_stage(busy)

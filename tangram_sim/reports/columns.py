@@ -1,4 +1,4 @@
-"""Columns of a table that a terminal and a page show alike: said once, for rows of one type."""
+"""Columns of a table, defined once for terminal and page, for rows of one type."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,14 +39,14 @@ class ViewColumn:
         return row
 
     def text(self, row: Any) -> str:
-        """What its cell says."""
+        """Text of a row's cell."""
         value = self.value(row)
         if value is None:
             return self.unknown
         return (self.show or "{}").format(value) if isinstance(self.show, str) else self.show(value)
 
     def cell(self, row: Any, sources: Sources) -> Cell:
-        """Its cell on a page; `sources` are ids of a ledger by the keys that columns name."""
+        """A row's cell on a page; `sources` maps the keys in `rests` to ids of a ledger."""
         text = self.text(row)
         named = [] if text == "-" else [sources[key] for key in self.rests.split()]
         rests = [each for ids in named for each in ([ids] if isinstance(ids, str) else ids)]

@@ -71,7 +71,7 @@ def table(
     """HTML of a table that can be sorted by clicking a heading; the row `chosen` is marked.
 
     Columns in `names` hold words. A phone shows the `first` columns of a row until the reader asks for all;
-    0: all of them.
+    0: all columns.
     """
     head = "".join(
         f'<th scope="col"{" class=text" if column in names else ""}>'
@@ -113,7 +113,7 @@ def view(
 
 
 def kept_together(text: str) -> str:
-    """A figure whose number never parts from its unit: it breaks before a bracket and after a comma only."""
+    """`text` with no-break spaces between number and unit: breaks before brackets, after commas only."""
     if len(text) > _PROSE:
         return text
     return re.sub(r"(?<!,) (?!\()", "\N{NO-BREAK SPACE}", text)
@@ -139,7 +139,7 @@ def chart(key: str, drawn: Mapping[str, Any], sources: Sequence[str]) -> str:
 
 
 def page(title: str, job: str, answer: str, sections: Sequence[str], ledger: Ledger) -> str:
-    """The whole page: what was asked (`job`), the `answer` in a sentence or two, then sections; all HTML."""
+    """The whole page as HTML: the request (`job`), the `answer` in a sentence or two, then sections."""
     listed = "\n".join(
         f'<li id="{key}"><span class="kind">{escape(source.kind)}:</span> {escape(source.text)}</li>'
         for key, source in ledger.listed()

@@ -31,7 +31,7 @@ _ALTERNATIVES = (
 
 
 def simulated(document: PlanDocument, name: str, ledger: Ledger) -> str:
-    """The source id of a plan's simulation; its text says what each GPU kind's kernel times are based on."""
+    """Id of the source of a plan's simulation; its text states the basis of each GPU kind's times."""
     rests = "; ".join(f"{kind.gpu}: {kind.rests_on}" for kind in document.gpu_kinds)
     return ledger.cite(
         "simulated",
@@ -54,7 +54,7 @@ def _job(document: PlanDocument) -> str:
 
 
 def job_line(document: PlanDocument, ledger: Ledger) -> str:
-    """HTML of the job, as it is printed under the title."""
+    """HTML of the job line under the title."""
     return page.figure_of(_job(document), (given_job(document, ledger),))
 
 
@@ -103,7 +103,7 @@ def sections(document: PlanDocument, name: str, ledger: Ledger, hwdb: Hwdb) -> l
 
 
 def _power(document: PlanDocument, source: str, ledger: Ledger) -> list[str]:
-    """The section with the curve of throughput against power, where power was asked about."""
+    """The section with the curve of throughput against power; [] if the plan has no such curve."""
     power = document.power
     if power is None or len(power.curve) < 2:
         return []
@@ -207,7 +207,7 @@ def plan_report(document: PlanDocument, hwdb: Hwdb) -> str:
 
 
 def _judged(document: PlanDocument, sources: tuple[str, ...]) -> list[str]:
-    """Sentences (HTML) on how certain the answer is, and what it is based on."""
+    """Sentences (HTML) on the certainty of the answer, and its basis."""
     found = []
     if not document.feasible:
         found.append("<strong>It does not fit the memory of its GPUs.</strong>")
@@ -237,5 +237,5 @@ def _alternatives(document: PlanDocument, source: str) -> str:
 
 
 def _share(value: float) -> str:
-    """A share with as many digits as say something: `330 %`, `12 %`, `3.4 %`."""
+    """A share as text, with one decimal below 10 %: `330 %`, `12 %`, `3.4 %`."""
     return percent(value) if value >= 0.1 else percent(value, 1)

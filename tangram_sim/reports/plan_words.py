@@ -20,7 +20,7 @@ def count(number: int, what: str) -> str:
 
 
 def step_words(document: "PlanDocument") -> str:
-    """The step with its 90 % interval: `13.7 s (12.9 to 14.6)`, the unit once where it is the same."""
+    """The step with its 90 % interval: `13.7 s (12.9 to 14.6)`, the unit only once if it is the same."""
     step = show_seconds(document.step_s)
     if not document.step_s_high:
         return step
@@ -32,7 +32,7 @@ def step_words(document: "PlanDocument") -> str:
 
 
 def run_words(run: "RunDocument") -> str:
-    """What training the tokens asked for takes: days, dollars and megawatt hours with their intervals."""
+    """Days, dollars and megawatt hours of training the requested tokens, with intervals, in words."""
 
     def span(value: float, low: float, high: float) -> str:
         return f"{_short(value)} ({_short(low)} to {_short(high)})"
@@ -56,7 +56,7 @@ def run_words(run: "RunDocument") -> str:
 
 
 def power_words(power: "PowerDocument") -> Iterator[str]:
-    """What a plan draws, which GPUs are capped, what that costs in time and saves in energy: lines."""
+    """Lines on a plan's power: watts, capped GPUs, their cost in time and saving of energy."""
     words = [
         f"power of the site: {_short(power.chosen.site_kw)} kW ({_short(power.site_kw_low)} to "
         f"{_short(power.site_kw_high)}), {_short(power.site_kw_most)} kW at most"
@@ -88,7 +88,7 @@ def power_words(power: "PowerDocument") -> Iterator[str]:
 
 
 def curve_words(power: "PowerDocument") -> Iterator[str]:
-    """Throughput against the power of the site, of a few points of the curve: one line, if there are two."""
+    """One line on throughput against the site's power at a few points, if there are two or more."""
     shown = power.curve[:: max((len(power.curve) + _CURVE - 2) // (_CURVE - 1), 1)]
     if len(shown) > 1:
         points = [f"{at.tokens_per_s:,.0f} tokens/s at {_short(at.site_kw)} kW" for at in shown]
@@ -101,7 +101,7 @@ def _short(value: float) -> str:
 
 
 def batch_words(document: "PlanDocument") -> str:
-    """How the batch is cut, true for all pipelines: `32 microbatches of 1 sequence`, or by kind."""
+    """How the global batch is cut: `32 microbatches of 1 sequence`; if pipelines differ, for each kind."""
     kinds: dict[tuple[int, int], int] = {}
     for pipeline in document.pipelines:
         kinds[pipeline.microbatches, pipeline.microbatch] = (
@@ -120,7 +120,7 @@ def batch_words(document: "PlanDocument") -> str:
 
 
 def layer_words(stage: "StageForecast") -> str:
-    """The blocks of a stage, first and last of each chunk, and the ends it holds."""
+    """The blocks of a stage, first and last of each chunk, with the embedding or head that it holds."""
     runs = stage.chunks or [stage.layers]
     shown = [_blocks(*run) for run in (runs if len(runs) <= _CHUNKS else (*runs[: _CHUNKS - 1], runs[-1]))]
     if len(runs) > _CHUNKS:
@@ -135,7 +135,7 @@ def _blocks(start: int, stop: int) -> str:
 
 
 def limit_words(stage: "StageForecast", slowest: bool) -> str:
-    """What a stage spends its time on, and whether it sets the pace or its memory is short."""
+    """What takes most of a stage's time, whether it is the slowest, and whether its memory is nearly full."""
     words = ["slowest"] if slowest else []
     used = stage.peak_memory_bytes / stage.memory_capacity_bytes
     if used > 1:

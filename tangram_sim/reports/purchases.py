@@ -99,7 +99,7 @@ def purchase_report(study: PurchaseStudy, found: Sensitivity | None, hwdb: Hwdb,
 
 
 def _named(mix: str) -> str:
-    """A mix in a sentence: who buys nothing keeps the fleet as it stands."""
+    """A mix as named in a sentence; an empty purchase keeps the fleet as it stands."""
     return STANDS if mix == NOTHING else mix
 
 

@@ -35,7 +35,7 @@ class PurchaseFigures:
 
     @property
     def nothing_gained(self) -> bool:
-        """Whether no purchase is faster than the fleet as it stands, the first row."""
+        """Whether no purchase is faster than the existing fleet, the first row."""
         stands, *others = self.rows
         return (
             stands.document is not None
@@ -51,10 +51,10 @@ _LEVEL = 1.001  # a purchase that is not faster by more gains nothing
 
 
 def chosen(question: PurchaseFigures) -> tuple[int, str]:
-    """(row that the report takes apart, why that one): a purchase where there is one with a plan.
+    """(index of the row shown in detail, the reason): a purchase if one has a plan.
 
-    Beside a fleet that is paid for, dollars per token always favour the smallest purchase: there it is the
-    one that gains most tokens for a dollar. Else the cheapest per token where all is billed, else the
+    Next to a fleet that is paid for, dollars per token always favour the smallest purchase, so the one with
+    most tokens gained per dollar is taken. Otherwise the cheapest per token where all are billed, else the
     fastest.
     """
     rows = question.rows

@@ -1,4 +1,4 @@
-"""The HTML report of a replay: policies compared, how their time was spent, and when each did what."""
+"""The HTML report of a replay: policies compared, how their time was spent, and what each did when."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -15,7 +15,7 @@ NamedPolicy = tuple[str, SpotPolicyDocument]
 
 
 def replay_report(document: ReplayDocument, found: Mapping[str, Outcome], history: Availability) -> str:
-    """One HTML page, usable offline: policies, how their time was spent, timelines and node counts."""
+    """One offline HTML page: policies, how their time was spent, timelines and node counts."""
     ledger = Ledger()
     given = ledger.cite("given", f"the trace {document.trace}")
     played = ledger.cite("computed", f"replays of {document.trace} under each policy (docs/models/replay.md)")

@@ -6,7 +6,7 @@ from tangram_sim.units import show_amount, show_seconds
 
 
 def rounded(value: float, low: float = math.nan, high: float = math.nan) -> float:
-    """`value` rounded to the place of a tenth of half its interval; to three digits if there is none."""
+    """`value` rounded to the place of a tenth of half its interval; without one to three digits."""
     half = (high - low) / 2
     if value == 0 or not math.isfinite(value):
         return value
@@ -49,7 +49,7 @@ def time_with_interval(days: float, low: float = 0.0, high: float = 0.0) -> str:
 
 
 def number(value: float) -> str:
-    """A figure with commas between thousands and without trailing zeros."""
+    """A number as text with commas between thousands and without trailing zeros."""
     if abs(value) >= 100 or value == round(value):
         return f"{value:,.0f}"
     places = 2 - math.floor(math.log10(abs(value)))

@@ -15,7 +15,7 @@ _LATENCIES = (
 
 
 def candidate_columns(first: str, last: str) -> tuple[ViewColumn, ...]:
-    """What a terminal and a page show of fleets; `first` and `last` head names and GPUs."""
+    """Columns of candidate fleets for terminal and page; `first` and `last` head names and GPUs."""
     return (
         ViewColumn(first, "name"),
         ViewColumn("good requests/s", "good_rps", "{:.4g}", "found"),
@@ -32,7 +32,7 @@ def candidate_columns(first: str, last: str) -> tuple[ViewColumn, ...]:
 def candidates_report(
     title: str, candidates: Sequence[ServiceCandidateDocument], head: str, notes: Sequence[str]
 ) -> str:
-    """One HTML page, usable offline, on what each candidate serves; `head` names the kind of candidate."""
+    """One offline HTML page on what each candidate serves; `head` names the kind of candidate."""
     ledger = Ledger()
     served = [candidate for candidate in candidates if candidate.good_rps > 0]
     found = ledger.cite("simulated", "every fleet planned for the most good requests/s, then replayed")

@@ -13,7 +13,7 @@ from tangram_sim.units import MEGA, percent
 
 
 def day_columns(head: str) -> tuple[ViewColumn, ...]:
-    """What a terminal and a page show of days; `head` heads their names."""
+    """Columns of days for terminal and page; `head` is the heading of their names."""
     return (
         ViewColumn(head, "name"),
         ViewColumn("nodes that serve", _nodes, rests="played"),
@@ -35,12 +35,12 @@ def _nodes(day: ServedDayDocument) -> str | None:
 
 
 def _known(figure: str) -> Callable[[ServedDayDocument], float | None]:
-    """A figure of days that have a plan."""
+    """A function of a day: the field `figure`, None for days without a plan."""
     return lambda day: None if day.shared is None else getattr(day, figure)
 
 
 def _lost(day: ServedDayDocument) -> float | None:
-    """Tokens lost to changing over, a share of those trained."""
+    """Tokens lost to changing over, relative to those trained; None without a plan."""
     return (
         None if day.shared is None else day.lost_tokens_per_day / max(day.shared.trained_tokens_per_day, 1.0)
     )
@@ -49,7 +49,7 @@ def _lost(day: ServedDayDocument) -> float | None:
 def days_report(
     title: str, days: Sequence[ServedDayDocument], hours: float, head: str, notes: Sequence[str]
 ) -> str:
-    """One HTML page, usable offline, on days with `hours` of serving."""
+    """One offline HTML page on days with `hours` of serving."""
     ledger = Ledger()
     planned = ledger.cite("simulated", "training plans as simulated, times goodput where failures are stated")
     played = ledger.cite("simulated", "services planned to carry the rate, and replayed")

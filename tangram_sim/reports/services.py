@@ -36,7 +36,7 @@ LATENCIES = (
 
 
 def latencies_of(found: ServeSimulationDocument) -> list[tuple[str, Spread]]:
-    """The spreads of a run, seconds, with their names."""
+    """(name, spread in seconds) of the latencies of a run."""
     names = ("time to first token", "time per output token", "end to end", "in the queue")
     return list(zip(names, (found.ttft_s, found.tpot_s, found.e2e_s, found.queue_s), strict=True))
 
@@ -45,7 +45,7 @@ _UNITS = {"makespan": "s", "cost": "USD/h", "tokens": "tokens/s", "goodput": "re
 
 
 def simulation_report(found: ServeSimulationDocument, played: PlayedService, title: str) -> str:
-    """One HTML page, usable offline, on a simulated run."""
+    """One offline HTML page on a simulated run."""
     ledger = Ledger()
     run = ledger.cite("simulated", f"{found.engine} player, router {found.router}, {title}")
     counts, outcome = found.requests, ServiceOutcome(played)
@@ -128,7 +128,7 @@ def _replicas(found: ServeSimulationDocument, run: str) -> str:
 
 
 def plan_report(found: ServePlanDocument, title: str) -> str:
-    """One HTML page, usable offline: GPUs rented, shares of requests, other plans, possible gains."""
+    """One offline HTML page: GPUs rented, shares of requests, other plans, possible gains."""
     ledger = Ledger()
     planned = ledger.cite("computed", f"the plan of {title} (docs/models/serving-planners.md)")
     unit = _UNITS[found.objective]

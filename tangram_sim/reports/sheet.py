@@ -1,6 +1,6 @@
-"""The sheet of a report on purchases, to be signed: cash, residual value, cost per token, flips, assumptions.
+"""The signature sheet of a purchase report: cash, residual value, cost per token, flips, assumptions.
 
-It stands first, holds on one printed page, and speaks of the chosen candidate alone.
+It comes first, fits on one printed page, and covers the chosen candidate only.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _MOST_SWINGS = 2  # of efficiencies, the widest
 def sheet(
     question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures, said: str, flips: Sequence[str]
 ) -> str:
-    """The sheet as HTML: `said` is the recommendation, `flips` what would change it (both HTML)."""
+    """The sheet as HTML: `said` is the recommendation, `flips` are what would change it (both HTML)."""
     if row.document is None:
         return ""
     cash = cash_of(row, question.billing.tokens, question.billing.prices)
@@ -49,7 +49,7 @@ def sheet(
 
 
 def _missing(row: WhatIfRow, kind: str) -> bool:
-    """Whether money of a kind is spent, but the price file does not say how much."""
+    """Whether money of a kind is spent whose figures are missing from the price file."""
     figures = " ".join(row.bill.missing)
     wanted = {"purchase": "capital_usd", "rent": "rent_usd", "energy": "usd_per_kwh"}
     return kind in wanted and wanted[kind] in figures
@@ -60,7 +60,7 @@ def _usd(value: float) -> str:
 
 
 def _split(row: WhatIfRow, cash: Cash, cited: CitedFigures) -> str:
-    """What is paid until the tokens are trained, by what for."""
+    """HTML table of the payments until the tokens are trained, by purpose."""
     paid = cited.bill(row)
     lines = []
     for kind, words in _KINDS:
@@ -85,7 +85,7 @@ def _split(row: WhatIfRow, cash: Cash, cited: CitedFigures) -> str:
 
 
 def _key_figures(question: PurchaseFigures, row: WhatIfRow, cash: Cash, cited: CitedFigures) -> str:
-    """Time, residual value, cost per token, power: one line each."""
+    """HTML of key figures, one line each: time, residual value, cost per token, power."""
     total, time = cited.total(row), cited.time(row)
     found = row.throughput
     long = time_with_interval(
@@ -128,7 +128,7 @@ def _key_figures(question: PurchaseFigures, row: WhatIfRow, cash: Cash, cited: C
 
 
 def _machines(row: WhatIfRow) -> str:
-    """What is bought or rented, or stands, in words: nodes, and the GPUs in each."""
+    """The nodes that are bought or rented, else the existing ones, in words, with the GPUs in each."""
     new = [member for member in row.fleet.members if member.bought]
     return "; ".join(
         f"{member.nodes} {'node' if member.nodes == 1 else 'nodes'} {member.name or member.label}, "

@@ -1,4 +1,4 @@
-"""The HTML report on slow ranks of a measured run: which they are, their cost, a step without them."""
+"""The HTML report on slow ranks of a measured run: which ranks, their cost, a step without them."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ REMEDIES = (
 
 
 def stragglers_report(found: Diagnosis, trace: str) -> str:
-    """One HTML page, usable offline: heat map of workers, groups of them, remedies, two timelines."""
+    """One offline HTML page: heat map of workers, groups of them, remedies, two timelines."""
     ledger = Ledger()
     measured = ledger.cite("measured", f"the trace {trace}")
     replayed = ledger.cite(

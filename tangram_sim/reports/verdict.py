@@ -1,4 +1,4 @@
-"""The conclusions of a report on purchases: what to take, whether it is a tie, what would change it."""
+"""The conclusions of a purchase report: what to take, whether it is a tie, what would change it."""
 
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.purchasing.notes import break_evens
@@ -45,7 +45,7 @@ _BILL_WORDS = {
 
 
 def answer(question: PurchaseFigures, row: WhatIfRow, why: str, cited: CitedFigures) -> str:
-    """The first sentence: what to take, how long it takes and what it costs. HTML."""
+    """The first sentence (HTML): the mix to take, its days and its cost."""
     rate, time = cited.rate(row), cited.time(row)
     found = row.throughput
     low, high = (row.days_to_train * found.tokens_per_s / end for end in (found.high, found.low))
@@ -107,7 +107,7 @@ def _fastest(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> 
 
 
 def _other_measure(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> list[str]:
-    """A sentence where what follows is of another measure than the one that `row` was chosen by."""
+    """A sentence if the sensitivity that follows ranks by another measure than the one that chose `row`."""
     found = question.sensitivity
     if found is None or found.best in (row.name, found.second):
         return []
@@ -125,7 +125,7 @@ def _other_measure(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigure
 
 
 def _tie(question: PurchaseFigures, cited: CitedFigures, hwdb: Hwdb) -> list[str]:
-    """A sentence on whether the two best differ by more than the error, without errors common to both."""
+    """A sentence on whether the two best differ by more than the error, excluding errors that both share."""
     found = question.sensitivity
     if found is None or found.best == found.second:
         return []
@@ -152,7 +152,7 @@ def _tie(question: PurchaseFigures, cited: CitedFigures, hwdb: Hwdb) -> list[str
 
 
 def _batch_ratio(what_if: WhatIfRow, other: WhatIfRow) -> float:
-    """Tokens per step of `other` divided by those of `one`, both after losses to failures."""
+    """Tokens per step of `other` divided by those of `what_if`, both after losses to failures."""
 
     def tokens(row: WhatIfRow) -> float:
         return row.throughput.tokens_per_s * (row.document.step_s if row.document else 0.0)
@@ -171,7 +171,7 @@ def _compared(what_if: WhatIfRow, other: WhatIfRow, hwdb: Hwdb) -> Comparison | 
 
 
 def flips_of(question: PurchaseFigures, row: WhatIfRow, cited: CitedFigures) -> list[str]:
-    """What would change the decision for `row`, as HTML: of the recommendation, else of the two best."""
+    """Changes that would alter the decision for `row`, as HTML: recommended, else by sensitivity."""
     if question.changes:
         source = (*cited.total(row),)
         return [page.figure_of(change.replace("`", ""), source) for change in question.changes]

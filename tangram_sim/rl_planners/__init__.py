@@ -1,1 +1,1 @@
-"""Which GPUs generate and which train: search, bound and baselines for post-training on unequal fleets."""
+"""Placement of post-training roles on unequal GPUs: search, lower bound and baselines."""

@@ -1,6 +1,6 @@
-"""Other rules for who trains and who generates, on the same pools and judged by the same player.
+"""Baseline rules for which GPUs train and which generate, with the same pools and the same simulator.
 
-Rules are ours where a paper was read in abstract only; what its authors report is printed beside.
+Rules are our own where only a paper's abstract was available; the paper's results are shown with them.
 """
 
 from abc import ABC, abstractmethod
@@ -13,20 +13,20 @@ from tangram_sim.rl_planners.problem import Counts, Judge, RlProblem
 
 
 class RlBaseline(ABC):
-    """A rule that answers a placement problem. `claim`: what its paper or framework states, as reference."""
+    """A rule that solves a placement problem. `claim`: result reported by its paper or framework."""
 
     name: str
     claim: str = ""
 
     @abstractmethod
     def plan(self, problem: RlProblem, pools: Pools, judge: Judge) -> RlPlan | None:
-        """The rule's plan; None where it has none that fits."""
+        """The rule's plan; None where it finds none that fits."""
 
 
 def best_mode(
     problem: RlProblem, pools: Pools, judge: Judge, training: Counts, *, plain: bool = False
 ) -> RlPlan | None:
-    """Pools cut at these nodes, in the fastest mode that the problem allows; `plain`: by default."""
+    """Split pools with these training nodes, in the fastest mode allowed; `plain`: default modes only."""
     modes = problem.plain_modes if plain else problem.modes
     found = [pools.plan(training, problem.rest(training), mode) for mode in modes]
     plans = [item for item in found if item is not None]
@@ -34,13 +34,13 @@ def best_mode(
 
 
 def fastest_first(problem: RlProblem) -> list[int]:
-    """Groups of the fleet, those whose GPUs compute fastest first."""
+    """Group numbers of the fleet, those with the highest peak compute per GPU first."""
     peaks = [group.node.gpu.peak_flop_per_s("bf16") for group in problem.fleet.groups]
     return sorted(range(len(peaks)), key=lambda place: -peaks[place])
 
 
 def cuts(problem: RlProblem) -> list[Counts]:
-    """Nodes that train, one more each time, fastest GPUs first; some node is left to generate."""
+    """Training nodes by group, one node more each time, fastest GPUs first; some node always generates."""
     trains, found = [0] * len(problem.counts), list[Counts]()
     for place in fastest_first(problem):
         for _ in range(problem.counts[place]):
@@ -50,13 +50,13 @@ def cuts(problem: RlProblem) -> list[Counts]:
 
 
 def stages(problem: RlProblem, pools: Pools) -> list[tuple[float, float, Counts]]:
-    """(seconds of training, seconds of rollout, nodes that train) of every cut on which both fit."""
+    """(training seconds, rollout seconds, training nodes) of every cut for which both roles fit."""
     pairs = [(pools.training(cut), pools.rollout(problem.rest(cut)), cut) for cut in cuts(problem)]
     return [(trains.seconds, rolls.seconds, cut) for trains, rolls, cut in pairs if trains and rolls]
 
 
 class AllColocated(RlBaseline):
-    """Every role on all GPUs by turns, one uniform layout: the slowest kind sets the pace."""
+    """All GPUs alternate between both roles under one uniform layout, as slow as the slowest kind."""
 
     name = "all-colocated"
 
@@ -66,7 +66,7 @@ class AllColocated(RlBaseline):
 
 
 class FastestTrain(RlBaseline):
-    """Kinds in order of arithmetic to training until both roles take equally long, the rest generates."""
+    """Fastest kinds train until training takes no longer than generation; the rest generates."""
 
     name = "fastest-train"
 
@@ -81,7 +81,7 @@ class FastestTrain(RlBaseline):
 
 @dataclass(frozen=True)
 class FixedRatio(RlBaseline):
-    """A fixed share of the GPUs generates, whatever they are; the fastest ones train."""
+    """A fixed share of the GPUs generates, regardless of kind; the fastest GPUs train."""
 
     generate: float
     name: str = ""
@@ -99,7 +99,7 @@ class FixedRatio(RlBaseline):
 
 
 class StreamBalance(RlBaseline):
-    """Both stages are profiled, and nodes shifted from the faster to the slower one until they are equal."""
+    """Both roles are profiled, and nodes moved from the faster to the slower one until both are equal."""
 
     name = "streamrl-balance"
     claim = "up to 2.66x throughput (arXiv 2504.15930)"
@@ -111,7 +111,7 @@ class StreamBalance(RlBaseline):
 
 
 class EqualReplicas(RlBaseline):
-    """BiDiRL's static split: equal replicas of the least width, the cut whose longer stage is shortest."""
+    """BiDiRL's static split: identical replicas of the least width, the cut with the shortest longer role."""
 
     name = "bidirl-static"
     claim = "picks the measured best of 3 + 3 splits, after profiling the machine"
@@ -131,7 +131,7 @@ class EqualReplicas(RlBaseline):
 
 
 class GraphPartition(RlBaseline):
-    """AReaL-Hex-like: both roles are searched for a cut; the node that shortens the longer one most moves."""
+    """AReaL-Hex-like: local search that moves the node which shortens the longer role most."""
 
     name = "areal-hex"
     claim = "up to 1.50x throughput against one kind (H800, H20; arXiv 2511.00796)"
@@ -166,7 +166,7 @@ def _within(counts: Counts, whole: Counts) -> bool:
 
 
 class HalvedSwaps(RlBaseline):
-    """HetRL-like: random sizes of two groups, swapped node by node; each round drops the worse half."""
+    """HetRL-like: random cuts changed by swaps of nodes; each round drops the slower half."""
 
     name = "hetrl"
     claim = "3.17x in the mean over verl and others, up to 9.17x (arXiv 2512.12476)"
@@ -204,7 +204,7 @@ class HalvedSwaps(RlBaseline):
 
 
 def baselines() -> tuple[RlBaseline, ...]:
-    """All of them, naive rules first."""
+    """All baselines, naive rules first."""
     return (
         AllColocated(),
         FastestTrain(),

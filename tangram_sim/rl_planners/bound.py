@@ -1,8 +1,8 @@
-"""What each kind of GPU is best at: the table of comparative advantage.
+"""Comparative advantage: the training and generation rates of each kind of GPU.
 
-With g and h the sequences a second that one GPU of a kind trains and generates at its most favourable
+With g and h the sequences per second that one GPU of a kind trains and generates at its most favourable
 setting, a fleet of c GPUs of each kind consumes at most max over x of min(sum (1 - x) c g, sum x c h)
-sequences a second where generation and training overlap.
+sequences per second where generation and training overlap.
 """
 
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ from tangram_sim.rl_planners.problem import RlProblem
 
 @dataclass(frozen=True, slots=True)
 class Advantage:
-    """Sequences a second that one GPU of a kind trains and generates, at the most favourable setting of each.
+    """Sequences per second that one GPU of a kind trains and generates, each at its most favourable setting.
 
-    `token_s`: least seconds a token of a response that runs alone.
+    `token_s`: least seconds per token of a response that runs alone.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Advantage:
 
 
 def advantages(problem: RlProblem) -> list[Advantage]:
-    """The table of comparative advantage, one row for each GPU kind of the fleet."""
+    """Comparative advantage of each GPU kind in the fleet, one row per kind."""
     found = []
     for kind in dict.fromkeys(problem.kinds):
         groups = [group for group in problem.fleet.groups if group.node.gpu.name == kind]
@@ -49,7 +49,7 @@ def advantages(problem: RlProblem) -> list[Advantage]:
 
 
 def _trained(problem: RlProblem, group: NodeGroup) -> float:
-    """Sequences a second that one GPU trains and scores, computing all the time, whatever fits it."""
+    """Sequences per second that one GPU trains and scores with compute only, ignoring memory."""
     work, extra = problem.work, problem.overheads
     node = replace(group.node, gpus=1, bridges=(), bridge=None)
     pool = TrainingPool(

@@ -1,7 +1,7 @@
-"""Choices of nodes for both roles, each with a bound on its step, from which the best come first.
+"""Candidate assignments of nodes to both roles, with lower bounds that order the search.
 
-A bound is rough at first (compute of the kinds alone, cuts of the generation bound that are known) and exact
-in its training part once the layouts of those nodes are priced.
+A bound is rough at first (compute of the kinds alone, known cuts of the generation bound) and exact in its
+training part once the layouts of those nodes are priced.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ _WIDEST = 64  # GPUs of a replica: no sync to a narrower one is bound to be fast
 
 @dataclass(frozen=True, slots=True)
 class RoleNodes:
-    """Nodes of each group that train, nodes that only generate, and how the two take turns."""
+    """Nodes of each group that train, nodes that only generate, and the mode that combines both."""
 
     placement: str
     training: Counts
@@ -51,7 +51,7 @@ class RoleNodes:
 
 @dataclass
 class RoleChoices:
-    """All choices for a problem, their bounds, and the plans they stand for."""
+    """All candidate node assignments of a problem, their lower bounds, and their plans."""
 
     problem: RlProblem
     pools: Pools
@@ -66,7 +66,7 @@ class RoleChoices:
         self.node_gpus = [group.node.gpus for group in self.problem.fleet.groups]
 
     def every(self) -> Iterator[RoleNodes]:
-        """All of small fleets; of larger ones those in which all other nodes, or all but a kind, generate."""
+        """All candidates of small fleets; in larger ones all other nodes, or all but a group, generate."""
         problem = self.problem
         wanted = problem.placement
         vectors = list(problem.vectors())
@@ -84,7 +84,7 @@ class RoleChoices:
 
     @cached_property
     def small(self) -> bool:
-        """Whether every choice of nodes that train and others that generate is a candidate."""
+        """Whether the fleet is small enough to consider every assignment of nodes."""
         found = 1
         for count in self.problem.counts:
             found *= (count + 1) * (count + 2) // 2
@@ -101,11 +101,11 @@ class RoleChoices:
         yield from (fromkey for fromkey in dict.fromkeys([rest, *less]) if any(fromkey))
 
     def gpus(self, counts: Counts) -> Counts:
-        """GPUs of each group of so many nodes."""
+        """Numbers of GPUs of each group for these numbers of nodes."""
         return tuple(count * gpus for count, gpus in zip(counts, self.node_gpus, strict=True))
 
     def rough_s(self, role_nodes: RoleNodes) -> float:
-        """Seconds that a step cannot be shorter than, by what is known without pricing a layout."""
+        """Rough lower bound in seconds on a step, computed without pricing a layout."""
         extra, work = self.problem.overheads, self.problem.work
         gpus = self.gpus(role_nodes.training)
         slowest = min(rate for rate, count in zip(self.trains, gpus, strict=True) if count)
@@ -114,14 +114,14 @@ class RoleChoices:
         return self._bound_s(role_nodes, _Spent(trained + extra.step_s, extra.sync_s, switch), exact=False)
 
     def bound_s(self, role_nodes: RoleNodes) -> float:
-        """The same with the fastest layout of the nodes that train; infinite where none fits."""
+        """Lower bound in seconds on a step with the fastest training layout; inf where none fits."""
         spent = self._spent(role_nodes)
         return self._bound_s(role_nodes, spent, exact=True) if spent is not None else float("inf")
 
     def played_bound_s(self, role_nodes: RoleNodes) -> float:
-        """The bound of a candidate whose plans are made: no engines of one width a group are faster.
+        """Lower bound in seconds of a candidate with known plans, for replicas of one width per group.
 
-        Asynchronous loops keep the bound of any schedule, for not all of their engines are played.
+        Asynchronous loops keep the bound for any schedule, since not all of their replicas are simulated.
         """
         spent, bound_s = self._spent(role_nodes), self.bound_s(role_nodes)
         if spent is None or role_nodes.mode.kind == ASYNC:
@@ -159,7 +159,7 @@ class RoleChoices:
         )
 
     def _sync_s(self, role_nodes: RoleNodes, pool: TrainingPool) -> float:
-        """Least seconds of the weight sync: to the widest engines, on the best connected of the kinds."""
+        """Least seconds of the weight sync: to the widest engines, on the best-connected kind."""
         there = zip(self.problem.kinds, role_nodes.rollout, strict=True)
         kinds = frozenset(kind for kind, count in there if count) or frozenset(self.problem.kinds[:1])
         key = role_nodes.training, kinds, role_nodes.placement
@@ -174,7 +174,7 @@ class RoleChoices:
         return self._syncs[key]
 
     def _bound_s(self, role_nodes: RoleNodes, spent: "_Spent", *, exact: bool) -> float:
-        """Least seconds of a step whose training pool and weight sync take what is `spent`."""
+        """Lower bound in seconds on a step with the times in `spent` for training pool and weight sync."""
         generation, own = self.generation, self.gpus(role_nodes.rollout)
         whole = self.gpus(tuple(map(sum, zip(role_nodes.training, role_nodes.rollout, strict=True))))
         trained, sync = spent.trained, spent.sync
@@ -194,7 +194,7 @@ class RoleChoices:
         return spent.step_s(role_nodes, generated)
 
     def plans(self, role_nodes: RoleNodes) -> Iterator[RlPlan]:
-        """The plans worth playing for a candidate."""
+        """Yields the plans of a candidate to simulate."""
         trains = self.pools.layout(role_nodes.training)
         if trains is None:
             return
@@ -220,14 +220,14 @@ class RoleChoices:
 
 @dataclass(frozen=True, slots=True)
 class _Spent:
-    """Seconds of scoring, updates and what is fixed; of the weight sync; of GPUs that change hands."""
+    """Seconds of training (scoring, updates, fixed costs), of the weight sync, and of role switches."""
 
     trained: float
     sync: float
     switch: float
 
     def step_s(self, role_nodes: RoleNodes, generated: float) -> float:
-        """A step in which generation takes so long, where requests do not run on."""
+        """Seconds of a step with `generated` seconds of generation, in modes other than asynchronous."""
         if role_nodes.mode.kind == ONE_STEP_OFF:
             return self.sync + max(generated, self.trained + self.switch)
         return self.sync + generated + self.trained + self.switch

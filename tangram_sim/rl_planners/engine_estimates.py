@@ -1,4 +1,4 @@
-"""Seconds of rollout on given replicas in closed form, by which they are ranked before any is played."""
+"""Closed-form rollout seconds for given replicas, used to rank them before simulation."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,20 +20,20 @@ class EngineEstimates:
 
     @cached_property
     def _drawn(self) -> tuple[float, float]:
-        """(tokens, longest) of the responses of the step that is played, first tokens left out."""
+        """(total tokens, longest) of the responses in the simulated step, without first tokens."""
         work = self.problem.work
         lengths = work.lengths.draw(work.prompts, work.samples, 0)
         return float(lengths.sum() - lengths.size), float(lengths.max()) - 1.0
 
     def burst_s(self, replicas: tuple[RolloutReplicas, ...]) -> float:
-        """Seconds of a burst: tokens over the speed of all, and the rest of the longest response alone."""
+        """Seconds of a burst: all tokens at the total speed, then the rest of the longest response alone."""
         work = self.problem.work
         rate, last_s = self._speeds(replicas, work.sequences)
         longest = work.lengths.longest(work.sequences) - work.lengths.mean
         return work.sequences * work.lengths.mean / rate + longest * last_s
 
     def least_burst_s(self, replicas: tuple[RolloutReplicas, ...]) -> float:
-        """What a burst cannot be shorter than, whoever is given which response."""
+        """Lower bound in seconds on a burst, for any dispatch of responses."""
         rate, alone_s = 0.0, float("inf")
         for replica in replicas:
             fastest, token_s = self._fastest_of(replace(replica, count=1))
@@ -42,14 +42,14 @@ class EngineEstimates:
         return max(tokens / rate, longest * alone_s) * self.problem.work.generated_share
 
     def steady_s(self, replicas: tuple[RolloutReplicas, ...], steps: int) -> float:
-        """Seconds a step of rollout that never stops: tokens over speed, or the longest response's share."""
+        """Seconds per step of continuous rollout: tokens over speed, or the longest response over `steps`."""
         work = self.problem.work
         rate, last_s = self._speeds(replicas, work.sequences * steps)
         longest_s = work.lengths.longest(work.sequences) * last_s
         return max(work.sequences * work.lengths.mean / rate, longest_s / steps)
 
     def _speeds(self, replicas: tuple[RolloutReplicas, ...], running: int) -> tuple[float, float]:
-        """(tokens a second of all replicas, seconds a token alone on the slowest)."""
+        """(tokens per second of all replicas, seconds per token of a lone request on the slowest)."""
         work = self.problem.work
         context = work.prompt_tokens + work.lengths.mean / 2.0
         each = running / sum(replica.count for replica in replicas)
@@ -63,7 +63,7 @@ class EngineEstimates:
         return fleet_of(self.problem.work, [replace(replicas, count=1)], self.problem.hwdb, *scales)[0]
 
     def _fastest_of(self, rollout_replicas: RolloutReplicas) -> tuple[float, float]:
-        """(most tokens a second of one replica, least seconds a token of a response alone)."""
+        """(highest tokens per second of one replica, least seconds per token of a lone response)."""
         if rollout_replicas not in self._fastest:
             table = self._engine(rollout_replicas).table
             most = min(len(table.decode_s) - 1, self.problem.work.sequences)

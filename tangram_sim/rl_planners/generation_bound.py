@@ -1,4 +1,4 @@
-"""The least time in which GPUs of several kinds generate a step: a bound, as cuts of a small program.
+"""Lower bound on the time in which GPUs of several kinds generate a step, as cuts of a small linear program.
 
 The n longest responses of a step have W tokens, each after a context; at most n of them run at a time. A
 replica that runs b requests on `tp` GPUs yields b tokens an iteration, and any mix of such states of all
@@ -9,9 +9,9 @@ replicas is a point of
                 sum_(o in k) y_o + e_k q_k <= c_k  GPUs of each kind
                 sum_o y_o running_o <= n           requests that run at a time
 
-with y_o the GPUs in state o and e_k the least GPU seconds a token of context takes. No schedule ends before
-1 / theta, for any n: few responses cannot use many GPUs (the long tail), many are limited by the GPUs. Duals
-of one fleet are feasible for every other, so each solved program bounds all of them.
+with y_o the GPUs in state o and e_k the least GPU-seconds per token of context. No schedule ends before 1 /
+theta, for any n: few responses cannot use many GPUs (the long tail), many are limited by the GPUs. Dual
+solutions for one fleet are feasible for every other, so each solved program bounds all fleets.
 """
 
 from dataclasses import dataclass, field
@@ -33,10 +33,10 @@ _EDGES = 20  # of the hull of a kind's states
 
 @dataclass(frozen=True)
 class KindRates:
-    """States of replicas on one kind: requests a GPU and tokens a second a GPU (their upper hull).
+    """Upper hull of replica states on one GPU kind: requests per GPU, and tokens per second per GPU.
 
-    `context_s`: least GPU seconds a token of context takes; `token_s`: least seconds a token of one response
-    alone. Empty arrays where no engine fits the kind.
+    `context_s`: least GPU-seconds per token of context; `token_s`: least seconds per token of a lone
+    response. Empty arrays where no engine fits the kind.
     """
 
     running: Floats
@@ -46,7 +46,7 @@ class KindRates:
 
 
 def kind_rates(problem: RlProblem, place: int) -> KindRates:
-    """Rates of the kind of one group of the fleet, each state at its best width."""
+    """Rates of the GPU kind of one group, each state at its best tensor-parallel width."""
     work, extra, group = problem.work, problem.overheads, problem.fleet.groups[place]
     gpus = group.node.gpus * group.count
     widths = {*problem.widths(place, gpus, LEAST_MEMORY), *problem.widths(place, gpus, MOST_MEMORY)}
@@ -73,7 +73,7 @@ def kind_rates(problem: RlProblem, place: int) -> KindRates:
 
 
 def _hull(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """The rising part of the upper hull of points, the origin among them."""
+    """The rising part of the upper hull of the points and the origin, as (x, y)."""
     kept: list[tuple[float, float]] = []
     for point in sorted(zip(x.tolist(), y.tolist(), strict=True)):
         while kept and (kept[-1][1] <= point[1] and kept[-1][0] == point[0]):
@@ -87,7 +87,7 @@ def _hull(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 def _fewer(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """A hull of about `_EDGES` edges around a concave one: some of its edges, drawn out until they meet."""
+    """A hull of about `_EDGES` edges around a concave one: some of its edges, extended until they meet."""
     edges = len(x) - 1
     if edges <= _EDGES:
         return x, y
@@ -107,13 +107,13 @@ def _below(left: tuple[float, float], middle: tuple[float, float], right: tuple[
 
 
 def _powers(most: int) -> list[int]:
-    """Powers of two below a number, and the number."""
+    """Powers of two below `most`, and `most` itself."""
     return sorted({*(2**power for power in range((most - 1).bit_length())), most})
 
 
 @dataclass(frozen=True)
 class _Longest:
-    """Tokens and contexts of some responses, of which at most `running` run at a time; cuts found so far."""
+    """Tokens and contexts of the longest responses, at most `running` at a time; cuts found so far."""
 
     tokens: float
     contexts: float
@@ -122,7 +122,7 @@ class _Longest:
 
 
 class GenerationBound:
-    """Least seconds of generation of one problem's step, for any numbers of GPUs by group of the fleet."""
+    """Lower bounds on generation of one problem's step, for any numbers of GPUs by group of the fleet."""
 
     def __init__(self, problem: RlProblem) -> None:
         self.problem = problem
@@ -149,7 +149,7 @@ class GenerationBound:
         return self.problem.work.generated_share / least if least > 0 else float("inf")
 
     def lent_s(self, own: Counts, every: Counts, from_s: float, *, exact: bool = False) -> float:
-        """Least seconds in which `own` GPUs, and from `from_s` on `every` GPU, generate a step."""
+        """Least seconds in which `own` GPUs, joined after `from_s` by all of `every`, generate a step."""
         share = self.problem.work.generated_share
         alone = self._rates(self.burst, own, exact=exact) / share
         together = self._rates(self.burst, every, exact=exact) / share
@@ -160,22 +160,22 @@ class GenerationBound:
         return float(ended.max())
 
     def steady_s(self, gpus: Counts, eta: int, *, exact: bool = False) -> float:
-        """Least seconds a step of GPUs that generate all the time, with eta + 1 steps of responses begun.
+        """Least seconds per step of GPUs that always generate, with eta + 1 steps of responses begun.
 
-        The n longest responses of every step are a lower bound for each n: at most n (eta + 1) run at a time.
+        Each n gives a bound: of the n longest responses of every step at most n (eta + 1) run at a time.
         """
         self._draw_steps(eta)
         least = self._rates(self.steady[eta], gpus, exact=exact).min()
         return _EDGES_OF_LOOP / least if least > 0 else float("inf")
 
     def longest_s(self, gpus: Counts, eta: int) -> float:
-        """Least seconds of a step's longest response, in the mean over the steps of a loop."""
+        """Least seconds of a step's longest response, averaged over the steps of a loop."""
         self._draw_steps(eta)
         alone = [kind.token_s for kind, count in zip(self.kinds, gpus, strict=True) if count]
         return _EDGES_OF_LOOP * (self.longest[eta] - 1.0) * min(alone, default=float("inf"))
 
     def _draw_steps(self, eta: int) -> None:
-        """Lengths as the asynchronous loop draws them, of the steps that it is measured on."""
+        """Draw the lengths of the steps that an asynchronous loop is measured on."""
         if eta in self.steady:
             return
         work = self.problem.work
@@ -208,7 +208,7 @@ class GenerationBound:
         return float(min(cut @ here for cut in target.cuts))
 
     def _solved(self, target: _Longest, gpus: Counts) -> Floats:
-        """The dual of the program on these GPUs: a cut that holds for all."""
+        """Cut (one factor per group, then a constant) from the dual on these GPUs, valid for any GPUs."""
         kinds = self.kinds
         running = np.concatenate([kind.running for kind in kinds])
         rates = np.concatenate([kind.tokens_per_s for kind in kinds])

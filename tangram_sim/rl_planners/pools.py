@@ -1,4 +1,4 @@
-"""The best layout of each role on some nodes of the fleet, found once for each number of nodes."""
+"""The best layout of each role on some nodes of the fleet, cached by numbers of nodes."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ _ROUNDED = 0.93  # packs of other sizes may take so much less a token
 
 @dataclass(frozen=True)
 class BestTraining:
-    """The fastest layout found for training: its pool, and seconds a step of updates and scoring."""
+    """The fastest training layout found: its pool, prices, and seconds per step of updates and scoring."""
 
     pool: TrainingPool
     phases: TrainingPhases
@@ -39,10 +39,10 @@ class BestTraining:
 
 @dataclass(frozen=True)
 class BestRollout:
-    """The fastest replicas found for rollout, how groups are dispatched, and seconds of a burst.
+    """The fastest rollout replicas found, the dispatch of groups, and seconds of a burst.
 
-    `lent` replicas stand on GPUs that also train. `least_s`: what no replicas of one width a group take less
-    than on these nodes, played or not.
+    `lent` replicas are on GPUs that also train. `least_s`: lower bound for all replicas of one width per
+    group on these nodes, simulated or not.
     """
 
     replicas: tuple[RolloutReplicas, ...]
@@ -54,9 +54,9 @@ class BestRollout:
 
 @dataclass
 class Pools:
-    """Best pools of a problem by nodes of each group.
+    """Cache of the best pools of a problem by nodes of each group.
 
-    A pool may leave nodes idle: what is best on fewer nodes is a plan on more of them, too.
+    A pool may leave nodes idle, so the best pool on fewer nodes is also a candidate on more.
     """
 
     problem: RlProblem
@@ -71,7 +71,7 @@ class Pools:
         self._estimates = EngineEstimates(self.problem)
 
     def training(self, counts: Counts) -> BestTraining | None:
-        """The best training pool on these nodes; None where nothing fits."""
+        """The best training pool on these nodes or some of them; None where nothing fits."""
         if counts not in self._training:
             found = [self.layout(counts)] if any(counts) else []
             found += [self.training(fewer) for fewer in self._fewer(counts)]
@@ -82,7 +82,7 @@ class Pools:
         return self._training[counts]
 
     def rollout(self, counts: Counts, placement: str = SPLIT) -> BestRollout | None:
-        """The best rollout pool on these nodes; None where nothing fits."""
+        """The best rollout pool on these nodes (if split, or some of them); None where nothing fits."""
         key = (counts, placement)
         if key not in self._rollout:
             found = [self._best_replicas(self.replicas(counts, placement))] if any(counts) else []
@@ -95,14 +95,14 @@ class Pools:
         return self._rollout[key]
 
     def _fewer(self, counts: Counts) -> Iterator[Counts]:
-        """The nodes without those of one group: a slow kind may hold a fast one up."""
+        """Yields the nodes without those of one group each: a slow kind may slow down a fast one."""
         used = [place for place, count in enumerate(counts) if count]
         if len(used) > 1:
             for place in used:
                 yield tuple(0 if index == place else count for index, count in enumerate(counts))
 
     def plan(self, training: Counts, rollout: Counts, mode: Mode) -> RlPlan | None:
-        """Split pools on these nodes; None where a role does not fit."""
+        """The plan with split pools on these nodes; None where a role does not fit."""
         trains, generates = self.training(training), self.rollout(rollout)
         if trains is None or generates is None:
             return None
@@ -116,7 +116,7 @@ class Pools:
         )
 
     def colocated(self, counts: Counts) -> RlPlan | None:
-        """Both roles by turns on these nodes; None where one does not fit."""
+        """The plan in which these nodes alternate between both roles; None where one does not fit."""
         trains = self.layout(counts)
         generates = self.rollout(counts, COLOCATED)
         if trains is None or generates is None:
@@ -126,7 +126,7 @@ class Pools:
         return RlPlan(pool, generates.replicas, COLOCATED, Mode(), method, generates.dispatch)
 
     def hybrid_rollout(self, training: Counts, rollout: Counts, from_s: float) -> BestRollout | None:
-        """The best replicas on nodes that only generate and, from `from_s` on, on nodes that train."""
+        """The best replicas on nodes that only generate and, after `from_s`, on nodes that also train."""
         key = training, rollout, from_s
         if key not in self._hybrid:
             pairs = product(self.replicas(rollout, SPLIT), self.replicas(training, COLOCATED))
@@ -140,7 +140,7 @@ class Pools:
         return self._layouts[counts]
 
     def layouts(self, counts: Counts) -> Iterator[TrainingPool]:
-        """Uniform layouts of the policy on these nodes that keep the laws of model and fleet."""
+        """Yields valid uniform layouts of the policy on these nodes."""
         problem = self.problem
         model, gpus = problem.work.model, problem.gpus(counts)
         cluster = problem.part(counts)
@@ -193,7 +193,7 @@ class Pools:
         return best
 
     def _trained(self, pool: TrainingPool) -> tuple[float, TrainingPhases | None]:
-        """Seconds of updates and scoring of a step, and their parts; None where a law is broken."""
+        """(seconds of updates and scoring of a step, their prices); (inf, None) for an invalid layout."""
         work = self.problem.work
         try:
             phases = priced_training(work, pool, self.problem.hwdb)
@@ -206,20 +206,20 @@ class Pools:
         return work.updates * phases.update_s + passes * phases.forward_s, phases
 
     def _alike(self, pool: TrainingPool) -> tuple[object, ...]:
-        """What decides the compute of a token in a pool, its data-parallel degree apart."""
+        """Key of pools whose compute per token is equal, regardless of the data-parallel degree."""
         layout, groups = pool.layout, pool.cluster.groups
         return layout.tp, layout.pp, layout.ep, layout.recompute, *(group.name for group in groups)
 
     def _pack(self, pool: TrainingPool) -> int:
-        """Tokens of a micro-batch of the pool."""
+        """Tokens in a micro-batch of the pool."""
         work = self.problem.work
         taken = passes_of(work, pool, work.update_sequences, pool.pack_tokens, 1.0)
         return taken.sequences * taken.seq
 
     def _least_s(self, pool: TrainingPool) -> float:
-        """Seconds that a pool's updates and scoring cannot be shorter than, from pools alike; 0: none yet.
+        """Lower bound in seconds on a pool's updates and scoring, from similar pools; 0: none known.
 
-        A token takes no less in a smaller micro-batch than in a larger one.
+        A token takes at least as long in a smaller micro-batch as in a larger one.
         """
         work = self.problem.work
         taken = passes_of(work, pool, work.update_sequences, pool.pack_tokens, 1.0)
@@ -232,7 +232,7 @@ class Pools:
         return _ROUNDED * (update_s * tokens + forward_s * scored)
 
     def replicas(self, counts: Counts, placement: str) -> Iterator[tuple[RolloutReplicas, ...]]:
-        """Replicas on these nodes: one width for each group, all of its GPUs used."""
+        """Yields replicas that use all GPUs of these nodes, with one width for each group."""
         problem = self.problem
         share = COLOCATED_SHARE if placement == COLOCATED else SPLIT_SHARE
         options: list[list[RolloutReplicas]] = []
@@ -256,7 +256,7 @@ class Pools:
         pairs: Iterable[tuple[tuple[RolloutReplicas, ...], tuple[RolloutReplicas, ...]]] = (),
         from_s: float = 0.0,
     ) -> BestRollout | None:
-        """The fastest replicas; of `pairs` those of their own and those lent from `from_s` on."""
+        """The fastest replicas in `alone`, or in `pairs` of own ones and ones lent from `from_s` on."""
         extra, estimates = self.problem.overheads, self._estimates
         ranked = list[tuple[float, int, tuple[RolloutReplicas, ...], tuple[RolloutReplicas, ...]]]()
         for own, lent in (*((item, ()) for item in alone), *pairs):
@@ -290,7 +290,7 @@ class Pools:
         return replace(best, least_s=min(left_s, best.seconds)) if best is not None else None
 
     def steady(self, counts: Counts, steps: int) -> list[tuple[RolloutReplicas, ...]]:
-        """Replicas for rollout that never stops, `steps` steps of responses begun: best first, a few."""
+        """The best few sets of replicas for continuous rollout with `steps` steps of responses begun."""
         ranked = list[tuple[float, int, tuple[RolloutReplicas, ...]]]()
         for replicas in self.replicas(counts, SPLIT):
             try:

@@ -1,4 +1,4 @@
-"""A question of placement: a step, the fleet it may use, and how stale its sequences may be."""
+"""A placement problem: a step, the fleet it may use, and the staleness allowed for its sequences."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ ANY = "any"
 class RlProblem:
     """A step on a fleet. `staleness`: greatest age in versions of a sequence that trains; 0: on-policy.
 
-    `placement`: any, colocated or split. `engine`: of rollout. `pack_tokens`: of a rank's micro-batch.
+    `placement`: any, colocated, split, hybrid. `engine`: of rollout. `pack_tokens`: of a rank's micro-batch.
     """
 
     work: PostTraining
@@ -45,20 +45,20 @@ class RlProblem:
 
     @property
     def counts(self) -> Counts:
-        """Nodes of each group of the fleet."""
+        """Number of nodes in each group of the fleet."""
         return tuple(group.count for group in self.fleet.groups)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The GPU of each group of the fleet."""
+        """GPU name of each group of the fleet."""
         return tuple(group.node.gpu.name for group in self.fleet.groups)
 
     def gpus(self, counts: Counts) -> int:
-        """GPUs of so many nodes of each group."""
+        """Total GPUs of these numbers of nodes."""
         return sum(count * group.node.gpus for count, group in zip(counts, self.fleet.groups, strict=True))
 
     def part(self, counts: Counts) -> Cluster:
-        """The fleet with so many nodes of each group; groups without any are left out."""
+        """The fleet with these numbers of nodes; groups without nodes are left out."""
         groups = tuple(
             replace(group, count=count)
             for count, group in zip(counts, self.fleet.groups, strict=True)
@@ -67,19 +67,19 @@ class RlProblem:
         return Cluster(self.fleet.name, groups, self.fleet.network)
 
     def rest(self, counts: Counts) -> Counts:
-        """The nodes that these leave."""
+        """Remaining nodes of each group when these are taken."""
         return tuple(whole - used for whole, used in zip(self.counts, counts, strict=True))
 
     def vectors(self) -> Iterator[Counts]:
-        """Every choice of some nodes, all of them included, none not."""
+        """Yields every choice of at least one node, up to all nodes."""
         for counts in product(*(range(count + 1) for count in self.counts)):
             if any(counts):
                 yield counts
 
     def widths(self, place: int, gpus: int, share: float) -> list[int]:
-        """Tensor-parallel degrees of an engine on `gpus` GPUs of a group: inside a node, unless too small.
+        """Tensor-parallel degrees of an engine on `gpus` GPUs of a group, within a node if it fits there.
 
-        `share`: of a GPU's memory, that the engine may take.
+        `share`: fraction of a GPU's memory that the engine may use.
         """
         work, node = self.work, self.fleet.groups[place].node
         heads = min(block.attention.heads for block in work.model.blocks)
@@ -92,10 +92,10 @@ class RlProblem:
 
     @property
     def modes(self) -> tuple[Mode, ...]:
-        """Every mode that split pools may take under the bound on staleness.
+        """Every mode that split pools may use within the limit on staleness.
 
-        Beside the plain ones: rollout that runs on across one weight sync, and on-policy steps whose updates
-        begin as soon as their own sequences are there (verl's streaming, staleness 0).
+        In addition to the plain ones: rollout that continues across one weight sync, and on-policy steps
+        whose updates begin as soon as their own sequences are complete (verl's streaming, staleness 0).
         """
         updates = self.work.updates
         modes = list(self.plain_modes)
@@ -107,7 +107,7 @@ class RlProblem:
 
     @property
     def plain_modes(self) -> tuple[Mode, ...]:
-        """Modes that frameworks offer split pools by default, under the bound on staleness."""
+        """Modes that frameworks offer split pools by default, within the limit on staleness."""
         modes = [Mode(SYNC)]
         if self.staleness >= 1:
             modes.append(Mode(ONE_STEP_OFF, eta=1))
@@ -118,18 +118,18 @@ class RlProblem:
 
 @dataclass
 class Judge:
-    """Plays plans of one problem: what every planner, ours and others', is measured by."""
+    """Simulates plans of one problem, for all planners alike; results are cached."""
 
     problem: RlProblem
     played: dict[RlPlan, StepOutcome | TangramError] = field(default_factory=dict)
 
     def step_s(self, plan: RlPlan) -> float:
-        """Seconds of a step of the plan; infinite where it does not fit or breaks a law."""
+        """Seconds of a step of the plan; inf where the plan does not fit or is invalid."""
         found = self.outcome(plan)
         return found.step_s if isinstance(found, StepOutcome) else float("inf")
 
     def outcome(self, plan: RlPlan) -> StepOutcome | TangramError:
-        """The plan played, or why it cannot be."""
+        """The simulated plan, or the error that prevents it."""
         if plan not in self.played:
             rl_problem = self.problem
             try:

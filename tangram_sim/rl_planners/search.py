@@ -1,7 +1,7 @@
-"""Search: nodes to pools, pools to layouts, played, with a bound.
+"""Search over placements: nodes to pools, pools to layouts, simulation, and a lower bound.
 
-Every choice of nodes has a bound on its step; the choice with the lowest is priced and played first, until no
-bound is below the best step that was played. What is left over is the bound of the answer.
+Every choice of nodes has a lower bound on its step; the choice with the lowest is priced and simulated first,
+until no bound is below the best simulated step. The lowest remaining bound is the lower bound of the result.
 """
 
 import heapq
@@ -26,7 +26,7 @@ _RULES = 20  # nodes up to which other rules' plans are candidates, too: their s
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The step where so many nodes of each group train and the others generate."""
+    """Seconds of a step for one division of the nodes into training and rollout."""
 
     training: Counts
     rollout: Counts
@@ -37,10 +37,10 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class RlSearchResult:
-    """The best plan, played, and what it is held against.
+    """Result of a search: the best plan, simulated, other plans, and a lower bound.
 
-    `ranked` holds other good plans, best first. `curve`: steps over the ratio of the same GPUs.
-    `stopped`: the time limit ended the search early.
+    `ranked` holds other good plans, best first. `curve`: steps by the ratio of training to rollout on the
+    same GPUs. `stopped`: the time limit ended the search early.
     """
 
     problem: RlProblem
@@ -54,7 +54,7 @@ class RlSearchResult:
 
     @property
     def gap(self) -> float:
-        """How much longer the best step is than the bound, as a share of the bound."""
+        """Optimality gap: how much longer the best step is than the lower bound, relative to the bound."""
         return self.best.step_s / self.bound_s - 1.0 if self.bound_s else float("inf")
 
 
@@ -71,10 +71,10 @@ class RlSearch:
         self.pools, self.judge = Pools(self.problem), Judge(self.problem)
 
     def run(self) -> RlSearchResult:
-        """The best plan found.
+        """The best plan found, with alternatives and bound.
 
         Raises InfeasibleError, with the reason, where no placement fits; OutOfTimeError where the time limit
-        was over before one was found.
+        passed before one was found.
         """
         problem = self.problem
         kinds = tuple(advantages(problem))
@@ -102,11 +102,9 @@ class RlSearch:
         )
 
     def _look(self, candidates: RoleChoices) -> tuple[float, bool]:
-        """Play candidates, lowest bound first, until no bound is below the best step.
-
-        Returns what no step is shorter than, and whether the time limit ended it. Where many candidates are
-        nearly as good, `_PATIENCE` plays without a better plan end it, too. One is played in any case.
-        """
+        """Simulate candidates, lowest bound first, until no bound is below the best step. Returns (lower
+        bound on all steps, whether the time limit ended it). Where many candidates are nearly as good,
+        `_PATIENCE` simulations without a better plan also end it. At least one candidate is simulated."""
         heap = [
             (candidates.rough_s(role_nodes), place, False, role_nodes)
             for place, role_nodes in enumerate(candidates.every())
@@ -133,7 +131,7 @@ class RlSearch:
         return lower_s, False
 
     def _curve(self, candidates: RoleChoices) -> Iterator[CurvePoint]:
-        """The best step over the ratio of the same GPUs, split: the worst at rollout train first."""
+        """Yields steps by training ratio on the same GPUs, split; kinds worst at rollout train first."""
         problem = self.problem
         if problem.placement not in (ANY, SPLIT):
             return
@@ -157,7 +155,7 @@ class RlSearch:
                 yield CurvePoint(cut, rest, problem.gpus(cut), problem.gpus(rest), min(steps))
 
     def _refusal(self, stopped: bool) -> InfeasibleError:
-        """Why no placement fits, in the words of a plan that was played, or of the roles."""
+        """The error that says why no placement fits, from a simulated plan or from the roles."""
         if stopped:
             return OutOfTimeError(
                 "the time limit was over before a placement that fits was found: give a longer `time_limit=`"

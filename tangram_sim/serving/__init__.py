@@ -1,1 +1,1 @@
-"""Serving: what one iteration of an engine costs, what its memory holds, and how requests fare in time."""
+"""Serving: time of one engine iteration, memory for the KV cache, and simulation of requests over time."""

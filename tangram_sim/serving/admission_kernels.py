@@ -1,6 +1,6 @@
-"""Compiled steps of the fast player between iterations: seconds of a batch, room for it, who is admitted.
+"""Compiled code of the fast player between iterations: seconds of a batch, KV blocks, admission of requests.
 
-Importing this module imports numba, hence it is imported inside functions only.
+Importing this module imports numba, so it is imported inside functions only.
 """
 
 import numpy as np
@@ -77,17 +77,17 @@ def need(now: Now) -> int:
 
 @compiled
 def available(now: Now) -> int:
-    """KV blocks that can be given out: free ones, and those of cached prefixes that nobody uses."""
+    """KV blocks that can be allocated: free ones, and those of cached prefixes that no request uses."""
     return int(now.counts[FREE] + now.counts[IDLE])
 
 
 @compiled
 def run_s(steps: int, batch: int, tokens: float, pace: tuple[float, float, float, float]) -> float:
-    """Seconds of `steps` iterations of pure decode by `batch` requests, contexts of `tokens` in all at first.
+    """Seconds of `steps` pure decode iterations of `batch` requests, `tokens` of context in all at first.
 
     `pace` is (first_s, slope_s, window_s, bend): an iteration takes first_s + slope_s C + window_s min(C,
-    bend), C being the sum of contexts then; `bend` is the sum of contexts at which all sliding windows are
-    full.
+    bend), C being the total context at that time; `bend` is the total context at which all sliding windows
+    are full.
     """
     first_s, slope_s, window_s, bend = pace
     half = 0.5 * batch * steps * (steps - 1.0)
@@ -101,9 +101,9 @@ def run_s(steps: int, batch: int, tokens: float, pace: tuple[float, float, float
 
 @compiled
 def mixed_s(now: Now, rows: int, scores: float, decodes: int, contexts: int) -> float:
-    """Seconds of an iteration that works on prompts, from the step table (see StepTable).
+    """Seconds of an iteration that processes prompts, from the step table (see StepTable).
 
-    `rows` prompt tokens, `scores` query-key pairs, `decodes` requests with `contexts` tokens in all.
+    `rows` prompt tokens, `scores` query-key pairs, `decodes` requests with `contexts` tokens in total.
     """
     knots, values, x = now.rows[0], now.rows[1], float(rows + decodes)
     last = len(knots) - 1
@@ -127,7 +127,7 @@ def mixed_s(now: Now, rows: int, scores: float, decodes: int, contexts: int) -> 
 
 @compiled
 def preempt(now: Now, book: Ints, request: int) -> None:
-    """A running request loses its KV blocks and its seat; the caller puts it back into the queue."""
+    """Preempt a running request: free its KV blocks and its slot; the caller puts it back into the queue."""
     lose(now, book, request)
     book[request, PREEMPTIONS] += 1
 
@@ -168,7 +168,7 @@ def retract(now: Now, book: Ints) -> None:
 
 @compiled
 def make_room(now: Now, book: Ints) -> bool:
-    """Give every decoding request the KV block of its next token; True if a request was preempted for it."""
+    """Give every decoding request the KV block for its next token; True if that preempted requests."""
     preempted = need(now) > available(now)
     if preempted and now.counts[EXHAUSTION] == 1:
         retract(now, book)
@@ -182,7 +182,7 @@ def make_room(now: Now, book: Ints) -> bool:
 
 @compiled
 def admit_imported(now: Now, book: Ints, clock: Floats) -> None:
-    """Requests whose KV has arrived from elsewhere decode at once, if there is room for their next token."""
+    """Start decoding queued requests whose KV was imported, while there is room for their next token."""
     counts = now.counts
     while counts[WAIT_HEAD] >= 0 and counts[RUNNING] < now.counts[SEATS]:
         request = counts[WAIT_HEAD]

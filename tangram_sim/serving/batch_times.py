@@ -1,14 +1,14 @@
-"""How long replicas take for a batch, whose requests are all there at the start: a fluid in closed steps.
+"""Time that replicas take for a batch of requests that are all there at the start: a stepped fluid model.
 
-A batch is no steady load: prompts come first and fill the seats, at the end seats run empty while the last
-long outputs are decoded, and between, where memory limits, admitted requests push others out again. Requests
-here are real numbers, and time goes in steps of a part of the longest output. A step admits what seats, KV
-memory and the token budget of iterations leave room for, and lasts as long as its iterations: those that hold
-whole prompts, and those that only decode. Curves of many pipelines are computed side by side.
+A batch is not a steady load: prompts come first and fill the seats; at the end seats are empty while the last
+long outputs are decoded; in between, where memory is the limit, admitted requests preempt others. Requests
+are real numbers, a time step is a part of the longest output. A step admits what seats, KV memory and the
+iterations' token budget allow, and lasts as long as its iterations, some with whole prompts and some that
+only decode. Curves of many pipelines are computed together.
 
 Where memory is full, a request is admitted as soon as its prompt fits, into room that is uniform between 0
-and the size X of the prompt that waits. Until the next request finishes, the others grow by a mean output g,
-exponentially distributed: the share g / X (1 - exp(-X / g)) of the admitted is preempted and computed again.
+and the size X of the waiting prompt. Until the next request finishes, the others grow by a mean output g,
+exponentially distributed: the share g / X (1 - exp(-X / g)) of those admitted is preempted and recomputed.
 """
 
 from dataclasses import dataclass
@@ -35,9 +35,9 @@ _FULL = 0.98  # of the KV memory
 
 @dataclass(frozen=True)
 class BatchCurve:
-    """For P pipelines and growing batches: `requests` of the mix, and the `seconds` they take (P x points).
+    """Batches of growing size on P pipelines: `requests` of the mix and the `seconds` they take (P x points).
 
-    Beyond the last point `rate` requests/s are added, P of them.
+    Beyond the last point each pipeline processes `rate` further requests/s [P].
     """
 
     requests: Floats
@@ -45,7 +45,7 @@ class BatchCurve:
     rate: Floats
 
     def requests_in(self, seconds: Floats) -> Floats:
-        """Requests of the mix that are through within so many seconds, P x len(seconds)."""
+        """Requests of the mix that are finished within each of these times, P x len(seconds)."""
         found = np.array(
             [
                 np.interp(seconds, mine, count, left=0.0)
@@ -56,7 +56,7 @@ class BatchCurve:
         return np.asarray(found + beyond * self.rate[:, None])
 
     def seconds_of(self, requests: float) -> Floats:
-        """Seconds that a batch of so many requests takes on each pipeline."""
+        """Seconds that a batch of `requests` takes on each pipeline, [P]."""
         found = np.array(
             [
                 np.interp(requests, count, mine)
@@ -67,10 +67,9 @@ class BatchCurve:
 
 
 def steady_shares(curve: BatchCurve, mixes: Floats, rps: Floats) -> Floats:
-    """What share of its steady throughput each pipeline reaches in batches of BATCH_SECONDS, P x seconds.
+    """Share of its steady throughput that each pipeline reaches in batches of BATCH_SECONDS, P x seconds.
 
-    `mixes` are the shares of types among its requests, `rps` its steady requests/s of each type alone (both
-    P x types).
+    `mixes` are the shares of request types, `rps` the steady requests/s of each type alone (both P x types).
     """
     each_s = np.divide(mixes, rps, out=np.zeros_like(mixes), where=rps > 0).sum(axis=1)
     return np.asarray(curve.requests_in(BATCH_SECONDS) * each_s[:, None] / BATCH_SECONDS)
@@ -79,15 +78,15 @@ def steady_shares(curve: BatchCurve, mixes: Floats, rps: Floats) -> Floats:
 def batch_curve(
     cost: StepCost, deployment: Deployment, capacity: KvCapacity | KvCapacities, load: Load, mixes: Floats
 ) -> BatchCurve:
-    """Batches of a mix of types (`load` has one entry for each) on P pipelines.
+    """Batch times of a mix of request types (`load` has one entry for each) on P pipelines.
 
-    `cost` prices arrays of pipelines x loads; `mixes` (P x types) are shares that add up to 1.
+    `cost` prices arrays of pipelines x loads; `mixes` (P x types) are shares that sum to 1.
     """
     return _Fluid(cost, deployment, capacity, load, mixes).curve()
 
 
 class _Fluid:
-    """The state of P pipelines: requests by the step in which they were admitted."""
+    """Fluid model of P pipelines: requests by the time step in which they were admitted."""
 
     def __init__(
         self,
@@ -133,7 +132,7 @@ class _Fluid:
         self._price(cost)
 
     def _price(self, cost: StepCost) -> None:
-        """Iterations of every pipeline in one call: decoding by part of the seats, prompts by tokens."""
+        """Price iterations of all pipelines in one call: decodes by share of seats, prompts by tokens."""
         self.filled = np.array(_FILLED)
         b = np.maximum(self.seats[:, None] * self.filled, 1.0)
         knots = np.geomspace(1.0, self.budget + self.most + 1.0, _ROWS)
@@ -175,7 +174,7 @@ class _Fluid:
         return np.where(running > 1e-9, seconds, 0.0)
 
     def _with_prompts(self, rows: Floats, running: Floats, contexts: Floats) -> Floats:
-        """Seconds of an iteration with so many prompt tokens; without decoding where engines do not mix."""
+        """Seconds of an iteration with `rows` prompt tokens; no decodes where engines do not mix."""
         own = self._rows(rows + running if self.mixed else rows) + self.score * self.pairs * rows
         if not self.mixed:
             return own
@@ -184,7 +183,7 @@ class _Fluid:
         )
 
     def _step_s(self, prompts: Floats, at_once: Floats, running: Floats, contexts: Floats) -> Floats:
-        """Seconds of a mean iteration with `prompts` tokens of them, which come `at_once` or not at all."""
+        """Mean seconds of an iteration with `prompts` prompt tokens on average, in chunks of `at_once`."""
         rows = np.maximum(prompts, at_once)
         part = prompts / rows
         decoding = self._decoding(running, contexts)
@@ -192,7 +191,7 @@ class _Fluid:
         return part * self._with_prompts(rows, running, contexts) + beside
 
     def curve(self) -> BatchCurve:
-        """Batches of one request to those that are steady for most of their time."""
+        """The curve from batches of one request to batches that are steady for most of their time."""
         pipelines, ages = self.running.shape
         few, few_s = self._first()
         admitted = np.zeros((pipelines, ages))
@@ -229,7 +228,7 @@ class _Fluid:
         return BatchCurve(requests, seconds, 1.0 / (added_s + self.read_s))
 
     def _first(self) -> tuple[Floats, Floats]:
-        """(requests, seconds) of batches that all find seats: their prompts together, then their outputs."""
+        """(requests, seconds) of batches that need no queue: all prompts first, then the outputs."""
         room = np.minimum(self.tokens / (self.mixes @ self.held), self.most)
         counts, seconds = [], []
         for part in _FIRST:
@@ -243,15 +242,15 @@ class _Fluid:
         return np.stack(counts, axis=1), np.stack(seconds, axis=1)
 
     def _alone(self, requests: Floats) -> Floats:
-        """A history in which these requests were admitted just now."""
+        """An admission history in which all these requests were admitted in the latest step."""
         history = np.zeros((len(requests), 1, _STEPS + 1))
         history[:, 0, 0] = requests
         return history
 
     def _drain_s(self, histories: Floats, first: int = 1) -> Floats:
-        """Seconds until all that run are through, with nobody after them: P x points of history.
+        """Seconds until all running requests are finished when no more are admitted: P x points of history.
 
-        `first`: steps that pass before the first one that counts, 0 where prompts are just done.
+        `first`: number of steps to skip before the first one counted; 0 right after prompts were computed.
         """
         total = np.zeros(histories.shape[:2])
         ages = histories.shape[2]
@@ -264,7 +263,7 @@ class _Fluid:
 
 
 def _between(table: Floats, at: Floats, knots: Floats) -> Floats:
-    """Values of each row of `table` at its own places between the knots, which all rows share."""
+    """Linear interpolation of each row of `table` at its own positions `at`, between common knots."""
     places = at.reshape(len(table), -1)
     place: NDArray[np.int64] = np.clip(np.searchsorted(knots, places) - 1, 0, len(knots) - 2)
     weight = np.clip((places - knots[place]) / (knots[place + 1] - knots[place]), 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""The rules by which an engine fills its iterations, as numbers; the constants of its policies."""
+"""The rules by which an engine fills its iterations, as numbers, and the constants of its policies."""
 
 from dataclasses import dataclass
 
@@ -30,10 +30,10 @@ DECODE_COUNTS = 1
 
 @dataclass(frozen=True, slots=True)
 class BatchingRules:
-    """How one replica fills its iterations: limits on tokens and requests, KV blocks, and policies.
+    """Rules by which a replica fills its iterations: limits on tokens and requests, KV blocks, and policies.
 
-    `seats` is the most requests that run at once. Raises BadInputError for limits below 1 and policies
-    unknown or in conflict.
+    `seats` is the largest number of requests running at once. Raises BadInputError for limits below 1 and for
+    unknown or conflicting policies.
     """
 
     budget_tokens: int
@@ -60,16 +60,16 @@ class BatchingRules:
 
     @property
     def reserves(self) -> bool:
-        """Whether a request is given the blocks of its longest context at once."""
+        """Whether a request is allocated the blocks of its longest context at admission."""
         return self.admission == "reserve_longest"
 
     def holds(self, tokens: int) -> int:
-        """KV blocks that hold so many tokens, rounded up."""
+        """KV blocks that hold `tokens` tokens, rounded up."""
         return -(-tokens // self.block_tokens)
 
 
 def batching_rules(engine: EngineDefaults, capacity: KvCapacity) -> BatchingRules:
-    """The rules of an engine on a replica with so much KV memory.
+    """The batching rules of an engine on a replica with this KV capacity.
 
     A decoding request takes one token of an iteration's token budget, so the budget also limits the seats.
     """

@@ -19,9 +19,9 @@ RACKS = {"GB200": 72, "GB300": 72}  # GPUs of one NVLink domain (NVL72)
 
 
 def gpu_island(name: str, ranks: int, hwdb: Hwdb) -> Island:
-    """`ranks` GPUs of one kind as a server holds them: the kind's own links, PCIe where it has none.
+    """An island of `ranks` GPUs of one kind with a server's links: the kind's own, PCIe where it has none.
 
-    Beyond one node's GPUs the nodes are full ones. Bridged pairs of PCIe cards are not assumed.
+    Islands of more than one node consist of full nodes. Bridged pairs of PCIe cards are not assumed.
     """
     gpu = hwdb.gpu(name)
     row = hwdb.gpu_row(gpu.name)
@@ -51,7 +51,7 @@ CACHES = ("bf16", "fp16", "fp32", "fp8", "int8")
 
 
 def precision_of(name: str, model: Model, kv: str = "auto") -> Precision:
-    """A precision by name, as checkpoints of `model` have it; `kv` "auto" is the recipe's own type of cache.
+    """The precision of a name, as checkpoints of `model` use it; `kv` "auto": the precision's own cache type.
 
     Four-bit checkpoints of models with experts keep everything but the experts in 16 bits; those of gpt-oss
     are mxfp4. Raises UnknownNameError.
@@ -80,7 +80,7 @@ def precision_of(name: str, model: Model, kv: str = "auto") -> Precision:
 
 
 def check_degrees(model: Model, tp: int, pp: int, ep: int, attention_dp: int) -> None:
-    """Raise BadInputError unless the degrees can hold the model."""
+    """Raise BadInputError for parallel degrees that are impossible for the model."""
     for name, value in (("tp", tp), ("pp", pp), ("ep", ep), ("attention dp", attention_dp)):
         if value < 1:
             raise BadInputError(f"{name} {value} given; a degree is 1 or more")
@@ -110,7 +110,7 @@ def deployment_of(
     attention_dp: int = 1,
     speculation: Speculation | None = None,
 ) -> Deployment:
-    """A replica of equal stages on one GPU kind. Raises BadInputError for degrees that cannot be."""
+    """A replica of equal stages on one GPU kind. Raises BadInputError for impossible degrees."""
     check_degrees(model, tp, pp, ep, attention_dp)
     island = gpu_island(gpu, tp * attention_dp, hwdb)
     cuts = [round(model.layers * stage / pp) for stage in range(pp + 1)]

@@ -1,7 +1,7 @@
-"""What was fitted of serving engines: factors on the kernels' times and some seconds, each with its error.
+"""Calibration of serving engines: fitted factors on kernel times and some seconds, each with its error.
 
-A parameter's value is a product: the row of the engine (of any engine where it has none), times the rows
-that speak of its version and of the model as served on a kind of GPU in a precision, as far as there are any.
+A parameter's value is a product: the row of the engine (of any engine where it has none), times the rows of
+its version and of the model as served on a GPU kind in a precision, where these exist.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,13 +62,13 @@ WIDER = tuple(f"{novelty}_{name}" for novelty in ("unseen", "new_model", "new_so
 
 
 def served(gpu: str, model: str, precision: str) -> str:
-    """The subject of rows on a model as served on a kind of GPU in a precision."""
+    """The `subject` of calibration rows for a model served on a GPU kind in a precision."""
     return f"served:{gpu}/{model}/{precision}"
 
 
 @dataclass(frozen=True)
 class EngineFit:
-    """Values of all PARAMETERS for one engine and what it serves where, and what was assumed."""
+    """Values of all PARAMETERS for an engine, model and GPU; `assumed` lists those that were not fitted."""
 
     values: Mapping[str, float]
     residuals: Mapping[str, float]
@@ -80,14 +80,14 @@ class EngineFit:
 
 
 class CalibrationTable:
-    """Calibration rows, indexed: an overlay beats the database, a later row an earlier one."""
+    """Index of calibration rows: an overlay replaces the database, a later row an earlier one."""
 
     __slots__ = ("_best", "_sisters")
 
     def __init__(
         self, rows: Iterable[tuple[int, Row]], sisters: Mapping[str, tuple[str, ...]] | None = None
     ) -> None:
-        """`sisters`: kinds of GPU with the same die as a kind, the most alike first (`sister_kinds`)."""
+        """`sisters`: for each GPU kind, the kinds with the same die, most similar first (`sister_kinds`)."""
         self._sisters = sisters or {}
         best: dict[tuple[str, str, str], tuple[int, Row]] = {}
         for layer, row in rows:
@@ -99,20 +99,20 @@ class CalibrationTable:
 
     @classmethod
     def load(cls, hwdb: Hwdb) -> "CalibrationTable":
-        """The shipped rows with the overlays' laid over them."""
+        """The table of shipped rows and of the overlays, which take precedence."""
         return cls(serving_rows(hwdb, "calibration"), sister_kinds(hwdb))
 
     def rows(self) -> list[Row]:
-        """The rows in force."""
+        """The rows that are not replaced by others."""
         return list(self._best.values())
 
     def fit(
         self, engine: str, version: str = "", model: str = "", precision: str = "", gpu: str = ""
     ) -> EngineFit:
-        """The fitted parameters of an engine that serves a model in a precision on a kind of GPU.
+        """The fitted parameters of an engine that serves a model in a precision on a GPU kind.
 
-        Errors are wider on a kind of GPU for which no runs were fitted; what is known of a model as served on
-        a sister kind holds for this one. Empty names: not known.
+        Errors are larger for a GPU kind without fitted runs. Rows of a model as served on a sister kind also
+        apply to this one. Empty names: not known.
         """
         values, assumed = {}, []
         known: set[str] = set()
@@ -150,7 +150,7 @@ class CalibrationTable:
     def fit_of(self, deployment: Deployment, version: str = "") -> EngineFit:
         """The fitted parameters for a deployment.
 
-        On unequal GPUs those of a kind that no runs were fitted on, if there is one.
+        With several GPU kinds, those of the first kind without fitted runs, if there is one.
         """
         kinds = list(dict.fromkeys(stage.island.gpu.name for stage in deployment.stages))
         unseen = [kind for kind in kinds if self._is_new("gpu", kind)]
@@ -159,17 +159,17 @@ class CalibrationTable:
         return self.fit(deployment.engine.engine, version, *names, gpu)
 
     def _is_new(self, kind: str, name: str) -> bool:
-        """Whether runs of some GPUs or models (`kind`) were fitted, and none of this one."""
+        """Whether subjects of this `kind` (gpu or model) have fitted runs, and `name` has none."""
         seen = {subject for _, subject, parameter in self._best if parameter == SEEN}
         return (
             bool(name) and any(item.startswith(f"{kind}:") for item in seen) and f"{kind}:{name}" not in seen
         )
 
     def _wider(self, engine: str, residual: str, novelty: str) -> float:
-        """The factor by which a residual is larger where no runs of the kind of GPU or model were fitted.
+        """Factor by which a residual is larger for a kind, model or source (`novelty`) without fitted runs.
 
-        Where it was not measured for this residual, the factor of the time per output token is taken. Of
-        bursts, and of prompts and outputs apart, nothing was left out: theirs stay as they are.
+        Where it was not measured for this residual, that of the time per output token. 1 for residuals
+        outside METRICS (bursts, prompts and outputs separately), for which no runs were held out.
         """
         metric = residual.removeprefix("residual_")
         names = (f"{novelty}_{metric}", f"{novelty}_tpot") if metric in METRICS else ()
@@ -182,9 +182,9 @@ class CalibrationTable:
 
 @lru_cache(maxsize=8)
 def sister_kinds(hwdb: Hwdb) -> dict[str, tuple[str, ...]]:
-    """For each kind of GPU the others with its architecture and nearly its peak, the nearest first.
+    """For each GPU kind, the others of its architecture with nearly its peak, nearest first.
 
-    They have the same die beside other memory: kernels compute alike on an H100 and an H200.
+    These have the same die with different memory: kernels compute alike on an H100 and an H200.
     """
     gpus = [hwdb.gpu(name) for name in hwdb.gpu_names()]
     peaks = {gpu.name: max((peak for _, peak in gpu.peaks), default=0.0) for gpu in gpus}

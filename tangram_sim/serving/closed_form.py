@@ -1,4 +1,4 @@
-"""Steady load in closed form: tokens' and first tokens' times of a replica, without playing requests in time.
+"""Steady load in closed form: time per output token and to first token of a replica, without simulation.
 
 Arrays of N loads on one deployment. Good for ranking and for means; queues and tails need the simulator.
 """
@@ -25,13 +25,13 @@ class Load:
 
     @classmethod
     def of(cls, isl: Number, osl: Number, cached: Number = 0.0) -> "Load":
-        """Loads from numbers or arrays that broadcast."""
+        """Loads from numbers or arrays, broadcast against each other."""
         arrays = np.broadcast_arrays(*(np.asarray(item, dtype=np.float64) for item in (isl, osl, cached)))
         prompt, output, known = (np.atleast_1d(array) for array in arrays)
         return cls(prompt, output, np.minimum(known, prompt - 1.0))
 
     def repeated(self, times: int) -> "Load":
-        """The same loads again and again, as for several replicas."""
+        """The same loads repeated `times` times, as for several replicas."""
         return Load(*(np.tile(item, times) for item in (self.isl, self.osl, self.cached)))
 
     @property
@@ -52,11 +52,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class ClosedClients:
-    """What the clients of a closed-loop benchmark add to the time to first token.
+    """Effect of the clients of a closed-loop benchmark on the time to first token.
 
-    A benchmark starts all its clients at once and asks for outputs of similar length, so that their prompts
-    keep coming together. A share `wave` of the clients stays in step in this way; each of them waits for half
-    of the others' prompts.
+    A benchmark starts all its clients at once and requests outputs of similar length, so that their prompts
+    keep arriving together. A share `wave` of the clients stays synchronised in this way; each of them waits
+    for half of the others' prompts.
     """
 
     seconds: float | None = None  # outside the engine; None: what a request of an open loop takes
@@ -93,10 +93,10 @@ class Steady:
 
 
 def seats(deployment: Deployment, capacity: KvCapacity | KvCapacities, load: Load) -> Floats:
-    """Requests that can run at once: the engine's limit, or as many as the KV cache holds.
+    """Requests that can run at once: the engine's limit, or as many as fit the KV cache.
 
     An engine that reserves memory for the longest output holds isl + osl tokens for each request, others isl
-    + osl / 2, the average; less the prompt tokens that are shared in the prefix cache.
+    + osl / 2 on average; in both cases less the prompt tokens that are shared in the prefix cache.
     """
     whole = deployment.engine.admission == "reserve_longest"
     held = load.isl + (load.osl if whole else load.osl / 2.0) - load.cached
@@ -107,7 +107,7 @@ def seats(deployment: Deployment, capacity: KvCapacity | KvCapacities, load: Loa
 def _decode(
     cost: StepCost, deployment: Deployment, load: Load, running: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """(s of a pure decode step, s that a prompt adds, s per output token) with `running` requests."""
+    """(seconds of a pure decode step, seconds that a prompt adds, seconds per output token)."""
     b = np.maximum(running, 1.0)
     contexts = b * load.context
     step = cost.step_s(0.0, 0.0, b, contexts)
@@ -127,9 +127,9 @@ def closed_loop(
     clients: Number,
     habits: ClosedClients = CALM,
 ) -> Steady:
-    """`clients` requests in flight at all times, each replaced as it ends.
+    """Averages with `clients` requests in flight at all times, each replaced as it ends.
 
-    TPOT = step + (b / osl) x what a prompt adds. Requests beyond the seats wait for one.
+    TPOT = step + (b / osl) x seconds that a prompt adds. Requests beyond the seats wait for a seat.
     """
     wanted = np.asarray(clients, dtype=np.float64) * np.ones_like(load.isl)
     room = np.maximum(seats(deployment, capacity, load), 1.0)
@@ -157,10 +157,10 @@ def open_loop(
     load: Load,
     rate: Number,
 ) -> Steady:
-    """Averages where `rate` requests per second arrive independently of how fast they are served.
+    """Averages with requests arriving at `rate` per second, independently of how fast they are served.
 
-    The number in the system is rate x time in the system (Little's law), solved by bisection. Where even full
-    seats cannot carry the rate, the loads are marked overloaded and shown at full seats.
+    The number in the system is rate x time in the system (Little's law), solved by bisection. Where full
+    seats cannot serve the rate, the load is marked overloaded and shown at full seats.
     """
     arriving = np.asarray(rate, dtype=np.float64) * np.ones_like(load.isl)
     room = np.maximum(seats(deployment, capacity, load), 1.0)
@@ -186,7 +186,7 @@ def open_loop(
 def greatest_throughput(
     cost: StepCost, deployment: Deployment, capacity: KvCapacity | KvCapacities, load: Load
 ) -> Steady:
-    """Every seat taken at all times: an offline run of many requests."""
+    """Averages with every seat taken at all times: an offline run of many requests."""
     room = np.maximum(seats(deployment, capacity, load), 1.0)
     step, prompt, tpot = _decode(cost, deployment, load, room)
     rate = room / (load.osl * tpot)
@@ -197,11 +197,11 @@ def greatest_throughput(
 
 
 def first_token_s(step: Floats, prompt: Floats, rate: Floats) -> Floats:
-    """Mean seconds to the first token inside the engine, when `rate` requests per second come independently.
+    """Mean seconds to the first token inside the engine, with independent arrivals at `rate` per second.
 
-    The sum of what is left of the iteration under way, the prompts queued before, the request's own prompt
-    and its iteration. Prompts are served one after another between decodes: an M/D/1 queue whose utilisation
-    is the share of time they take.
+    The sum of the rest of the current iteration, the prompts queued before, the request's own prompt and its
+    iteration. Prompts are served one after another between decodes: an M/D/1 queue whose utilisation is the
+    share of time that prompts take.
     """
     busy = np.minimum(rate * prompt, 0.98)
     queue = busy / (2.0 * (1.0 - busy)) * prompt
@@ -209,11 +209,11 @@ def first_token_s(step: Floats, prompt: Floats, rate: Floats) -> Floats:
 
 
 def unseen_s(interval: int, step: Floats, busy: Floats, others: Floats) -> Floats:
-    """Mean seconds until a request is looked for, where engines look after `interval` iterations of decodes.
+    """Mean seconds until a new request is noticed by an engine that polls every `interval` decode iterations.
 
-    A request comes at any of these N with the same chance and waits for the (N - 1) / 2 behind its own; not
-    in the share of time `busy` of iterations with prompts, after which there is a look, nor where nothing
-    runs: `others` are the requests there on average, their number Poisson's.
+    A request comes at any of these N with equal probability and waits for the (N - 1) / 2 that follow. There
+    is no wait in the share of time `busy` of iterations with prompts, after which the engine polls, nor when
+    nothing runs: `others` is the mean number of other requests, assumed to be Poisson.
     """
     waits = (interval - 1.0) / 2.0 * step
     return np.asarray(waits * (1.0 - np.minimum(busy, 1.0)) * (1.0 - np.exp(-np.maximum(others, 0.0))))

@@ -1,9 +1,9 @@
-"""How functions of the fast player are compiled; importing this module imports numba.
+"""Compilation of the fast player's functions; importing this module imports numba.
 
-numba counts a reference to every array that a function is handed, in one step that no other thread may
-interrupt, whenever the function is not inlined. A replica is a handful of arrays and its functions are
-small: that was four fifths of the player's time (6.1 microseconds a request, 1.1 without). Nothing is
-allocated here, as numba then demands when it compiles, and whoever plays a replica keeps its arrays.
+numba counts a reference to every array argument, in one atomic step, whenever the function is not inlined. A
+replica is a handful of arrays and its functions are small: this took four fifths of the player's time (6.1
+microseconds a request, 1.1 without). Without counting, numba requires that functions allocate nothing, and
+the caller has to keep a replica's arrays alive.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def _uncounted() -> dict[str, Any]:
-    """numba's option for that, which its types do not know; none where another numba has no such option."""
+    """The numba option that disables reference counting; empty where numba does not have it."""
     try:
         from numba.core.cpu import CPUTargetOptions
     except ImportError:
@@ -30,6 +30,6 @@ _UNCOUNTED = _uncounted()
 
 
 def compiled(function: Function) -> "Dispatcher[Function]":
-    """Decorator: compile `function` without counting references, and keep what was compiled."""
+    """Decorator: compile `function` with numba without reference counting, and cache the result."""
     found: Dispatcher[Function] = njit(function, cache=True, **_UNCOUNTED)
     return found

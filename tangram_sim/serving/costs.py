@@ -26,7 +26,7 @@ def sent_s(size_bytes: Floats, bytes_per_s: Number, latency_s: Number) -> Floats
 
 
 def ranks_of(deployment: Deployment, stage: ReplicaStage, hwdb: Hwdb) -> Ranks:
-    """What one rank of a stage works with: its GPU, the parallel degrees and its communication groups."""
+    """Inputs for the cost of one rank of a stage: GPU, parallel degrees, communication groups."""
     island = stage.island
     wide, split = np.array([stage.tp]), np.array([deployment.ep])
     stride = np.maximum(stage.tp * deployment.attention_dp // split, 1)
@@ -126,7 +126,7 @@ class LayerStepCost(StepCost):
         return sent_s(size, *self.hop_of(self.deployment, stage))
 
     def hop_of(self, deployment: Deployment, stage: int) -> tuple[float, float]:
-        """(bytes/s, seconds) to the next stage: over links inside a node, else the slower side's network."""
+        """(bytes/s, latency) to the next stage: links of a node that both fit, else the slower network."""
         here, there = (deployment.stages[index].island for index in (stage, stage + 1))
         if here.gpu.name == there.gpu.name and here.gpus + there.gpus <= 8:
             return here.intra.bytes_per_s, here.intra.latency_s
@@ -137,7 +137,7 @@ class LayerStepCost(StepCost):
         return rate, max(here.nic_latency_s, there.nic_latency_s)
 
     def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
-        """Seconds of an iteration: decoding, what prompts add to it, and host work that is not hidden."""
+        """Seconds of an iteration: decodes, the additional time of prompts, and exposed host work."""
         busy, least, prepared = self._parts_s(rows, scores, decodes, contexts)
         # Factors fitted to steady loads, which show a part of what prompts take, outrun no measured kernel.
         busy = np.maximum(busy, least) if self.bounded else busy
@@ -147,14 +147,14 @@ class LayerStepCost(StepCost):
         return np.where(some, seconds, 0.0)
 
     def least_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
-        """Seconds below which no factor brings an iteration: its arithmetic as kernels were measured."""
+        """Lower bound on an iteration's seconds whatever the fitted factors: arithmetic as measured."""
         _, least, prepared = self._parts_s(rows, scores, decodes, contexts)
         return least if self.deployment.engine.async_scheduling else least + prepared
 
     def _parts_s(
         self, rows: Number, scores: Number, decodes: Number, contexts: Number
     ) -> tuple[Floats, Floats, Floats]:
-        """(seconds of the GPU and the host's exposed work, the least of them, the host's other seconds)."""
+        """(seconds of GPU and exposed host work, their lower bound, host seconds that may overlap)."""
         n, pairs, b, context = np.broadcast_arrays(
             *(np.asarray(item, dtype=np.float64) for item in (rows, scores, decodes, contexts))
         )
@@ -180,7 +180,7 @@ class LayerStepCost(StepCost):
         return self.fit["server_s"]
 
     def table(self, most_decodes: int, most_rows: int) -> StepTable:
-        """The step table: slopes from two contexts for each batch, prompt sizes a factor of 1.4 apart."""
+        """The step table: slopes from two contexts per batch size, prompt sizes a factor of 1.4 apart."""
         b = np.arange(1, most_decodes + 1, dtype=np.float64)
         window = self._window
         ends = (window + SHORT, window + LONG)
@@ -226,7 +226,7 @@ class LayerStepCost(StepCost):
         )
 
     def _least(self, rows: float, decodes: float) -> Floats:
-        """`StepTable.least_s`, from iterations of up to so many prompt rows and decodes."""
+        """`StepTable.least_s`, computed from iterations of up to `rows` prompt rows and `decodes` decodes."""
         window = self._window
         near, far = window + SHORT, window + LONG
         # Half the rows, half the decodes, then pairs and contexts at two lengths beyond the window.
@@ -250,7 +250,7 @@ class LayerStepCost(StepCost):
 
     @property
     def _window(self) -> int:
-        """Tokens that the layers with the shortest window attend to; 0: none has a window."""
+        """Tokens in the shortest attention window of any layer; 0: no layer has a window."""
         every = (block.attention for block in self.deployment.model.blocks)
         return min((one.window for one in every if one.window and not one.linear), default=0)
 
@@ -266,7 +266,7 @@ def graph_bucket(batches: Floats, largest: int) -> Floats:
 
 
 def filled_graph(batches: Floats) -> Floats:
-    """For each batch the largest one of no more requests that fills a CUDA graph (see `graph_bucket`)."""
+    """For each batch size, the largest CUDA graph not above it (see `graph_bucket`)."""
     step = np.where(batches < 4, np.where(batches < 2, 1.0, 2.0), np.where(batches < 8, 4.0, 8.0))
     step = np.where(batches >= 256, 16.0, step)
     return np.asarray(np.floor(batches / step) * step)

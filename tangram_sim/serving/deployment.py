@@ -13,9 +13,9 @@ CHANNEL_SCALED = ("llama4", "mixtral")  # families whose experts in fp8 have a s
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStage:
-    """Blocks [first, end) of the model on the GPUs of one island; all of them share tensor parallelism.
+    """Blocks [first, end) of the model on the GPUs of one island, with tensor parallelism of degree `tp`.
 
-    The stage that holds block 0 holds the embedding, the one that holds the last block the head.
+    The stage with block 0 also holds the embedding, the one with the last block the head.
     """
 
     island: Island  # as many GPUs as the stage has ranks: tp (x attention data parallelism)
@@ -65,9 +65,9 @@ class Deployment:
 
     @property
     def block_scaled(self) -> bool:
-        """Whether experts are in fp8 with a scale for each block of weights.
+        """Whether experts are in fp8 with one scale per block of weights.
 
-        Those of DeepSeek, Qwen3, MiniMax and GLM are; those in `CHANNEL_SCALED` have one a channel or matrix.
+        True for DeepSeek, Qwen3, MiniMax and GLM; those in `CHANNEL_SCALED` have one per channel or matrix.
         """
         fp8 = (self.precision.experts or self.precision.weights) == "fp8"
         return fp8 and self.model.family not in CHANNEL_SCALED

@@ -1,4 +1,4 @@
-"""Prefill and decode on replicas of their own: the prompts first, their KV over a link, then the outputs."""
+"""Separate replicas for prefill and decode: prompts first, then their KV over a link, then outputs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -34,14 +34,14 @@ def play_disaggregated(
     lag_s: float = 0.0,
     progress: Progress | None = None,
 ) -> PlayedService:
-    """Play the workload on two pools; `router` makes one router for each.
+    """Simulate the workload on two pools; `router` makes one router for each.
 
-    `decode_router` makes that of the decode pool in its place, from the pool's workload and which requests of
-    the whole it holds, in the order in which their caches come.
+    `decode_router` makes the decode pool's router instead, from the pool's workload and the numbers of its
+    requests in the whole workload, in the order in which their caches arrive.
 
     A prefill replica delivers the first token and frees the blocks of the prompt (they are staged for
-    sending); the decode replica begins when the prompt's KV has arrived. Instances of the answer are the
-    prefill pool's, then the decode pool's; a request's instance is where it ended.
+    sending); the decode replica begins when the prompt's KV has arrived. The result lists the prefill pool's
+    instances, then the decode pool's; a request's instance is where it ended.
     """
     first = replace(workload, output_tokens=np.ones_like(workload.output_tokens))
     playing = partial(play, engine=engine, on_loss=on_loss, lag_s=lag_s, progress=progress)

@@ -1,4 +1,4 @@
-"""Watts of a replica under a steady load, and what a power cap does to its clocks."""
+"""Watts of a replica under a steady load, and the effect of a power cap on its clocks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ class ReplicaPower:
 
 
 def stage_activities(cost: LayerStepCost, load: Load, steady: Steady) -> list[tuple[ReplicaStage, Activity]]:
-    """What a GPU of each stage does in a mean second, where `steady` is the answer of `cost` to `load`."""
+    """Activity of one GPU of each stage in a mean second; `steady` is the result of `cost` for `load`."""
     deployment = cost.deployment
     b, pp = np.maximum(steady.running, 1.0), float(deployment.pp)
     contexts, zero = b * load.context, np.zeros_like(b)
@@ -62,9 +62,9 @@ def stage_activities(cost: LayerStepCost, load: Load, steady: Steady) -> list[tu
 
 
 def replica_power(cost: LayerStepCost, load: Load, steady: Steady) -> ReplicaPower:
-    """Watts of the replica that `cost` prices, where `steady` is its answer to `load`.
+    """Watts of the replica that `cost` prices, where `steady` is its result for `load`.
 
-    Under a power cap operations are counted at what they take at the highest clock, up to the cap.
+    Under a power cap operations are counted at their power at the highest clock, up to the cap.
     """
     total = np.zeros_like(steady.running)
     host_w, sigma, most_w, basis = 0.0, 0.0, 0.0, []
@@ -83,7 +83,7 @@ def replica_power(cost: LayerStepCost, load: Load, steady: Steady) -> ReplicaPow
 
 @dataclass(frozen=True)
 class Board:
-    """What a GPU of a stage draws and delivers at its highest clock: numbers, or arrays over loads."""
+    """Power and rates of a GPU of a stage at its highest clock: numbers, or arrays over loads."""
 
     power: GpuPower
     vector_flop_per_s: Number
@@ -92,7 +92,7 @@ class Board:
 
 
 def board_of(stage: ReplicaStage, hwdb: Hwdb) -> Board:
-    """A GPU of `stage`. Raises BadInputError where its power limit is not known."""
+    """The board of a GPU of `stage`. Raises BadInputError where its power limit is not known."""
     gpu = stage.island.gpu
     return Board(
         gpu_power(gpu, hwdb),
@@ -103,7 +103,7 @@ def board_of(stage: ReplicaStage, hwdb: Hwdb) -> Board:
 
 
 def at_clock(deployment: Deployment, clock: float) -> Deployment:
-    """The deployment with every GPU's arithmetic at a part of its highest clock, memory as fast as before."""
+    """The deployment with every GPU's arithmetic at the share `clock` of its speed; memory is not slowed."""
     if clock == 1.0:
         return deployment
     stages = tuple(
@@ -115,21 +115,21 @@ def at_clock(deployment: Deployment, clock: float) -> Deployment:
 
 @dataclass(frozen=True)
 class CappedStepCost(LayerStepCost):
-    """Costs under a power cap: each iteration runs at the highest clock at which no GPU draws more.
+    """Costs under a power cap: each iteration runs at the highest clock at which no GPU exceeds the cap.
 
-    Drivers follow the load in milliseconds, so prompts are slowed, and decodes that wait for memory hardly.
-    Clocks between those tried are interpolated. An iteration that the lowest clock does not bring below the
-    cap runs at that clock.
+    Drivers adapt the clock within milliseconds, so prompts are slowed, while memory-bound decodes hardly are.
+    Clocks between those tried are interpolated. An iteration that exceeds the cap even at the lowest clock
+    runs at that clock.
     """
 
     cap_w: float = 0.0
 
     def slowed(self, clock: float) -> LayerStepCost:
-        """The costs without a cap, with every GPU's arithmetic at a part of its highest clock."""
+        """The costs without a cap, with every GPU's arithmetic at the share `clock` of its highest clock."""
         return LayerStepCost(at_clock(self.deployment, clock), self.hwdb, self.fit, bounded=self.bounded)
 
     def boards(self, loads: int) -> Sequence[Board]:
-        """One board of each stage at its highest clock, or arrays for so many loads."""
+        """One board for each stage at its highest clock, or arrays over `loads` loads."""
         del loads  # all loads are on the same boards
         return [board_of(stage, self.hwdb) for stage in self.deployment.stages]
 
@@ -138,7 +138,7 @@ class CappedStepCost(LayerStepCost):
         return tuple((clock, self.slowed(clock)) for clock in CLOCKS)
 
     def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
-        """Seconds of the iteration at the clock that the cap leaves."""
+        """Seconds of the iteration at the highest clock that keeps to the cap."""
         work = np.broadcast_arrays(
             *(np.asarray(item, dtype=np.float64) for item in (rows, scores, decodes, contexts))
         )
@@ -161,7 +161,7 @@ class CappedStepCost(LayerStepCost):
         return np.asarray(found)
 
     def check(self, load: Load, running: Floats) -> None:
-        """Raise InfeasibleError where the lowest clock does not bring decodes or prompts below the cap."""
+        """Raise InfeasibleError where decodes or prompts exceed the cap even at the lowest clock."""
         clock, cost = self._tried[-1]
         zero, b = np.zeros_like(running), np.maximum(running, 1.0)
         for work in ((zero, zero, b, b * load.context), (load.rows, load.scores, zero, zero)):
@@ -191,5 +191,5 @@ class CappedStepCost(LayerStepCost):
 
 
 def capped(cost: LayerStepCost, cap_w: float) -> LayerStepCost:
-    """The costs of the same replica with GPUs that draw `cap_w` at most; 0.0: up to their boards' limits."""
+    """The costs of the same replica with each GPU limited to `cap_w` watts; 0.0: to its board's limit."""
     return CappedStepCost(cost.deployment, cost.hwdb, cost.fit, cap_w) if cap_w else cost

@@ -44,14 +44,14 @@ class EngineDefaults:
 
 
 def engine_names(hwdb: Hwdb) -> tuple[str, ...]:
-    """Engines that have a row of defaults."""
+    """Engines that have default settings."""
     return tuple(dict.fromkeys(row["engine"] for _, row in serving_rows(hwdb, "engines")))
 
 
 def engine_defaults(hwdb: Hwdb, name: str, gpu: Gpu, version: str = "") -> EngineDefaults:
-    """The defaults of an engine on a GPU; of several rows that fit the card an overlay's, then the first.
+    """Default settings of an engine on a GPU; of several rows that fit the card an overlay's, then the first.
 
-    A version older than every row's gets the oldest row. Raises UnknownNameError and BadInputError.
+    A version older than all rows gets the oldest row. Raises UnknownNameError and BadInputError.
     """
     rows = [(layer, row) for layer, row in serving_rows(hwdb, "engines") if row["engine"] == name]
     if not rows:

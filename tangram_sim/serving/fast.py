@@ -10,7 +10,7 @@ from tangram_sim.serving.workload import Workload
 
 
 class FastRun:
-    """What all fast replicas of one run share: the table of its requests, as arrays for compiled code."""
+    """Shared state of all fast replicas of one run: the table of requests, as arrays for compiled code."""
 
     def __init__(self, workload: Workload, ledger: RequestLedger) -> None:
         from tangram_sim.serving import fast_books as books
@@ -24,7 +24,7 @@ class FastRun:
         books.open_book(self.book, self.clock, *asked, *prefixes, *self._told(), *self._times())
 
     def _told(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-        """The ledger's counts, in the order of the columns of the array `book`."""
+        """Columns of counts in the ledger, in the order of the columns of the array `book`."""
         request_ledger = self._ledger
         return (
             request_ledger.generated,
@@ -39,12 +39,12 @@ class FastRun:
         return request_ledger.ready_s, request_ledger.start_s, request_ledger.first_s, request_ledger.finish_s
 
     def write(self) -> None:
-        """Write to the ledger what became of the requests."""
+        """Copy the results of the requests to the ledger."""
         self._books.close_book(self.book, self.clock, *self._told(), *self._times())
 
 
 class FastReplica(ReplicaPlayer):
-    """A replica played by compiled code that jumps from event to event; the methods are ReplicaPlayer's."""
+    """A replica simulated by compiled code from event to event; the methods are ReplicaPlayer's."""
 
     def __init__(
         self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: RequestLedger, run: FastRun
@@ -81,7 +81,7 @@ class FastReplica(ReplicaPlayer):
 
     @property
     def finish_s(self) -> Floats:
-        """Times at which the requests of the whole run finished, as far as it was played: a view."""
+        """A view of the finish times of all requests of the run, seconds, up to the time simulated so far."""
         return np.asarray(self._clock[:, self._places.FINISH])
 
     def push(self, request: int, ready_s: float) -> None:

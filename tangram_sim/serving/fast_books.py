@@ -1,7 +1,7 @@
-"""The fast player's book of requests, opened from a workload and a ledger and entered into the ledger again.
+"""Conversion of workload and ledger to the fast player's table of requests (the book), and back.
 
-Compiled, request by request: a book has a row for each of them, and column by column each pass would read all
-of it. Importing this module imports numba, hence it is imported inside functions only.
+Compiled, request by request: a book has a row for each request, so a pass over each column would read the
+whole table every time. Importing this module imports numba, so it is imported inside functions only.
 """
 
 from tangram_sim.serving.compiled import compiled
@@ -51,7 +51,7 @@ def open_book(
 ) -> None:
     """Fill the arrays `book` and `clock` from the columns of a workload and a ledger.
 
-    No request waits or runs yet. Columns have one entry for each request; times are in seconds.
+    Initially no request waits or runs. Columns have one entry for each request; times are in seconds.
     """
     for k in range(len(book)):
         book[k, :] = 0
@@ -83,7 +83,7 @@ def close_book(
     first_s: Floats,
     finish_s: Floats,
 ) -> None:
-    """Copy what became of the requests from `book` and `clock` into the columns of a ledger."""
+    """Copy the results of the requests from `book` and `clock` into the columns of a ledger."""
     for k in range(len(book)):
         generated[k], imported[k], preemptions[k] = (
             book[k, GENERATED],

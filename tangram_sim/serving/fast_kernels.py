@@ -1,8 +1,8 @@
-"""The compiled loop of the fast player: prompts iteration by iteration, runs of pure decode at one go.
+"""The compiled loop of the fast player: prompts iteration by iteration, runs of pure decode in one formula.
 
 Between a finish, an arrival and the exhaustion of blocks a batch of b requests decodes unchanged, and k steps
-take k a + beta (k C + b k (k - 1) / 2) seconds, C being the sum of contexts: so a run costs the same however
-long it is. Importing this module imports numba, hence it is imported inside functions only.
+take k a + beta (k C + b k (k - 1) / 2) seconds, C being the sum of contexts: a run costs the same whatever
+its length. Importing this module imports numba, so it is imported inside functions only.
 """
 
 from tangram_sim.serving.admission_kernels import (
@@ -94,7 +94,7 @@ def served(now: Now, book: Ints, clock: Floats, request: int) -> None:
 
 @compiled
 def finish_due(now: Now, book: Ints, clock: Floats) -> None:
-    """Decoding requests that have delivered their last token leave."""
+    """Remove decoding requests that have delivered their last token."""
     while now.counts[DECODING] > 0 and book[now.heap[0], LAST_STEP] <= now.counts[STEPS]:
         request = now.heap[0]
         served(now, book, clock, request)
@@ -107,7 +107,7 @@ def finish_due(now: Now, book: Ints, clock: Floats) -> None:
 
 @compiled
 def deliver_first(now: Now, book: Ints, clock: Floats, request: int) -> None:
-    """A prompt is computed: its output token is delivered, and the request decodes or, if done, leaves."""
+    """Deliver the output token of a computed prompt; the request then decodes or, if done, leaves."""
     share(now, book, request, book[request, PREFIX_TOKENS])
     book[request, GENERATED] += 1
     if book[request, GENERATED] == 1:
@@ -123,11 +123,11 @@ def deliver_first(now: Now, book: Ints, clock: Floats, request: int) -> None:
 
 @compiled
 def run_length(now: Now, book: Ints, clock: Floats, until_s: float, preempted: bool) -> tuple[int, float]:
-    """(iterations of pure decode until the next event, their seconds); 0 iterations: the replica stops first.
+    """(pure decode iterations until the next event, their seconds); 0 iterations: the replica stops first.
 
-    Events: a request finishes, arrives or is looked for, KV blocks run out, `until_s` is reached. The blocks
-    for the first of these iterations have been taken already. `preempted`: requests were preempted for them,
-    and those that wait may now be admitted.
+    Events: a request finishes, arrives or is polled for, KV blocks run out, `until_s` is reached. The blocks
+    for the first of these iterations are already allocated. `preempted`: requests were preempted for these
+    blocks, so waiting requests may be admitted after one iteration.
     """
     counts, times = now.counts, now.times
     batch = counts[DECODING]
@@ -184,7 +184,7 @@ def run_length(now: Now, book: Ints, clock: Floats, until_s: float, preempted: b
 
 @compiled
 def decode_run(now: Now, book: Ints, clock: Floats, until_s: float, preempted: bool) -> bool:
-    """Run pure decode up to the next event; False if the replica stops before one iteration is over."""
+    """Run pure decode up to the next event; False if the replica stops before one iteration ends."""
     counts, times, size = now.counts, now.times, now.counts[BLOCK]
     steps, seconds = run_length(now, book, clock, until_s, preempted)
     times[RATIO] = max(LEAST_RATIO, times[RATIO] - max(1, steps) * RATIO_FALL)
@@ -212,7 +212,7 @@ def decode_run(now: Now, book: Ints, clock: Floats, until_s: float, preempted: b
 
 @compiled
 def iterate(now: Now, book: Ints, clock: Floats, until_s: float) -> bool:
-    """One iteration with prompts, or a run of pure decode; False if the replica stops before its end."""
+    """Run one iteration with prompts, or a run of pure decode; False if the replica stops before it ends."""
     counts, times = now.counts, now.times
     counts[EVENTS] += 1
     counts[LEFT] += counts[LEFT_LAST]
@@ -275,7 +275,7 @@ def iterate(now: Now, book: Ints, clock: Floats, until_s: float) -> bool:
 
 @compiled
 def worked_on(now: Now, book: Ints, clock: Floats, request: int) -> None:
-    """Count a finished chunk of a prompt; after the last chunk the first output token is delivered."""
+    """Record a finished prompt chunk; after the last chunk, deliver the first output token."""
     book[request, DONE] += book[request, CHUNK]
     if book[request, DONE] == book[request, PROMPT]:
         deliver_first(now, book, clock, request)
@@ -285,7 +285,7 @@ def worked_on(now: Now, book: Ints, clock: Floats, request: int) -> None:
 
 @compiled
 def advance(now: Now, book: Ints, clock: Floats, until_s: float) -> None:
-    """Run all iterations that start before `until_s`, at the latest until the replica is halted."""
+    """Run all iterations that start before `until_s`, but none after the replica is halted."""
     counts, times = now.counts, now.times
     until_s = min(until_s, times[HALT])
     while True:
@@ -306,7 +306,7 @@ def advance(now: Now, book: Ints, clock: Floats, until_s: float) -> None:
 
 @compiled
 def push_all(now: Now, book: Ints, clock: Floats, requests: Ints, ready_s: Floats) -> None:
-    """Queue requests that may be scheduled from `ready_s` on, in the order of these times."""
+    """Queue requests that may be scheduled from `ready_s` on; they are in the order of these times."""
     for k in range(len(requests)):
         clock[requests[k], READY] = ready_s[k]
         append(now.counts, PEND_HEAD, book, requests[k])

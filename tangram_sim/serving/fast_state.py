@@ -1,7 +1,7 @@
-"""The state of the fast player as arrays, and what compiled code does to them: queues, heap, prefixes.
+"""The state of the fast player as arrays, and compiled operations on it: queues, heap, prefixes.
 
-A request is in one queue of one replica at a time, so that links of all queues are two columns by request.
-Importing this module imports numba, hence it is imported inside functions only.
+A request is in one queue of one replica at a time, so the links of all queues are two columns by request.
+Importing this module imports numba, so it is imported inside functions only.
 """
 
 from typing import NamedTuple
@@ -68,7 +68,7 @@ class Now(NamedTuple):
 
 @compiled
 def append(counts: Ints, head: int, links: Ints, item: int) -> None:
-    """Put `item` at the end of the linked list from counts[head] (first) to counts[head + 1] (last)."""
+    """Append `item` to the linked list from counts[head] (first) to counts[head + 1] (last)."""
     tail = counts[head + 1]
     links[item, FOLLOWING], links[item, BEFORE] = -1, tail
     if tail < 0:
@@ -92,7 +92,7 @@ def prepend(counts: Ints, head: int, links: Ints, item: int) -> None:
 
 @compiled
 def unlink(counts: Ints, head: int, links: Ints, item: int) -> None:
-    """Take `item` out of the linked list whose first item is counts[head]."""
+    """Remove `item` from the linked list whose first item is counts[head]."""
     ahead, behind = links[item, BEFORE], links[item, FOLLOWING]
     if ahead < 0:
         counts[head] = behind
@@ -106,7 +106,7 @@ def unlink(counts: Ints, head: int, links: Ints, item: int) -> None:
 
 @compiled
 def sooner(book: Ints, request: int, other: int) -> bool:
-    """Whether request `one` finishes before `other`: at an earlier step, or admitted earlier."""
+    """Whether `request` finishes before `other`: at an earlier step, or if equal, admitted earlier."""
     if book[request, LAST_STEP] != book[other, LAST_STEP]:
         return bool(book[request, LAST_STEP] < book[other, LAST_STEP])
     return bool(book[request, ORDER] < book[other, ORDER])
@@ -138,7 +138,7 @@ def sift(heap: Ints, size: int, book: Ints, place: int) -> None:
 
 @compiled
 def holds(now: Now, tokens: int) -> int:
-    """KV blocks that hold so many tokens, rounded up."""
+    """KV blocks that hold `tokens` tokens, rounded up."""
     return int(-(-tokens // now.counts[BLOCK]))
 
 
@@ -170,7 +170,7 @@ def own_blocks(now: Now, book: Ints, request: int) -> int:
 
 @compiled
 def take(now: Now, blocks: int) -> None:
-    """Allocate KV blocks; where too few are free, unused prefixes are dropped, least recently used first."""
+    """Allocate KV blocks; where too few are free, evict unused prefixes, least recently used first."""
     counts = now.counts
     counts[FREE] -= blocks
     while counts[FREE] < 0 and counts[LRU_HEAD] >= 0:
@@ -183,7 +183,7 @@ def take(now: Now, blocks: int) -> None:
 
 @compiled
 def pin(now: Now, prefix: int) -> None:
-    """Count one more running request that uses a cached prefix, so that it is not dropped."""
+    """Count one more running request that uses a cached prefix, so that the prefix is not evicted."""
     if now.entries[prefix, ENTRY_USERS] == 0 and now.entries[prefix, ENTRY_BLOCKS] > 0:
         unlink(now.counts, LRU_HEAD, now.entries, prefix)
         now.counts[IDLE] -= now.entries[prefix, ENTRY_BLOCKS]
@@ -192,7 +192,7 @@ def pin(now: Now, prefix: int) -> None:
 
 @compiled
 def share(now: Now, book: Ints, request: int, tokens: int) -> None:
-    """Hand the whole blocks of a request's first `tokens` to the prefix cache, those it does not have yet."""
+    """Move the whole blocks of a request's first `tokens` that are not cached yet to the prefix cache."""
     prefix, blocks = book[request, PREFIX], tokens // now.counts[BLOCK]
     if now.counts[CACHING] == 0 or prefix < 0 or blocks == 0:
         return
@@ -208,7 +208,7 @@ def share(now: Now, book: Ints, request: int, tokens: int) -> None:
 
 @compiled
 def join(now: Now, book: Ints, request: int) -> None:
-    """A running request decodes from the next iteration on; `done` tokens are in memory."""
+    """Make a running request decode from the next iteration on; `done` of its tokens are in memory."""
     counts, step = now.counts, now.counts[STEPS]
     book[request, JOINED] = step
     book[request, LAST_STEP] = step + book[request, OUTPUT] - book[request, GENERATED]
@@ -221,7 +221,7 @@ def join(now: Now, book: Ints, request: int) -> None:
 
 @compiled
 def settle(now: Now, book: Ints, request: int) -> None:
-    """A request stops decoding: update its token counts by the steps it took part in."""
+    """Stop a request's decoding: add the steps that it took part in to its token counts."""
     counts, heap = now.counts, now.heap
     if book[request, JOINED] < 0:
         return
@@ -263,7 +263,7 @@ def leave(now: Now, book: Ints, request: int, blocks: int) -> None:
 
 @compiled
 def lose(now: Now, book: Ints, request: int) -> None:
-    """Take a running request's KV blocks away; the tokens computed for it count as wasted."""
+    """Free a running request's KV blocks; the tokens computed for it count as wasted."""
     blocks = own_blocks(now, book, request)
     settle(now, book, request)
     book[request, WASTED] += book[request, DONE] - book[request, HIT]

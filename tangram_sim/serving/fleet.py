@@ -1,4 +1,4 @@
-"""A fleet: replicas that come and go on one clock, a router, and what becomes of every request."""
+"""A fleet of replicas that come and go, with a router: simulates every request on one clock."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ TOO_LONG, NO_REPLICA, LOST = "longer than any replica's KV memory", "no replica 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """A replica is up from `up_s` to `down_s` (seconds), and takes requests from up_s + boot_s on."""
+    """A period in which a replica is up, `up_s` to `down_s`, seconds; it takes requests after `boot_s`."""
 
     up_s: float = 0.0
     down_s: float = inf
@@ -37,7 +37,7 @@ ALWAYS = (Presence(),)
 
 @dataclass(frozen=True)
 class FleetReplica:
-    """A replica of a fleet: its batching rules, step table and price, and the times at which it is up."""
+    """A replica of a fleet: its batching rules, step table and price, and the periods in which it is up."""
 
     name: str
     rules: BatchingRules
@@ -50,7 +50,7 @@ class FleetReplica:
 
 @dataclass
 class Instance:
-    """A replica during one of the periods in which it is up, and the player of its requests."""
+    """A replica in one of its periods of being up, with the player that simulates its requests."""
 
     given: FleetReplica
     presence: Presence
@@ -59,12 +59,12 @@ class Instance:
     sent_tokens: int = 0  # known to the router
 
     def takes(self, time_s: float) -> bool:
-        """Whether the router may send it a request at this time: it is up and not about to go."""
+        """Whether the router may send a request here at `time_s`: it is up, without notice of going down."""
         begins = self.presence.up_s + self.presence.boot_s
         return begins <= time_s + SAME_S and time_s < self.presence.down_s - self.given.notice_s
 
     def holds(self, tokens: int) -> bool:
-        """Whether the KV memory can hold a request of so many tokens when it finishes."""
+        """Whether a request that ends with `tokens` tokens fits the KV memory."""
         return self.given.rules.holds(tokens) <= self.given.rules.blocks
 
 
@@ -95,11 +95,11 @@ def play(
     ledger: RequestLedger | None = None,
     progress: Progress | None = None,
 ) -> PlayedService:
-    """Play the workload on the fleet; `progress(requests, all of them, what)` is told how far it is.
+    """Simulate the workload on the fleet; `progress(requests, total, what)` is called now and then.
 
-    `ledger` may hold requests that are under way already (their first tokens from elsewhere). An instance
-    that goes loses what runs on it: with `on_loss` resume the router sends it on, tokens delivered stay
-    delivered and their KV is computed again; with fail it has failed. The router sees loads of `lag_s` ago.
+    `ledger` may hold requests in progress (with first tokens from elsewhere). An instance that goes down
+    loses its requests: with `on_loss` resume they are routed again, tokens delivered stay delivered and their
+    KV is recomputed; with fail they fail. The router sees loads as of `lag_s` ago.
     """
     book = RequestLedger.empty(len(workload)) if ledger is None else ledger
     players, write = players_of(engine, workload, book)
@@ -131,7 +131,7 @@ def players_of(
 
 
 class _FleetRun:
-    """The state of one run: events in order of time, and which instance each request went to."""
+    """State of one simulation: events in order of time, and the instance of each request."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class _FleetRun:
                 self.progress(place + 1, len(self.instances), "replicas played to their end")
 
     def _route_beforehand(self) -> None:
-        """Route all requests at once, where no instance goes and the router does not look at loads."""
+        """Route all requests at once, for steady fleets and routers that ignore loads."""
         self.instance[:] = self.router.choose_all(len(self.workload), range(len(self.instances)))
         for place, instance in enumerate(self.instances):
             mine = np.flatnonzero(self.instance == place)
@@ -211,7 +211,7 @@ class _FleetRun:
         self.sent.clear()
 
     def _depart(self, instance: Instance) -> None:
-        """An instance goes: its unfinished requests are routed again, or fail if `on_loss` says so."""
+        """Take an instance down: its unfinished requests are routed again, or fail if `on_loss` says so."""
         instance.player.advance(self.now_s)
         for request in instance.player.unfinished():
             self.instance[request] = -1
@@ -221,7 +221,7 @@ class _FleetRun:
                 self.failed[request] = LOST
 
     def _route(self, request: int) -> None:
-        """Send a request to an instance, or try again once one is up, or let it fail where none will be."""
+        """Send a request to an instance; retry once one is up; fail it where none will be."""
         tokens = int(self.tokens[request])
         asked = self.workload.model_of(request)
         fitting = [
@@ -247,7 +247,7 @@ class _FleetRun:
         self.sent.setdefault(place, []).append(request)
 
     def _outstanding(self, place: int) -> int:
-        """Tokens an instance was sent and has not finished, as of `lag_s` ago."""
+        """Tokens sent to an instance and not finished, as of `lag_s` ago."""
         instance, seen_s = self.instances[place], self.now_s - self.lag_s
         instance.player.advance(seen_s)
         while instance.unseen and instance.unseen[0][0] <= seen_s + SAME_S:

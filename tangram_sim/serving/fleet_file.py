@@ -1,6 +1,6 @@
-"""Reading a fleet: which replicas of which model on which GPUs, at what price, with which engine.
+"""Reading a fleet: replicas of models on GPUs, with prices and engines.
 
-A replica is priced by the cost layer from its GPUs, or by coefficients of the user's own (`costs`).
+A replica's time is computed by the cost layer from its GPUs, or from the user's own coefficients (`costs`).
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class ServedType:
 
 @dataclass(frozen=True)
 class ServiceFleet:
-    """Replicas by role, the link between prefill and decode, the shares of a plan, and what was assumed."""
+    """Replicas by role, the link between prefill and decode, a plan's shares by replica, and assumptions."""
 
     replicas: tuple[FleetReplica, ...]
     prefill: tuple[FleetReplica, ...]
@@ -61,7 +61,7 @@ class ServiceFleet:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models served, where replicas say one of their own."""
+        """Models named by the replicas."""
         return tuple(
             dict.fromkeys(fleet_replica.model for fleet_replica in self.everyone if fleet_replica.model)
         )
@@ -82,12 +82,12 @@ class ServiceFleet:
 
 
 def load_fleet(path: Path, hwdb: Hwdb) -> ServiceFleet:
-    """The fleet in a YAML or JSON file; of a plan that `serve plan` wrote, its key `fleet`."""
+    """The fleet in a YAML or JSON file, or in the key `fleet` of a plan that `serve plan` wrote."""
     return read_fleet(fleet_data(path), hwdb, str(path))
 
 
 def fleet_data(path: Path) -> Any:
-    """What a fleet file holds, unchecked; of a plan that `serve plan` wrote, its key `fleet`."""
+    """The unchecked content of a fleet file, or of the key `fleet` of a plan that `serve plan` wrote."""
     data = read_json_or_yaml(path)
     if isinstance(data, dict) and isinstance(data.get("fleet"), dict):
         return data["fleet"]
@@ -145,7 +145,7 @@ def read_fleet(data: Any, hwdb: Hwdb, source: str = "fleet") -> ServiceFleet:
 
 
 def _in_words(problem: Any) -> str:
-    """What is wrong with a key: its path, what was given, what is known."""
+    """Message for a validation problem: the key's path, the value given, the allowed values."""
     *above, key = problem["loc"] or ("document",)
     if above and above[0] == "types":  # a pair or a triple: where it fits neither, the place is one in both
         return (
@@ -170,7 +170,7 @@ def _in_words(problem: Any) -> str:
 
 
 def _gpus(replica: ReplicaIn, label: str) -> dict[str, int]:
-    """GPUs of a replica by kind; one with costs of its own is a kind by itself."""
+    """GPUs of a replica by kind; a replica with its own cost coefficients counts as a kind of its own."""
     found: dict[str, int] = {}
     for stage in replica.stages or ():
         found[stage.gpu] = found.get(stage.gpu, 0) + stage.tp
@@ -178,7 +178,7 @@ def _gpus(replica: ReplicaIn, label: str) -> dict[str, int]:
 
 
 def _label(replica: ReplicaIn) -> str:
-    """What a replica is called unless it has a name."""
+    """Label of a replica: its name if it has one, else its GPUs and degrees."""
     if replica.name:
         return replica.name
     if replica.stages:
@@ -202,7 +202,7 @@ class _FleetBuilder:
         self.calibration = CalibrationTable.load(hwdb)
 
     def replica(self, one: ReplicaIn, name: str) -> FleetReplica:
-        """A replica with its presences."""
+        """The replica of an entry, with the periods in which it is up."""
         rules, table = self.priced(
             one.model_copy(update={"name": "", "count": 1, "up": [(0.0, None)]}).model_dump_json()
         )
@@ -329,7 +329,7 @@ class _FleetBuilder:
         return rules, table
 
     def _stages(self, given: list[StageIn], layers: int) -> tuple[ReplicaStage, ...]:
-        """Stages one after the other; together they hold the model."""
+        """Consecutive stages that hold the whole model. Raises BadInputError if layers do not add up."""
         held = sum(stage.layers for stage in given)
         if held != layers:
             raise BadInputError(f"{self.source}: stages hold {held} layers, the model has {layers}")
@@ -341,7 +341,7 @@ class _FleetBuilder:
         return tuple(cut)
 
     def link(self) -> KvLink:
-        """The link between the pools: as stated, else the NICs of the narrower pool together."""
+        """The link between the pools: as stated, else the sum of NICs of the pool with less bandwidth."""
         sides = {
             role: sum(
                 stage.island.nic_bytes_per_s * stage.island.nodes

@@ -1,4 +1,4 @@
-"""What a fleet file may say, key by key."""
+"""Schema of a fleet file."""
 
 from typing import Annotated, Literal
 
@@ -21,9 +21,9 @@ class _FleetPart(FilePart):
 
 
 class OwnCostsIn(_FleetPart):
-    """Coefficients a user measured, of n prompt rows and b decoding requests in an iteration.
+    """Coefficients that a user measured, for an iteration of n prompt rows and b decoding requests.
 
-    It takes step_s + prompt_s n + decode_s b + context_s x their contexts + score_s x query-key pairs.
+    It takes step_s + prompt_s n + decode_s b + context_s x the sum of contexts + score_s x query-key pairs.
     """
 
     step_s: Annotated[float, Field(gt=0, le=1e6)]
@@ -45,7 +45,7 @@ class StageIn(_FleetPart):
 
 
 class ReplicaIn(_FleetPart):
-    """Equal replicas; of a model of their own where the fleet serves several."""
+    """One or more equal replicas; `model` where the fleet serves several."""
 
     name: Name | None = None
     model: Name | None = None
@@ -86,7 +86,7 @@ TypeIn = tuple[Tokens, Tokens] | tuple[Tokens, Tokens, Name]  # prompt, output, 
 
 
 class FleetIn(_FleetPart):
-    """The whole file."""
+    """A whole fleet file."""
 
     model: Name | None = None
     engine: Name = "vllm"

@@ -1,7 +1,7 @@
 """Seconds of one forward pass of a stage on one rank, part by part, for any mix of prompts and decodes.
 
-The products are those of a training step's forward pass, at their own rows; attention asks for the keys in
-the cache. Nothing here knows engines or hosts. Arrays of N iterations throughout.
+The products are those of a training step's forward pass with their own numbers of rows; attention also covers
+the cached keys. Nothing here depends on engines or hosts. Arrays of N iterations throughout.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -55,18 +55,18 @@ class IterationWork:
 
     @property
     def prompt_keys(self) -> Floats:
-        """Keys that a prompt token sees, on average."""
+        """Mean number of keys that a prompt token attends to."""
         return self.scores / np.maximum(self.rows, 1.0)
 
     @property
     def decode_keys(self) -> Floats:
-        """Keys that a decoding request sees, on average."""
+        """Mean number of keys that a decoding request attends to."""
         return self.contexts / np.maximum(self.decodes, 1.0)
 
 
 @dataclass(frozen=True)
 class ForwardTimes:
-    """Seconds of one pass by part; `kernels` and `reductions` are counts. Arrays of N."""
+    """Seconds of one pass by part, arrays of N; `kernels` and `reductions` are counts."""
 
     gemm: Floats
     experts: Floats
@@ -91,13 +91,13 @@ class ForwardTimes:
         )
 
     def times(self, count: Number) -> "ForwardTimes":
-        """Times of `count` such passes; of an array, so many of each."""
+        """The times of `count` passes; `count` may be an array."""
         return ForwardTimes(*(getattr(self, field.name) * count for field in fields(self)))
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """What the cost of one rank depends on: model, precision, GPU, parallel degrees, communication groups."""
+    """Inputs for the cost of one rank: model, precision, GPU, parallel degrees, communication groups."""
 
     model: Model
     precision: Precision
@@ -112,12 +112,12 @@ class Ranks:
 
     @property
     def sharding(self) -> Sharding:
-        """How columns are cut over tensor-parallel ranks: evenly."""
+        """How columns are divided over tensor-parallel ranks: evenly."""
         return Sharding(float(self.tp))
 
     @property
     def expert_tp(self) -> float:
-        """Ranks that split one expert."""
+        """Number of ranks that share one expert by tensor parallelism."""
         return self.tp * self.attention_dp / self.ep
 
     def rates(self, compute: str) -> Rates:
@@ -130,7 +130,7 @@ class Ranks:
 
 @dataclass(frozen=True)
 class _Products:
-    """What the shapes of a block's matrix products depend on; see the protocol `products.Sharded`."""
+    """Inputs for the shapes of a block's matrix products; see the protocol `products.Sharded`."""
 
     model: Model
     tokens: Number
@@ -144,17 +144,17 @@ def vector_type(gpu: Gpu, wanted: str) -> str:
 
 @lru_cache(maxsize=512)
 def _unpacking(rates: Rates) -> Rates:
-    """The rates of products whose weights kernels unpack on the way."""
+    """Rates of products whose kernels unpack quantised weights."""
     return replace(rates, gemm_flop_per_s=rates.gemm_flop_per_s / UNPACKING)
 
 
 def compute_type(gpu: Gpu, compute: str, vector: str) -> str:
-    """The type products run in: quantised weights are unpacked where the GPU has no units for them."""
+    """Data type of products: `compute`, or without units for it the vector type (weights unpacked)."""
     return compute if gpu.peak_flop_per_s(compute) else vector_type(gpu, vector)
 
 
 def emulated(gpu: Gpu, precision: Precision) -> str:
-    """Words on what runs in another type, as `gpu` has no units for this precision; empty: nothing.
+    """Note on types that `gpu` runs in place of this precision's, for want of units; empty: none.
 
     vLLM unpacks fp8 and 4-bit weights inside its kernels there (Marlin), and bf16 checkpoints run in fp16.
     """
@@ -173,7 +173,7 @@ def _rates(gpu: Gpu, compute: str, vector: str, hwdb: Hwdb) -> Rates:
 
 
 def kernel_rates(gpu: Gpu, compute: str, vector: str, hwdb: Hwdb) -> Rates:
-    """What `gpu` delivers for products in `compute`; raises InfeasibleError where it has no 16-bit units."""
+    """Rates of `gpu` for products in `compute`; raises InfeasibleError where it has no 16-bit units."""
     own = vector_type(gpu, vector)
     if not gpu.peak_flop_per_s(own):
         raise InfeasibleError(f"{gpu.name} has no {own} units; choose another `precision=` or GPU")
@@ -240,7 +240,7 @@ def block_times(ranks: Ranks, block: Block, work: IterationWork) -> ForwardTimes
 
 
 def end_times(ranks: Ranks, work: IterationWork, embedding: bool, head: bool) -> ForwardTimes:
-    """Times of the embedding (of all tokens) and the output head (one row for each token to be sampled).
+    """Times of the embedding (for all tokens) and the output head (one row for each token to be sampled).
 
     `embedding` and `head` say whether the stage holds them.
     """
@@ -333,8 +333,8 @@ def _prompt_attention(
 def reduce_s(ranks: Ranks, size_bytes: Number) -> Floats:
     """Seconds of an all-reduce of `size_bytes` over the tensor-parallel ranks.
 
-    Where links join all ranks, small ones go in one step (each rank reads from every other one) if that is
-    faster than NCCL; the handshake is not in this time but counted in `ForwardTimes.reductions`.
+    Where every pair of ranks has a link, a one-shot all-reduce (each rank reads from every other one) is used
+    if faster than NCCL; its handshake is not in this time but counted in `ForwardTimes.reductions`.
     """
     size = np.asarray(size_bytes, dtype=np.float64)
     if ranks.tp == 1:
@@ -346,13 +346,11 @@ def reduce_s(ranks: Ranks, size_bytes: Number) -> Floats:
 
 
 def _experts(ranks: Ranks, part: Experts, tokens: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """(the experts' products as `_gemms_s`, s of dispatch and combine, bytes permuted, bytes sent).
+    """(the experts' products as in `_gemms_s`, seconds of dispatch and combine, bytes permuted, bytes sent).
 
-    All for `tokens` of all ranks.
-
-    Routing is taken as uniform: each of B tokens goes to k = `active` of E experts, so that on average the
-    share 1 - (1 - k/E)^B of the experts is used. With expert parallelism the busiest rank has IMBALANCE times
-    the mean.
+    All for the `tokens` of all ranks. Routing is assumed to be uniform: each of B tokens goes to k = `active`
+    of E experts, so that on average the share 1 - (1 - k/E)^B of the experts is used. With expert parallelism
+    the busiest rank has IMBALANCE times the mean.
     """
     precision, hidden = ranks.precision, ranks.model.hidden
     touched = 1.0 - (1.0 - part.active / part.experts) ** np.maximum(tokens, 1.0)
@@ -376,7 +374,7 @@ def _experts(ranks: Ranks, part: Experts, tokens: Floats) -> tuple[Floats, Float
 
 
 def _gemms_s(ranks: Ranks, shapes: list[Gemm], compute: str, weight_bytes: float) -> Floats:
-    """Seconds of products, those of their arithmetic alone, bytes they move, seconds at the peak. [4, N]."""
+    """[4, N]: seconds of products, seconds of their arithmetic alone, bytes moved, seconds at the peak."""
     rates = ranks.rates(compute)
     width = ranks.precision.activation_bytes
     own = compute_type(ranks.gpu, compute, ranks.precision.vector)

@@ -1,6 +1,6 @@
-"""What is left for the KV cache: memory of each stage, weights, what the engine keeps, blocks.
+"""Memory for the KV cache: memory of each stage, weights, what the engine reserves, blocks.
 
-The number of blocks is the least of all stages' (engines take the minimum over workers).
+The number of blocks is the smallest of all stages' (engines take the minimum over workers).
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from tangram_sim.units import show_bytes
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """How the memory of one rank of a stage is used, in bytes."""
+    """Use of the memory of one rank of a stage, bytes."""
 
     given: float  # what the engine may take of the card
     weights: float
@@ -37,7 +37,7 @@ class StageMemory:
 def attention_bytes(attention: Attention, hidden: int, tp: int, precision: Precision) -> float:
     """Bytes of one attention layer's weights on one rank.
 
-    The down-projections of latent attention are held whole on every rank, other matrices are split.
+    Every rank holds the down-projections of latent attention in full; other matrices are divided.
     """
     whole = attention.parameters(hidden)
     if attention.kv_rank:
@@ -78,7 +78,7 @@ def end_bytes(model: Model, precision: Precision, tp: int, first: bool, last: bo
 
 
 def stage_memory(deployment: Deployment, stage: ReplicaStage, hwdb: Hwdb, fit: EngineFit) -> StageMemory:
-    """How the memory of one rank of a stage is used: weights, what the engine keeps, KV bytes per token."""
+    """Use of the memory of one rank of a stage: weights, what the engine reserves, KV bytes per token."""
     model, precision, engine = deployment.model, deployment.precision, deployment.engine
     gpu = stage.island.gpu
     usable, _ = capacities(gpu, hwdb.efficiency(gpu, "bf16"))
@@ -101,11 +101,11 @@ def stage_memory(deployment: Deployment, stage: ReplicaStage, hwdb: Hwdb, fit: E
 
 
 def kv_capacity(deployment: Deployment, hwdb: Hwdb, fit: EngineFit, longest: int = 0) -> KvCapacity:
-    """KV blocks of the replica. Raises InfeasibleError, with numbers, if weights or one block do not fit.
+    """KV blocks of the replica. Raises InfeasibleError, with numbers, if the weights or one block do not fit.
 
     `longest` is the length of the longest request in tokens. Recurrent layers keep a state for each request;
-    its bytes are counted as spread over `longest` tokens, so that there is a state for every such request
-    that fits. 0: no memory is set aside for states.
+    its bytes are spread over `longest` tokens, so that every such request that fits has a state. 0: no memory
+    is reserved for states.
     """
     memories = [stage_memory(deployment, stage, hwdb, fit) for stage in deployment.stages]
     return capacity_of(deployment, memories, longest)

@@ -1,4 +1,4 @@
-"""What a run amounts to: latencies, tokens, Little's law, goodput, cost."""
+"""Summary of a simulation: latencies, tokens, Little's law, goodput, cost."""
 
 from dataclasses import dataclass
 from math import inf
@@ -29,7 +29,7 @@ class Spread:
 
 
 def spread(seconds: Floats) -> Spread:
-    """Mean and percentiles of one column, seconds."""
+    """Mean and percentiles of an array of seconds."""
     if not len(seconds):
         return Spread(0.0, 0.0, 0.0, 0.0)
     ordered = np.sort(seconds)  # once: numpy's own percentiles partition the column for each of them
@@ -41,7 +41,7 @@ def spread(seconds: Floats) -> Spread:
 
 
 class ServiceOutcome:
-    """Figures of one run; a request counts as served when its last token was delivered."""
+    """Results of one simulation; a request counts as served when its last token was delivered."""
 
     def __init__(self, played: PlayedService) -> None:
         self.played = played
@@ -58,7 +58,7 @@ class ServiceOutcome:
 
     @property
     def begin_s(self) -> float:
-        """When the first request arrives, in seconds."""
+        """Arrival time of the first request, seconds."""
         return float(self.played.workload.arrival_s[0])
 
     @property
@@ -67,11 +67,11 @@ class ServiceOutcome:
         return max(0.0, self.played.end_s - self.begin_s)
 
     def rate(self, count: float) -> float:
-        """`count` per second of the run."""
+        """`count` divided by the run's duration, per second."""
         return count / self.duration_s if self.duration_s > 0 else 0.0
 
     def good(self, slo: Slo) -> int:
-        """How many requests were served within the latency objective."""
+        """Number of requests served within the latency objective."""
         late = (self.ttft_s > slo.ttft_s) | (self.several & (self.tpot_s > slo.tpot_s))
         return int((~late).sum())
 
@@ -91,14 +91,14 @@ class ServiceOutcome:
         return area, float(self.e2e_s.sum())
 
     def up_s(self, place: int) -> float:
-        """Seconds for which an instance is paid: from its coming up until it goes, or the run ends."""
+        """Seconds for which an instance is paid: from its start until it goes down or the run ends."""
         presence = self.played.instances[place].presence
         end_s = min(presence.down_s, max(self.played.end_s, self.begin_s))
         return max(0.0, end_s - max(presence.up_s, min(self.begin_s, presence.up_s)))
 
     @property
     def cost_usd(self) -> float:
-        """Price of all instances for the time they were up, in USD."""
+        """Price of all instances for their time up, USD."""
         return sum(
             self.up_s(place) * instance.given.usd_per_hour / HOUR_S
             for place, instance in enumerate(self.played.instances)

@@ -1,4 +1,4 @@
-"""Step tables from a few numbers: the same slopes everywhere, or with speculative tokens."""
+"""Step tables from a few numbers: constant slopes, or with speculative tokens."""
 
 from dataclasses import replace
 
@@ -40,9 +40,9 @@ def linear_table(
 
 
 def speculative(table: StepTable, tokens: float) -> StepTable:
-    """The table of an engine whose iterations of pure decode yield `tokens` for each request on average.
+    """The table of an engine whose pure decode iterations yield `tokens` per request on average.
 
-    Played as iterations of one token that take the `tokens`-th part of the time.
+    Represented as iterations of one token that take 1 / `tokens` of the time.
     """
     return replace(
         table,

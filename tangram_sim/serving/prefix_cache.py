@@ -1,12 +1,12 @@
-"""The prefix cache of one replica in plain Python: how many use a text, and which one is dropped first."""
+"""The prefix cache of one replica in plain Python: users of each prefix, and the order of eviction."""
 
 from collections import OrderedDict
 
 
 class PrefixCache:
-    """Blocks of shared texts by number; idle ones are evicted whole, least recently used first.
+    """Cached blocks of shared prefixes by number; unused ones are evicted whole, least recently used first.
 
-    Engines evict block by block from the tail; a whole text is what a trace lets us know.
+    Real engines evict block by block from the tail; traces identify whole prefixes only.
     """
 
     def __init__(self) -> None:
@@ -21,21 +21,21 @@ class PrefixCache:
 
     @property
     def used_blocks(self) -> int:
-        """Blocks of texts that some running request uses."""
+        """Blocks of prefixes that some running request uses."""
         return sum(self.blocks.values()) - self.idle_blocks
 
     def pin(self, prefix: int) -> None:
-        """One more running request uses the cached text `prefix`: it cannot be dropped."""
+        """Count one more running request that uses the cached prefix, so that it cannot be evicted."""
         self.users[prefix] = self.users.get(prefix, 0) + 1
         self.idle.pop(prefix, None)
 
     def unpin(self, prefix: int) -> None:
-        """A request that used `prefix` is done; it may be dropped once none is left."""
+        """Count one request less that uses `prefix`; without any it may be evicted."""
         self.users[prefix] -= 1
         if not self.users[prefix]:
             self.idle[prefix] = None
 
     def evict(self) -> None:
-        """Forget the idle text that was used longest ago."""
+        """Evict the least recently used unused prefix."""
         prefix, _ = self.idle.popitem(last=False)
         del self.blocks[prefix]

@@ -1,4 +1,4 @@
-"""Arrivals at rates that change over time, with bursts: windows of a file, ServeGen's tables among them."""
+"""Arrivals at rates that change over time, with bursts: windows from a file, such as ServeGen's tables."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,7 +17,7 @@ MOST = 100_000_000  # requests
 
 @dataclass(frozen=True, slots=True)
 class RateWindow:
-    """From `start_s` to `end_s` requests of one stream come at `rate_rps`, gaps varying by `cv`."""
+    """A period of one stream: requests at `rate_rps`, whose gaps have the coefficient of variation `cv`."""
 
     stream: str
     start_s: float
@@ -27,16 +27,16 @@ class RateWindow:
 
 
 def is_rates_file(path: Path) -> bool:
-    """Whether a file's columns are those of rates over time."""
+    """Whether a CSV file has the columns of rates over time."""
     header, _ = csv_cells(path)
     return {"start_s", "rate_rps"} <= set(header)
 
 
 def read_rates(path: Path, where: dict[str, str]) -> list[RateWindow]:
-    """Windows of a file with the columns start_s, rate_rps[, cv]; of `where` only rows with these values.
+    """Rate windows from a CSV with the columns start_s, rate_rps[, cv]; only rows with the values in `where`.
 
-    Rows that differ in `pool` or `client` are streams of their own, all of which come together: so
-    ServeGen (github.com/alibaba/ServeGen) describes services by their clients. Raises BadInputError.
+    Rows that differ in `pool` or `client` are separate streams, which are superposed: ServeGen
+    (github.com/alibaba/ServeGen) describes services by their clients in this way. Raises BadInputError.
     """
     rows = read_csv(path)
     columns = set(rows[0]) if rows else set()
@@ -94,9 +94,9 @@ def _number(path: Path, line: int, row: dict[str, str], column: str) -> float:
 
 
 def arrivals_at(windows: list[RateWindow], count: int, seed: int) -> Floats:
-    """The first `count` arrivals of all streams, ascending, from second 0 on; fewer where windows end before.
+    """The first `count` arrival times of all streams, ascending, from 0; fewer where the windows end before.
 
-    Gaps are gamma distributed with the window's mean and variation. Raises BadInputError where none come.
+    Gaps: gamma with the window's mean and coefficient of variation. Raises BadInputError where none arrives.
     """
     random = np.random.default_rng(seed)
     begin_s = min(window.start_s for window in windows)

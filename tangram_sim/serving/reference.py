@@ -1,6 +1,6 @@
-"""The reference player: one replica, iteration by iteration and request by request, as plainly as possible.
+"""The reference player: simulates one replica iteration by iteration, request by request, in simple code.
 
-Its rules are told in docs/models/serving-simulator.md; the fast player must agree with it.
+Its rules are described in docs/models/serving-simulator.md; the fast player must agree with it.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ from tangram_sim.serving.workload import Workload
 
 @dataclass(slots=True, eq=False)
 class _Admitted:
-    """A running request: how far it is, and the KV blocks it holds."""
+    """A running request: its progress, and the KV blocks that it holds."""
 
     number: int
     prompt: int  # tokens to work on before the next output token: the prompt, and outputs whose KV is lost
@@ -40,7 +40,7 @@ class _Admitted:
 
 
 class ReferenceReplica(ReplicaPlayer):
-    """A replica played in plain Python, one iteration after the other; the methods are ReplicaPlayer's."""
+    """A replica simulated in plain Python, iteration by iteration; the methods are ReplicaPlayer's."""
 
     def __init__(
         self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: RequestLedger
@@ -87,11 +87,11 @@ class ReferenceReplica(ReplicaPlayer):
                 return
 
     def _looks(self) -> bool:
-        """Whether new requests are looked for before the next iteration."""
+        """Whether the engine polls for new requests before the next iteration."""
         return self.unseen >= self.rules.recv_interval
 
     def _iterate(self) -> bool:
-        """One iteration; False if the replica vanishes before its end."""
+        """Run one iteration; False if the replica goes down before its end."""
         self._events += 1
         if self._looks():
             self.unseen = 0
@@ -137,7 +137,7 @@ class ReferenceReplica(ReplicaPlayer):
         return [admitted for admitted in self.running if admitted.decoding]
 
     def _deliver(self, admitted: _Admitted) -> None:
-        """An output token is ready; after the last one the request leaves."""
+        """Deliver an output token; after the last one the request leaves."""
         number, ledger = admitted.number, self.ledger
         ledger.generated[number] += 1
         if ledger.generated[number] == 1:
@@ -154,7 +154,7 @@ class ReferenceReplica(ReplicaPlayer):
     # Admission
 
     def _admit_imported(self) -> None:
-        """Requests whose KV has come from elsewhere decode at once, if there is room for their next token."""
+        """Start decoding queued requests whose KV was imported, while there is room for their next token."""
         while self.waiting and len(self.running) < self.rules.seats:
             number = self.waiting[0]
             if not self.ledger.imported[number]:
@@ -171,7 +171,7 @@ class ReferenceReplica(ReplicaPlayer):
             self._start(number)
 
     def _chunks(self, budget: int, *, admit: bool) -> list[_Admitted]:
-        """Requests whose prompts are worked on in this iteration: the one begun, then newly admitted ones."""
+        """Requests whose prompts are processed now: those already started, then newly admitted ones."""
         chunks = [admitted for admitted in self.running if not admitted.decoding]
         for chunk in chunks:
             chunk.chunk = min(chunk.prompt - chunk.done, budget)
@@ -188,7 +188,7 @@ class ReferenceReplica(ReplicaPlayer):
         return chunks
 
     def _admitted(self, number: int) -> _Admitted | None:
-        """Give the request at the head of the queue its KV blocks; None while they do not fit."""
+        """Admit the request `number`, the head of the queue, with KV blocks; None while it must wait."""
         if self.ledger.imported[number]:
             return None
         work, rules = self.workload, self.rules
@@ -218,8 +218,8 @@ class ReferenceReplica(ReplicaPlayer):
         """Whether SGLang would admit a request: room for its prompt, its outputs and part of others' outputs.
 
         `prompt` is in tokens, `shared` and `claimed` are blocks of a cached prefix: those reused, and those
-        that stop being free for others. The part of the running requests' outputs that must fit is
-        `self.ratio`.
+        that are no longer evictable. `self.ratio` is the share of the running requests' outputs that must
+        fit.
         """
         if self.rules.admission != "reserve_ratio" or not self.running:
             return True
@@ -240,15 +240,15 @@ class ReferenceReplica(ReplicaPlayer):
         return int(self.workload.input_tokens[number] + self.workload.output_tokens[number]) - 1
 
     def _used(self) -> int:
-        """Blocks of running requests and of the prefixes they use."""
+        """KV blocks of running requests and of the prefixes that they use."""
         return sum(admitted.blocks for admitted in self.running) + self.cache.used_blocks
 
     def _available(self) -> int:
-        """KV blocks that can be given out: free ones, and those of cached prefixes that nobody uses."""
+        """KV blocks that can be allocated: free ones, and those of cached prefixes that no request uses."""
         return self.rules.blocks - self._used()
 
     def _evict(self, blocks: int) -> None:
-        """Make so many blocks free."""
+        """Evict prefixes until `blocks` KV blocks are free."""
         while self._used() + self.cache.idle_blocks + blocks > self.rules.blocks:
             self.cache.evict()
 
@@ -260,7 +260,7 @@ class ReferenceReplica(ReplicaPlayer):
         return admitted.decoding and admitted.done % self.rules.block_tokens == 0
 
     def _make_room(self) -> bool:
-        """Give each decoding request the KV block of its next token; True if any was preempted for it."""
+        """Give each decoding request the KV block for its next token; True if that preempted requests."""
         need = self._need()
         preempted = need > self._available()
         if preempted and self.rules.exhaustion == "retract":
@@ -299,7 +299,7 @@ class ReferenceReplica(ReplicaPlayer):
         self.ratio = min(1.0, (given + RETRACT_STEPS * len(decoding)) / (longest + 1))
 
     def _preempt(self, admitted: _Admitted) -> None:
-        """A running request loses its KV blocks and its seat, and must be admitted again."""
+        """Preempt a running request: free its KV blocks and its slot; it must be admitted again."""
         self._lose(admitted)
         self.ledger.preemptions[admitted.number] += 1
         self._leave(admitted)
@@ -315,7 +315,7 @@ class ReferenceReplica(ReplicaPlayer):
             self.cache.unpin(int(self.workload.prefix[admitted.number]))
 
     def _share(self, admitted: _Admitted, tokens: int) -> None:
-        """Hand whole blocks of a request's first `tokens` to the prefix cache, those it does not have."""
+        """Move the whole blocks of a request's first `tokens` that are not cached yet to the prefix cache."""
         prefix = int(self.workload.prefix[admitted.number])
         blocks = tokens // self.rules.block_tokens
         if not self.rules.prefix_cache or prefix < 0 or not blocks:

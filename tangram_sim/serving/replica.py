@@ -1,4 +1,4 @@
-"""A replica as a fleet sees it, and the ledger in which replicas write what became of every request."""
+"""The interface of a simulated replica, and the ledger in which replicas record each request's progress."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
@@ -16,10 +16,10 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RequestLedger:
-    """What became of every request so far, by its number in the workload; times are nan until they come.
+    """Progress of every request, by its number in the workload; times are nan until they are known.
 
-    `generated` are output tokens delivered, `imported` says that the KV of all but the last of them and of
-    the prompt is at hand where the request goes next. `wasted` are tokens worked on and lost again, by
+    `generated` are output tokens delivered. `imported`: the KV of the prompt and of all delivered tokens but
+    the last is available where the request goes next. `wasted` are tokens computed and lost again, by
     preemption or with an instance; `cached` those of the last admission that were found in a prefix cache.
     """
 
@@ -35,7 +35,7 @@ class RequestLedger:
 
     @classmethod
     def empty(cls, count: int) -> "RequestLedger":
-        """Nothing has happened yet."""
+        """A ledger of `count` requests before the simulation."""
         never, none = np.full((4, count), np.nan), np.zeros((4, count), dtype=np.int64)
         times = (never[0], never[1], never[2], never[3])
         return cls(*times, none[0], np.zeros(count, np.bool_), none[1], none[2], none[3])
@@ -45,13 +45,13 @@ class RequestLedger:
         return RequestLedger(*(getattr(self, field.name)[requests] for field in fields(self)))
 
     def enter(self, requests: Ints, other: "RequestLedger") -> None:
-        """Take over what became of some of the requests elsewhere, from a ledger that numbers them from 0."""
+        """Copy the rows of `other`, which numbers requests from 0, to the rows `requests`."""
         for field in fields(self):
             getattr(self, field.name)[requests] = getattr(other, field.name)
 
 
 class ReplicaPlayer(ABC):
-    """One replica playing requests on a clock of its own; a fleet pushes requests and advances it."""
+    """Simulator of one replica with its own clock; a fleet pushes requests and advances the clock."""
 
     def __init__(
         self, rules: BatchingRules, table: StepTable, workload: Workload, ledger: RequestLedger
@@ -69,14 +69,14 @@ class ReplicaPlayer(ABC):
 
     @abstractmethod
     def hold(self, requests: Ints, pause_s: float) -> None:
-        """Set requests aside for closed-loop clients: one comes `pause_s` after each request that finishes.
+        """Set requests aside for closed-loop clients: one arrives `pause_s` after each request that finishes.
 
-        Requests that were pushed come before the first of these, as when all clients begin together.
+        Requests that were pushed come before these, as when all clients begin together.
         """
 
     @abstractmethod
     def advance(self, until_s: float) -> None:
-        """Run all iterations that start before `until_s`, at the latest until the replica is halted."""
+        """Run all iterations that start before `until_s`, but none after the replica is halted."""
 
     @abstractmethod
     def halt_at(self, time_s: float) -> None:
@@ -84,19 +84,19 @@ class ReplicaPlayer(ABC):
 
     @abstractmethod
     def unfinished(self) -> list[int]:
-        """Requests that have not finished here, in the order in which they should go on elsewhere.
+        """Requests that have not finished here, in the order in which they should be routed again.
 
-        The tokens computed for them count as wasted; the replica forgets them.
+        The tokens computed for them count as wasted; the replica forgets the requests.
         """
 
     @abstractmethod
     def finished_tokens(self, time_s: float) -> int:
-        """Prompt and output tokens of the requests finished by `time_s`, as far as was played."""
+        """Prompt and output tokens of the requests finished by `time_s`, up to the time simulated so far."""
 
     @property
     @abstractmethod
     def peak_blocks(self) -> int:
-        """The most KV blocks ever in use, those of idle cached prefixes not counted."""
+        """Peak KV blocks in use, without those of unused cached prefixes."""
 
     @property
     @abstractmethod
@@ -106,9 +106,9 @@ class ReplicaPlayer(ABC):
     @property
     @abstractmethod
     def processed_tokens(self) -> int:
-        """Tokens worked on in iterations that came to their end: prompt rows and decoded tokens."""
+        """Tokens processed in completed iterations: prompt rows and decoded tokens."""
 
     @property
     @abstractmethod
     def events(self) -> int:
-        """How many events the player handled: a measure of its work."""
+        """Number of events that the player handled: a measure of its work."""

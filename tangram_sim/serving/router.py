@@ -1,4 +1,4 @@
-"""Routers: which of the replicas that can take it a request goes to."""
+"""Routers: choose a replica for each request."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ Outstanding = Callable[[int], int]
 
 
 class Router(ABC):
-    """Chooses among replicas by their numbers; `sees_load` says whether it asks for outstanding tokens."""
+    """Chooses a replica by number for each request; `sees_load` says whether it uses outstanding tokens."""
 
     sees_load = False
 
@@ -26,7 +26,7 @@ class Router(ABC):
         """
 
     def choose_all(self, count: int, able: Sequence[int]) -> Ints:
-        """Replicas of requests 0 to count - 1 if no replica comes or goes; for routers that ignore loads."""
+        """Replicas of requests 0 to count - 1 while no replica comes or goes; for routers without loads."""
         return np.array([self.choose(request, able, _unseen) for request in range(count)], dtype=np.int64)
 
 
@@ -51,10 +51,10 @@ class RoundRobin(Router):
 
 
 class Weighted(Router):
-    """Smooth weighted round robin (as nginx does it): every replica gets its share, evenly spread.
+    """Smooth weighted round robin (as in nginx): every replica gets its share, evenly spread.
 
-    `weights[replica]` is the share of a replica, of all requests or by type; replicas without one get none
-    while others are able.
+    `weights[replica]` are a replica's shares by request type; replicas without one get no requests while
+    others can take them.
     """
 
     def __init__(self, weights: Mapping[int, Sequence[float]], types: Sequence[int]) -> None:
@@ -77,7 +77,7 @@ class Weighted(Router):
 
 
 class LeastOutstanding(Router):
-    """The replica with the fewest tokens outstanding; of equals the first."""
+    """Router to the replica with the fewest outstanding tokens; ties go to the first."""
 
     sees_load = True
 
@@ -87,7 +87,7 @@ class LeastOutstanding(Router):
 
 
 class PowerOfTwo(Router):
-    """The less loaded of two drawn at random (Mitzenmacher, 2001)."""
+    """Router to the less loaded of two random replicas (Mitzenmacher, 2001)."""
 
     sees_load = True
 
@@ -101,7 +101,7 @@ class PowerOfTwo(Router):
 
 
 class PrefixAffinity(Router):
-    """Requests with a shared prefix stay where it was first sent; the others to the least loaded."""
+    """Router that keeps requests with a shared prefix on one replica; others go to the least loaded."""
 
     sees_load = True
 

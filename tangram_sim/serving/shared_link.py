@@ -1,4 +1,4 @@
-"""When transfers over one link arrive, if they share its bandwidth equally (processor sharing)."""
+"""Arrival times of transfers that share the bandwidth of one link equally (processor sharing)."""
 
 from heapq import heappop, heappush
 
@@ -8,11 +8,11 @@ from tangram_sim.serving.workload import Floats
 
 
 def arrivals_over(ready_s: Floats, size_bytes: Floats, bytes_per_s: float, latency_s: float) -> Floats:
-    """Arrival times, in seconds, of transfers that are ready at `ready_s` and share a link.
+    """Arrival times, seconds, of transfers that are ready at `ready_s` and share a link.
 
-    While k transfers are under way each gets 1/k of the bandwidth. Virtual time counts the bytes each of them
-    has been given: a transfer of s bytes that begins at virtual time v ends at v + s, whoever else comes and
-    goes.
+    While k transfers are active each gets 1/k of the bandwidth. Virtual time counts the bytes that each
+    active transfer has received: a transfer of s bytes that begins at virtual time v ends at v + s, whichever
+    others begin or end.
     """
     done = np.empty(len(ready_s))
     order = np.argsort(ready_s, kind="stable")

@@ -1,4 +1,4 @@
-"""When instances are there: availability of GPU kinds over time, from a file, as presences of replicas."""
+"""Availability of GPU kinds over time, from a file, as periods in which replicas are up."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ Steps = list[tuple[float, int]]  # (from this time on, so many GPUs), ascending
 
 
 def read_availability(path: Path, gpus: Sequence[str]) -> dict[str, Steps]:
-    """GPUs available by kind over time, from a CSV with the columns `time_s, gpu, count`."""
+    """(time, GPUs available from then on) by GPU kind, from a CSV with the columns `time_s, gpu, count`."""
     rows = read_csv(path)
     wanted = {"time_s", "gpu", "count"}
     if not rows or not wanted <= rows[0].keys():
@@ -41,10 +41,10 @@ def read_availability(path: Path, gpus: Sequence[str]) -> dict[str, Steps]:
 def under_availability(
     fleet: Sequence[FleetReplica], gpus: Mapping[str, Mapping[str, int]], available: Mapping[str, Steps]
 ) -> list[FleetReplica]:
-    """The fleet with replicas up only while enough GPUs are available; replicas listed first come first.
+    """The fleet with replicas up only while enough GPUs are available; replicas listed first have priority.
 
-    `gpus` are the GPUs of each replica by kind. Kinds that `available` does not name are not limited; before
-    the first row of a kind that it names there are none.
+    `gpus` are the GPUs of each replica by kind. Kinds that are not in `available` are unlimited; others have
+    no GPUs before their first row.
     """
     taken: dict[str, int] = {}
     placed = []
@@ -70,5 +70,5 @@ def under_availability(
 
 
 def _there(steps: Steps, time_s: float) -> int:
-    """GPUs at a time; none before the first row."""
+    """GPUs available at `time_s`; 0 before the first row."""
     return next((count for at, count in reversed(steps) if at <= time_s), 0)

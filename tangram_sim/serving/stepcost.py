@@ -1,4 +1,4 @@
-"""What an iteration of an engine costs and how much its KV memory holds: the interface for simulators.
+"""Time of an engine's iterations and capacity of its KV memory: the interface for simulators.
 
 `StepCost` gives exact times for arrays of iterations; `StepTable` approximates them by few coefficients, so
 that a simulator can jump over many iterations at once.
@@ -44,25 +44,25 @@ class StepCost(ABC):
     """Seconds of one iteration of a replica, for any mix of prompts and decoding requests.
 
     Arguments are arrays that broadcast:
-    `rows`      prompt tokens worked on in the iteration, all chunks together (0: pure decode);
-    `scores`    query-key pairs of those chunks: sum over chunks of q (c + q / 2), q rows after c cached ones;
-    `decodes`   requests that yield a token each;
-    `contexts`  sum of their contexts, in tokens.
-    Pipelines are inside: the answer is what each request of the replica waits for its next token.
+    - `rows`: prompt tokens processed in the iteration, all chunks together (0: pure decode);
+    - `scores`: query-key pairs of those chunks: sum over chunks of q (c + q / 2), q rows after c cached ones;
+    - `decodes`: requests that yield a token each;
+    - `contexts`: sum of their contexts, in tokens.
+    Pipeline stages are included: the result is the time until each request's next token.
     """
 
     @abstractmethod
     def step_s(self, rows: Number, scores: Number, decodes: Number, contexts: Number) -> Floats:
-        """Seconds of the iteration on the replica, host included where it is not hidden."""
+        """Seconds of the iteration on the replica, including host work that is not overlapped."""
 
     @abstractmethod
     def table(self, most_decodes: int, most_rows: int) -> "StepTable":
-        """Coefficients for batches up to `most_decodes` and prompts up to `most_rows` tokens an iteration."""
+        """Step table for batches up to `most_decodes` and prompts up to `most_rows` tokens an iteration."""
 
     @property
     @abstractmethod
     def request_s(self) -> float:
-        """Seconds of the server a request takes outside iterations: HTTP, tokenizer, first byte."""
+        """Seconds that the server spends per request outside iterations: HTTP, tokenizer, first byte."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class StepTable:
         return float(self.decode_steps_s(decodes, contexts))
 
     def decode_steps_s(self, decodes: int | NDArray[np.int64], contexts: Number) -> Floats:
-        """The same of many iterations."""
+        """Seconds of each of several pure decode iterations (arrays)."""
         inside = np.minimum(contexts, decodes * float(self.window_tokens))
         return np.asarray(
             self.decode_s[decodes] + self.context_s[decodes] * contexts + self.window_s[decodes] * inside
@@ -119,7 +119,7 @@ class StepTable:
     def mixed_steps_s(
         self, rows: Number, scores: Number, decodes: int | NDArray[np.int64], contexts: Number
     ) -> Floats:
-        """The same of many iterations."""
+        """Seconds of each of several iterations with prompts (arrays)."""
         tokens = np.interp(rows + decodes, self.row_knots, self.rows_s)
         inside = np.minimum(contexts, decodes * float(self.window_tokens))
         more = self.score_s * scores + self.mixed_context_s * contexts + self.mixed_window_s * inside

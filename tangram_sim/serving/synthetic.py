@@ -1,4 +1,4 @@
-"""Workloads made from a seed: Poisson or bursty arrivals, fixed lengths or mixes of them."""
+"""Workloads generated from a seed: Poisson or bursty arrivals, fixed lengths or mixes of lengths."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ MOST_REQUESTS = 10**7
 
 @dataclass(frozen=True, slots=True)
 class LengthMix:
-    """Part of a mix: tokens in and out, and `cv`, their coefficient of variation (lognormal; 0: fixed).
+    """Part of a mix: mean prompt and output tokens; `cv`: coefficient of variation (lognormal; 0: fixed).
 
-    `model` is what these requests ask for; empty: nothing is said.
+    `model` is the model requested; empty: not stated.
     """
 
     input_tokens: float
@@ -27,7 +27,7 @@ class LengthMix:
 
 
 def arrivals(count: int, rate_rps: float, seed: int, burstiness_cv: float = 1.0) -> Floats:
-    """Arrival times from 0 on with gamma gaps of mean 1/rate; cv 1: Poisson, 0: even, above 1: bursts."""
+    """Arrival times, seconds, from 0: gamma gaps of mean 1/rate; cv 1: Poisson, 0: even, above 1: bursts."""
     if not 1 <= count <= MOST_REQUESTS:
         raise BadInputError(f"requests: {count} given; 1 to {MOST_REQUESTS:,} are wanted")
     if not 0 < rate_rps < float("inf"):
@@ -48,7 +48,7 @@ def synthetic(
 ) -> Workload:
     """`count` requests of a mix; the same seed gives the same requests.
 
-    Raises BadInputError for rates, counts, lengths and shares that cannot be.
+    Raises BadInputError for impossible rates, counts, lengths and shares.
     """
     for part in mix:
         if part.input_tokens < 1 or part.output_tokens < 1 or part.share <= 0 or part.cv < 0:
@@ -72,9 +72,9 @@ def synthetic(
 
 
 def drawn_note(mix: Sequence[LengthMix], rate_rps: float | None, made: Workload, seed: int) -> str:
-    """What was asked of `synthetic` for lengths without spread, and what it drew; empty: nothing to draw.
+    """Note on the rate and shares requested of `synthetic` and those drawn, for fixed lengths; or empty.
 
-    A sample of some hundred requests is off by percents, and all that is planned for it with it.
+    A sample of some hundred requests is off by percents, and so is everything planned for it.
     """
     shares: dict[tuple[str, int, int], float] = {}
     for part in mix:

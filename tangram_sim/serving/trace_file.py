@@ -1,8 +1,8 @@
 """Reading request traces: a user's CSV, and the columns of the published traces that were tried.
 
-Columns: `arrival_s, input_tokens, output_tokens`, and as far as they are there `prefix_id, prefix_tokens,
-session_id, model`, or `prefix_hit_blocks_infinite_cache` (Mooncake's traces: prompt tokens in blocks of 512
-that a cache of any size would hold). Azure's own `TIMESTAMP, ContextTokens, GeneratedTokens` are understood.
+Columns: `arrival_s, input_tokens, output_tokens`, and where present `prefix_id, prefix_tokens, session_id,
+model`, or `prefix_hit_blocks_infinite_cache` (Mooncake's traces: prompt tokens in blocks of 512 that a cache
+of unlimited size would hold). Azure's own `TIMESTAMP, ContextTokens, GeneratedTokens` are understood.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,8 +29,8 @@ def read_trace(
 ) -> Workload:
     """The workload in a CSV file, in the order of arrival.
 
-    `arrivals_from`: times to use where the file has lengths only. `where` keeps rows whose columns have these
-    values. Raises BadInputError that names line and column; rows are never left out silently.
+    `arrivals_from`: arrival times for files that have lengths only. `where` keeps rows whose columns have
+    these values. Raises BadInputError that names line and column; no row is silently dropped.
     """
     header, rows = csv_cells(path)
     for column, value in (where or {}).items():
@@ -85,13 +85,13 @@ def read_trace(
 
 
 def has_arrivals(path: Path) -> bool:
-    """Whether a file says when its requests come."""
+    """Whether a trace file has arrival times."""
     header, _ = csv_cells(path)
     return _column(header, _SPELLINGS["arrival_s"]) >= 0
 
 
 def count_rows(path: Path, where: Mapping[str, str] | None = None) -> int:
-    """Requests in a file, before their cells are looked at."""
+    """Number of requests in a trace file, without parsing their values."""
     header, rows = csv_cells(path)
     kept = (where or {}).items()
     return sum(
@@ -104,7 +104,7 @@ def _column(header: Sequence[str], spellings: Sequence[str]) -> int:
 
 
 def _numbers(path: Path, header: Sequence[str], rows: Sequence[tuple[int, list[str]]], column: int) -> Floats:
-    """A column as numbers; what is none is an error naming its line."""
+    """A column as numbers. Raises BadInputError with the line of a value that is not a number."""
     try:
         found = np.array([float(cells[column]) for _, cells in rows])
     except ValueError:
@@ -137,7 +137,7 @@ def _whole(
 
 
 def _seconds(path: Path, header: Sequence[str], rows: Sequence[tuple[int, list[str]]], column: int) -> Floats:
-    """Arrivals in seconds; times of day and milliseconds of known traces count from the first."""
+    """Arrivals in seconds; times of day and milliseconds of known traces are relative to the first."""
     if header[column] == "TIMESTAMP" and not rows[0][1][column].replace(".", "", 1).isdigit():
         try:
             moments = [datetime.fromisoformat(cells[column][:26]) for _, cells in rows]
@@ -152,7 +152,7 @@ def _seconds(path: Path, header: Sequence[str], rows: Sequence[tuple[int, list[s
 
 
 def _models(header: Sequence[str], rows: Sequence[tuple[int, list[str]]]) -> tuple[tuple[str, ...], Ints]:
-    """(models asked for, the number of every row's)."""
+    """(models requested, index of each row's model)."""
     column = _column(header, ("model",))
     if column < 0:
         return (), np.zeros(len(rows), dtype=np.int64)
@@ -163,7 +163,7 @@ def _models(header: Sequence[str], rows: Sequence[tuple[int, list[str]]]) -> tup
 def _prefixes(
     path: Path, header: Sequence[str], rows: Sequence[tuple[int, list[str]]], inputs: Ints
 ) -> "tuple[Ints, Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]":
-    """(number of the shared text, its tokens, whether the request adds to it) of every row."""
+    """(index of the shared prefix, its tokens, whether the request extends it) of every row."""
     texts, sessions = _column(header, ("prefix_id",)), _column(header, ("session_id",))
     tokens = _column(header, ("prefix_tokens",))
     names: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Closed-loop load: each client sends its next request when its last one has been answered."""
+"""Closed-loop load: each client sends its next request after the answer to its last one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,12 +22,12 @@ def play_clients(
     pause_s: float = 0.0,
     engine: str = FAST,
 ) -> PlayedService:
-    """Play the workload's requests in their order, `clients` of them in flight at all times.
+    """Simulate the workload's requests in their order, with `clients` requests in flight at all times.
 
-    What benchmarks with a greatest concurrency do: all clients begin at once, and each sends its next request
-    `pause_s` after it has been answered. Clients stay with their replica, as many on each. When requests came
-    is what the play says: the answer's workload has these arrivals, in their order. Raises BadInputError for
-    replicas that come and go, several models, and fewer clients than replicas.
+    As benchmarks with a maximum concurrency do: all clients begin at once, and each sends its next request
+    `pause_s` after the answer to its last. Clients stay with their replica and are spread evenly. Arrival
+    times are a result: the returned workload has them, in their order. Raises BadInputError for replicas that
+    come and go, several models, and fewer clients than replicas.
     """
     if (
         any(fleet_replica.presences != ALWAYS for fleet_replica in fleet)
@@ -64,7 +64,7 @@ def _in_order(
     failed: dict[int, str],
     instances: list[Instance],
 ) -> PlayedService:
-    """The run with its requests in order of arrival; failed ones count as having arrived at the start."""
+    """The run with its requests in order of arrival; failed requests count as arrived at time 0."""
     server_s = np.array([item.given.table.request_s for item in instances])
     arrival_s = np.maximum(np.nan_to_num(ledger.ready_s - server_s[place]), 0.0)
     order = np.argsort(arrival_s, kind="stable")

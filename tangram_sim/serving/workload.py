@@ -13,12 +13,12 @@ _NOBODY: Ints = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests by column; arrivals ascend.
+    """Requests by column, in ascending order of arrival.
 
-    `prefix` is the number of a text that several requests begin with (-1: none), `prefix_tokens` how much of
-    the prompt it is. `keeps`: what the request adds belongs to that text from then on (a conversation).
-    `cached_tokens` of the prompt are taken as cached wherever it runs (traces that tell hits, not texts).
-    `models` are the models asked for, `model` the number of each request's; both empty where none are named.
+    `prefix` is the number of a prefix that several requests share (-1: none), `prefix_tokens` its length in
+    the prompt. `keeps`: the request's further tokens extend that prefix (a conversation). `cached_tokens` of
+    the prompt count as cached on any replica (for traces that record hits, not prefixes). `models` are the
+    models requested, `model` the index of each request's; both empty where no model is named.
     """
 
     arrival_s: Floats
@@ -37,7 +37,7 @@ class Workload:
 
     @property
     def prefixes(self) -> int:
-        """How many different shared texts there are."""
+        """Number of different shared prefixes."""
         return int(self.prefix.max(initial=-1)) + 1
 
     @property
@@ -47,15 +47,15 @@ class Workload:
 
     @property
     def rate_rps(self) -> float:
-        """Requests a second between the first arrival and the last; 0 where all come at once."""
+        """Requests per second between the first arrival and the last; 0 where all arrive at once."""
         return (len(self) - 1) / self.span_s if self.span_s > 0 else 0.0
 
     def model_of(self, request: int) -> str:
-        """The model that a request asks for; empty where none are named."""
+        """Model that a request asks for; empty where no model is named."""
         return self.models[self.model[request]] if self.models else ""
 
     def repeated(self, times: int) -> "Workload":
-        """These requests again and again, at the same rate; they share texts with those before."""
+        """These requests repeated `times` times at the same rate; repeated requests share their prefixes."""
         period_s = self.span_s * len(self) / max(len(self) - 1, 1)
         rounds = np.repeat(np.arange(times, dtype=np.float64), len(self))
         return replace(
@@ -71,7 +71,7 @@ class Workload:
         )
 
     def chosen(self, requests: Ints) -> "Workload":
-        """Some of these requests, by number; a request may be chosen again."""
+        """The requests with these numbers; a number may occur several times."""
         return replace(
             self,
             arrival_s=self.arrival_s[requests],
@@ -90,7 +90,7 @@ class Workload:
 
 
 def plain(arrival_s: Floats, input_tokens: Ints, output_tokens: Ints) -> Workload:
-    """Requests without shared prefixes."""
+    """A workload of requests without shared prefixes."""
     count = len(arrival_s)
     none = np.zeros(count, dtype=np.int64)
     return Workload(

@@ -1,4 +1,4 @@
-"""What a planner of replicas answers: whole numbers of them, shares of requests, and what is proven of it."""
+"""Results of a planner of replicas: integer numbers of replicas, shares of requests, and bounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ Shares = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class HostNode:
-    """`count` equal nodes of `gpus` GPUs of kind `gpu`, and the replicas that each holds a part of."""
+    """`count` equal nodes of `gpus` GPUs of kind `gpu`, and the replicas of which each holds a part."""
 
     gpu: int
     count: int
@@ -22,8 +22,8 @@ class HostNode:
 class Rental:
     """A plan: `counts[c]` replicas of configuration c, which get the share `shares[c][w]` of type w.
 
-    `value` is the objective: seconds (makespan) or dollars an hour (cost). No plan of the problem can have a
-    lower one than `bound`. `nodes` are placed where the plan bears the loss of any one of them.
+    `value` is the objective: seconds (makespan) or dollars an hour (cost). `bound` is a lower bound on it for
+    every plan of the problem. `nodes` are given where the plan must tolerate the loss of any one node.
     """
 
     counts: Counts
@@ -34,16 +34,16 @@ class Rental:
 
     @property
     def gap(self) -> float:
-        """How far below `value` the best plan could be at most, as a share of `value`."""
+        """Optimality gap: the largest possible improvement on `value`, as a share of `value`."""
         return max(0.0, 1.0 - self.bound / self.value)
 
     @property
     def optimal(self) -> bool:
-        """Whether the plan is proven best, to the tolerance PROVEN."""
+        """Whether the plan is proven optimal, to the tolerance PROVEN."""
         return self.gap <= PROVEN
 
     def among(self, chosen: Sequence[int], configurations: int, types: int) -> "Rental":
-        """The plan where its configurations are those `chosen` of so many."""
+        """The plan renumbered: its configurations become those numbered `chosen` among `configurations`."""
         counts, shares = [0] * configurations, [(0.0,) * types] * configurations
         for place, c in enumerate(chosen):
             counts[c], shares[c] = self.counts[place], self.shares[place]
@@ -56,6 +56,6 @@ class Rental:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """No plan was found; `proven`: there is none, otherwise time ran out."""
+    """No plan was found; `proven`: there is none, otherwise the time limit was reached."""
 
     proven: bool

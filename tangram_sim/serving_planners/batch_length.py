@@ -1,13 +1,13 @@
-"""Plans of a batch whose throughputs depend on how long it lasts: a fixed point with a bound.
+"""Plans of a batch whose throughputs depend on its length: a fixed point with a bound.
 
 A replica of configuration c reaches a share s_c(T) of its steady throughput in a batch of length T, since
-filling and emptying it cost about the same whatever comes between. Wanted is T*, the least of all plans' own
-lengths. Shares mostly rise with T, but where memory fills up they fall again by some points. So let L be
-known, with T* >= L, and let any T > L be tried: with the greatest shares of any length from L to T, the
-program of `milp` has the least makespan G. If T* < T, no configuration reaches more in T* than in the
-program, so the best plan takes T* at most in it, and G <= T*: hence T* is at least the smaller of T and any
-bound on G, which is the next L. A plan found so lasts as long as its own fixed point says, which is found by
-halving; where it must bear scenarios, by halving lengths at whose throughputs it keeps to them in each.
+filling and draining it cost about the same at any length. Wanted is T*, the shortest of all plans' consistent
+lengths. Shares mostly rise with T, but where memory fills up they fall again by some points. So let L be a
+lower bound, T* >= L, and try any T > L: with the greatest shares of any length from L to T, the program of
+`milp` has the minimum makespan G. If T* < T, no configuration reaches more at T* than in the program, so the
+best plan takes at most T* in it, and G <= T*: hence T* is at least the smaller of T and any lower bound on G,
+the next L. The length of a plan found in this way is its own fixed point, found by bisection; where it must
+tolerate scenarios, by bisection over lengths at whose throughputs it meets each of them.
 """
 
 import time
@@ -33,11 +33,11 @@ def solve_batch(
     paced: Callable[[RentalProblem, Rental], Rental | None],
     time_limit_s: float,
 ) -> Rental | Unanswered:
-    """The best plan of a batch, whose value and bound are lengths that agree with their throughputs.
+    """The best plan of a batch; value and bound are batch lengths consistent with throughputs at that length.
 
-    `solver` answers for throughputs that are fixed, within seconds; `relaxed_s` is the makespan with
-    fractions of replicas; `paced` is a plan with its replicas where they are, its shares and makespan those
-    of a problem (None: it serves nothing).
+    `solver` solves a problem with fixed throughputs within the given seconds; `relaxed_s` is the makespan
+    with fractional replicas; `paced` keeps a plan's replicas on their nodes and returns the shares and
+    makespan for a problem (None: nothing is served).
     """
     clock = time.perf_counter()
     bound_s, length_s = _relaxed_length_s(problem, relaxed_s)
@@ -71,7 +71,7 @@ def solve_batch(
 def _relaxed_length_s(
     problem: RentalProblem, relaxed_s: Callable[[RentalProblem], float]
 ) -> tuple[float, float]:
-    """(a bound on every plan's length, a length near it) by fractions of replicas; inf: nothing is served."""
+    """(lower bound on all plans' lengths, a length near it), seconds, by fractional replicas; inf: none."""
     low, high = float(BATCH_SECONDS[0]), float(BATCH_SECONDS[-1])
     low = max(low, relaxed_s(problem.lasting(high, low)))
     while high > low * _NEAR:
@@ -90,7 +90,7 @@ def _settled(
     solver: Callable[[RentalProblem, float], Rental | Unanswered],
     until: float,
 ) -> Rental:
-    """The same replicas with the shares of the batch's own length, as far as settled `until` (clock)."""
+    """The same replicas with the shares that fit the batch's own length, iterated `until` (clock)."""
     used = [c for c, count in enumerate(plan.counts) if count]
     mine = problem.keeping(frozenset(used))
     mine = replace(
@@ -127,9 +127,9 @@ def _borne(
     low: float,
     until: float,
 ) -> Rental:
-    """The same replicas with the shares and the length that they keep in every scenario; inf: none.
+    """The same replicas with the shares and the length that hold in every scenario; inf: there is none.
 
-    `low`: no plan is shorter. The length is as near to the shortest as is found `until` (clock).
+    `low` is a lower bound on every length. The length is as near to the minimum as bisection gets `until`.
     """
     last = float(BATCH_SECONDS[-1])
     high = min(max(low, plan.value), last)
@@ -150,7 +150,7 @@ def _borne(
 
 
 def length_of(problem: RentalProblem, plan: Rental) -> float:
-    """How long a plan lasts with the throughputs of a batch of that length; beyond the last, of the last."""
+    """Seconds of a plan, consistent with throughputs at that length (or at the last length known)."""
     used = [
         (
             configuration,

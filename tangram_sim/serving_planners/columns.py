@@ -1,17 +1,17 @@
-"""Column generation over many configurations: a relaxation that prices all, a proof for those left out.
+"""Column generation over many configurations: a relaxation that prices all, and a proof for those left out.
 
-With time shares s[c,w] of replicas of configuration c on type w (a replica's worth each, fractions allowed)
-and l[c,w] the replicas that the whole type takes at pace 1, the relaxation of a batch is
+With time shares s[c,w] of replicas of configuration c on type w (in replicas, fractions allowed) and l[c,w]
+the replicas that the whole type needs at pace 1, the relaxation of a batch is
 
     max u,  sum_c s[c,w] / l[c,w] >= u,  sum d[n,c] s[c,w] <= a[n],  sum o[c] s[c,w] <= B,
 
-with a few columns at a time. Its duals pi (types), lambda (kinds) and mu (budget) price all others: c may
-gain where max_w pi[w] / l[c,w] exceeds p[c] = sum_n lambda[n] d[n,c] + mu o[c]. Those that gain most enter,
-until none does. At any time, with theta the least of p[c] l[c,w] / pi[w], lambda and mu divided by theta are
-feasible duals for all configurations, so that no plan is faster than (lambda a + mu B) / theta (Farley 1990).
-A plan with a whole replica of c is slower than that by p[c] / theta - max_w pi[w] / l[c,w] at least: where
-this is worse than a plan at hand, c is in no better plan, and is left out with a proof. Least costs of rates
-are the same with o[c] in the objective, and theta scaling pi.
+with a few columns at a time. Its duals pi (types), lambda (kinds) and mu (budget) price all other columns: c
+may improve the optimum where max_w pi[w] / l[c,w] exceeds p[c] = sum_n lambda[n] d[n,c] + mu o[c]. Those that
+improve it most enter, until none does. At any time, with theta the minimum of p[c] l[c,w] / pi[w], lambda and
+mu divided by theta are feasible duals for all configurations, so no plan is faster than (lambda a + mu B) /
+theta (Farley 1990). A plan with a whole replica of c is slower than that by at least p[c] / theta - max_w
+pi[w] / l[c,w]: where this is worse than the best plan found, c is in no better plan, and is left out with a
+proof. Minimum costs for given rates are the same with o[c] in the objective, and theta scaling pi.
 """
 
 from collections.abc import Callable
@@ -38,10 +38,10 @@ Solver = Callable[[RentalProblem, float], Rental | Unanswered]  # of a problem, 
 
 @dataclass(frozen=True)
 class PricedOut:
-    """The relaxation over all configurations.
+    """Result of the relaxation over all configurations.
 
-    `bound`: no plan has a greater pace (a batch) or is cheaper. `worse[c]`: by how much at least a plan with
-    a whole replica of c is worse than the bound. `columns` are those that entered. `rounds` of pricing.
+    `bound`: no plan has a greater pace (a batch) or a lower cost. `worse[c]`: lower bound on how much worse
+    than `bound` a plan with a whole replica of c is. `columns` are those that entered. `rounds` of pricing.
     """
 
     bound: float
@@ -51,7 +51,7 @@ class PricedOut:
 
 
 def generates(problem: RentalProblem) -> bool:
-    """Whether columns are generated for a problem: many configurations, plain rows, and a limit on them."""
+    """Whether column generation applies: many configurations, no scenarios, slices or roles, and a limit."""
     limited = problem.budget_usd_per_hour < inf or all(gpu.available < inf for gpu in problem.gpus)
     return (
         len(problem.configurations) >= MANY
@@ -94,9 +94,9 @@ def solve_by_columns(problem: RentalProblem, time_limit_s: float, solver: Solver
 
 
 def promising(problem: RentalProblem, most: int) -> frozenset[int]:
-    """About `most` configurations: the best of each type that every scenario leaves, and those worth most.
+    """About `most` configurations: the best for each type in every scenario, then the best in the relaxation.
 
-    The latter in the relaxation that loses nothing; all of them where it says nothing.
+    The relaxation ignores losses. All configurations if no more than `most`, or without a result.
     """
     given = problem.configurations
     everything = frozenset(range(len(given)))
@@ -133,7 +133,7 @@ def _on(
 
 
 def price_out(problem: RentalProblem) -> PricedOut | None:
-    """The relaxation by column generation; None where it has no solution or its duals say nothing."""
+    """Solve the relaxation by column generation; None where it has no solution or its duals give no bound."""
     batch = problem.objective == MAKESPAN
     live = [w for w, request_type in enumerate(problem.types) if request_type.amount > 0]
     rps = np.array([configuration.rps for configuration in problem.configurations])[:, live]
@@ -182,7 +182,7 @@ def price_out(problem: RentalProblem) -> PricedOut | None:
 
 
 def _first_columns(gains: Array, uses: Array, usd: Array, possible: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Configurations to begin with: for each type the fastest, also per dollar and per unit of each limit."""
+    """Initial configurations: for each type the fastest, in all, per dollar and per unit of each limit."""
     found: set[int] = set()
     weights = [np.ones(len(usd)), usd, *(np.maximum(column, 1e-9) for column in uses.T)]
     for weight in weights:

@@ -1,4 +1,4 @@
-"""Replicas of models with experts: data-parallel groups of attention, experts spread over all ranks."""
+"""Replicas of models with experts: data-parallel attention groups, experts distributed over all ranks."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,12 +15,12 @@ from tangram_sim.serving_planners.offers import (
 
 
 def expert_degrees(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[PricedConfiguration]:
-    """Replicas of one stage inside a node at every tp, attention data parallelism and ep.
+    """Replicas of one stage inside a node, at every tp and attention data parallelism, with ep 1 or all.
 
-    Experts are whole on one of all ranks (ep = tp x attention_dp), or each is cut over all of them (ep = 1):
-    no engine starts all degrees between. Left out are one group at ep 1, a plain replica, and what finishes
-    no request. None for models without experts, and none for a batch, whose filling and emptying is not
-    priced at these degrees.
+    Each expert is either whole on one rank (ep = tp x attention_dp) or split over all ranks (ep = 1), since
+    no engine supports all degrees in between. One group at ep 1 (a plain replica) and replicas that finish no
+    request are left out. Empty for models without experts, and for a batch, whose filling and draining are
+    not priced at these degrees.
     """
     if pricer.mix is not None:
         return []

@@ -1,8 +1,8 @@
-"""Configurations that no best plan needs: another does at least as much with no more GPUs and dollars.
+"""Dominated configurations: no best plan needs them, since another does as much with no more GPUs or cost.
 
-A configuration is dominated by m copies of another of its role if these take no more GPUs of every kind,
-cost no more and finish at least as many requests of every type a second: replacing it never hurts, whatever
-the budget, the caps and the mix of requests. Of equals the first stays.
+A configuration is dominated by m copies of another of its role if these take no more GPUs of every kind, cost
+no more and finish at least as many requests of every type a second: the replacement never hurts, whatever the
+budget, the caps and the mix of requests. Of equal configurations the first stays.
 """
 
 from math import inf
@@ -15,7 +15,7 @@ _ALIKE = 1e-9  # a share of a price that is no difference
 
 
 def undominated(problem: RentalProblem) -> frozenset[int]:
-    """The configurations worth considering, by number."""
+    """Numbers of the configurations that are not dominated."""
     given = problem.configurations
     if any(configuration.most < inf for configuration in given):
         return frozenset(range(len(given)))  # there may not be enough of what dominates

@@ -1,4 +1,4 @@
-"""Layer placements of the largest flow: a search for a good one, an enumeration for the proof."""
+"""Layer placements of maximum flow: search for a good one, enumeration for the proof."""
 
 import time
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ class PlacedFlow:
 
     @property
     def gap(self) -> float:
-        """How much more than this the best placement could carry at most, as a share of the tokens/s."""
+        """Optimality gap: the largest possible increase of tokens/s, as a share of this placement's."""
         return max(0.0, self.bound / self.tokens_per_s - 1.0)
 
     @property
     def optimal(self) -> bool:
-        """Whether the placement is proven best, to the tolerance PROVEN."""
+        """Whether the placement is proven optimal, to the tolerance PROVEN."""
         return self.gap <= PROVEN
 
 
@@ -50,9 +50,9 @@ class SingleKindFlow:
 
 
 def place(problem: FlowProblem, time_limit_s: float, seed: int = _SEED) -> PlacedFlow | None:
-    """The placement that carries the most tokens/s; None where no placement carries any.
+    """The placement with the most tokens/s; None where no placement carries any.
 
-    Where proof takes longer than `time_limit_s`, the answer is the best placement found, with its gap.
+    Where the proof takes longer than `time_limit_s`, the best placement found, with its gap.
     """
     ceiling = relaxed_bound(problem)
     if sum(len(node.tokens_per_s) for node in problem.nodes) < problem.layers or ceiling <= 0:

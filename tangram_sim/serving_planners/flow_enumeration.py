@@ -1,8 +1,8 @@
 """The best placement by enumeration with bounds, for few nodes: all partial placements at once, as arrays.
 
-A partial placement is dropped once what the nodes left could still do is less than what T tokens/s through
-all layers still want, T being the best known. Whole placements are bounded by what passes every layer,
-and every boundary between layers; flows are computed in the order of these bounds until none can be better.
+A partial placement is dropped once the remaining nodes cannot provide what T tokens/s through all layers
+still need, T being the best known. Whole placements are bounded by what passes every layer and every boundary
+between layers; flows are computed in the order of these bounds until none can be better.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ Options = tuple[
 
 @dataclass(frozen=True, slots=True)
 class Enumerated:
-    """The best placement found above some tokens/s (None: none), and whether all were looked at."""
+    """The best placement found above some tokens/s (None: none), and whether enumeration was complete."""
 
     placement: Placement | None
     tokens_per_s: float
@@ -33,9 +33,9 @@ class Enumerated:
 
 
 def placements_above(problem: FlowProblem, above: float, most_states: int, most_flows: int) -> Enumerated:
-    """The best placement that carries more than `above` tokens/s.
+    """The best placement with more than `above` tokens/s.
 
-    Not complete where more than `most_states` partial placements, or `most_flows` whole ones, would be kept.
+    Incomplete where more than `most_states` partial placements, or `most_flows` whole ones, would be kept.
     """
     options = [_options(problem, i) for i in range(problem.host)]
     chosen, covered = _whole_placements(problem, options, above, most_states)
@@ -59,7 +59,7 @@ def placements_above(problem: FlowProblem, above: float, most_states: int, most_
 def _whole_placements(
     problem: FlowProblem, options: Sequence[Options], above: float, most_states: int
 ) -> tuple[Ints, Floats] | tuple[None, None]:
-    """(option of every node, tokens/s that its nodes process at every layer) of the placements worth a flow.
+    """(option of every node, tokens/s processed at every layer) of placements whose flow may exceed `above`.
 
     Arrays of placements x nodes and placements x layers; (None, None) where there are too many.
     """
@@ -95,7 +95,7 @@ def _whole_placements(
 
 
 def _options(problem: FlowProblem, node: int) -> Options:
-    """Layer ranges [first, end) that a node may hold, and the most tokens/s through it with each."""
+    """(layer ranges [first, end) that a node may hold, the maximum tokens/s through it with each range)."""
     links, host = problem.link_tokens_per_s, problem.host
     into = sum(links[j][node] for j in range(host) if j != node)
     out = sum(links[node][j] for j in range(host) if j != node)
@@ -112,7 +112,7 @@ def _options(problem: FlowProblem, node: int) -> Options:
 
 
 def _crossing(problem: FlowProblem, chosen: Ints, options: Sequence[Options]) -> Floats:
-    """For each placement a bound on tokens/s: the least that can enter, leave or pass a layer boundary."""
+    """Upper bound on each placement's tokens/s: the least that can enter, leave or cross a layer boundary."""
     links, host, layers = problem.link_tokens_per_s, problem.host, problem.layers
     first, end = np.full(chosen.shape, -1), np.full(chosen.shape, -1)
     rate = np.zeros(chosen.shape)

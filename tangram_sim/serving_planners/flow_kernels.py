@@ -1,6 +1,6 @@
-"""The compiled search for layer placements: annealing over nodes' ranges of layers, judged by largest flows.
+"""Compiled search for layer placements: annealing over nodes' ranges of layers, evaluated by maximum flows.
 
-Importing this module imports numba, hence it is imported inside functions only.
+Importing this module imports numba, so it is imported inside functions only.
 """
 
 import numpy as np
@@ -86,11 +86,11 @@ def placed_flow(first, end, rates, links, layers, left):  # type: ignore[no-unty
 
 @njit(cache=True)
 def anneal(first, end, rates, most, links, layers, ceiling, steps, hot, cold, seed):  # type: ignore[no-untyped-def]
-    """Simulated annealing over placements: leaves the best one in `first` and `end`, returns its tokens/s.
+    """Simulated annealing over placements: stores the best one in `first` and `end`, returns its tokens/s.
 
     A move gives one node another range of layers, which begins or ends where another node's does, or
-    exchanges the ranges of two nodes. What is maximised is the flow and, with a small weight, how well every
-    layer is covered, since many moves leave the flow as it is. The temperature falls geometrically from `hot`
+    exchanges the ranges of two nodes. The objective is the flow plus, with a small weight, how well every
+    layer is covered, since many moves do not change the flow. The temperature falls geometrically from `hot`
     to `cold`, as shares of the ceiling.
     """
     np.random.seed(seed)
@@ -150,7 +150,7 @@ def anneal(first, end, rates, most, links, layers, ceiling, steps, hot, cold, se
 
 @njit(cache=True)
 def _cover(first, end, rates, layers, ceiling):  # type: ignore[no-untyped-def]
-    """The mean over layers of the tokens/s that nodes process there, no more than the ceiling each."""
+    """Mean over layers of the tokens/s that nodes process there, capped at `ceiling` per layer."""
     covered = np.zeros(layers)
     for i in range(len(first)):
         if end[i] > first[i]:

@@ -1,7 +1,7 @@
-"""Tokens through a given placement: the network of nodes and links, its largest flow, and the paths in it.
+"""Flow of tokens through a given placement: the network of nodes and links, its maximum flow and its paths.
 
-A node that ends at layer e may feed any node that holds [first, end) with first <= e < end, which goes on
-from layer e (partial inference, arXiv 2406.01566). Ends grow along every path: there are no circles.
+A node that ends at layer e may feed any node that holds [first, end) with first <= e < end, which continues
+from layer e (partial inference, arXiv 2406.01566). Ends increase along every path, so there are no cycles.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _LEAST = 1e-9  # of the whole flow: less on a path is rounding
 
 @dataclass(frozen=True, slots=True)
 class TokenPath:
-    """Nodes in the order a request visits them, and the share of the requests that goes this way."""
+    """Nodes in the order in which a request visits them, and the share of the requests on this path."""
 
     nodes: tuple[int, ...]
     share: float
@@ -38,13 +38,13 @@ def open_links(problem: FlowProblem, placement: Placement) -> dict[tuple[int, in
 
 
 def node_rate(problem: FlowProblem, placement: Placement, node: int) -> float:
-    """Tokens/s that a node can process with as many layers as it holds."""
+    """Tokens/s that a node can process with the layers that it holds."""
     held = placement[node]
     return 0.0 if held is None else problem.nodes[node].tokens_per_s[held[1] - held[0] - 1]
 
 
 def throughput(problem: FlowProblem, placement: Placement) -> float:
-    """The most tokens/s from the host through all layers and back."""
+    """Maximum tokens/s from the host through all layers and back."""
     # Vertices: 2i a node's entrance, 2i + 1 its exit, then the host's exit and entrance.
     source, sink = 2 * problem.host, 2 * problem.host + 1
     arcs = {
@@ -58,7 +58,7 @@ def throughput(problem: FlowProblem, placement: Placement) -> float:
 
 
 def largest_flow(problem: FlowProblem, placement: Placement) -> tuple[float, dict[tuple[int, int], float]]:
-    """(greatest flow in tokens/s, tokens/s over each link), from a linear program."""
+    """(maximum flow in tokens/s, tokens/s over each link), by a linear program."""
     program, host = LinearProgram(), problem.host
     flow = {link: program.variable(rate) for link, rate in open_links(problem, placement).items()}
     if not flow:
@@ -76,9 +76,9 @@ def largest_flow(problem: FlowProblem, placement: Placement) -> tuple[float, dic
 
 
 def paths(problem: FlowProblem, flow: dict[tuple[int, int], float]) -> list[TokenPath]:
-    """The flow split into paths whose shares add up to 1, the largest first.
+    """The flow decomposed into paths whose shares sum to 1, largest first.
 
-    From every node a path follows the link that has the most of the flow left.
+    From every node a path follows the link with the most flow left.
     """
     host, left = problem.host, dict(flow)
     total = sum(rate for (tail, _), rate in flow.items() if tail == host)

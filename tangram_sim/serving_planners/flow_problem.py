@@ -1,11 +1,11 @@
-"""The question of a flow over layer placements: nodes that hold contiguous layers, links for tokens."""
+"""Input of a flow problem over layer placements: nodes that hold contiguous layers, links for tokens."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class FlowNode:
-    """A node; `tokens_per_s[k - 1]` is what it processes while it holds k layers; it cannot hold more."""
+    """A node that processes `tokens_per_s[k - 1]` while it holds k layers; it cannot hold more."""
 
     kind: str
     tokens_per_s: tuple[float, ...]
@@ -24,7 +24,7 @@ class FlowProblem:
 
     @property
     def host(self) -> int:
-        """The number of the host in the links."""
+        """Index of the host in the rows and columns of the links."""
         return len(self.nodes)
 
     def of_kind(self, kind: str) -> "FlowProblem":
@@ -40,10 +40,10 @@ Placement = tuple[Held, ...]
 
 
 def relaxed_bound(problem: FlowProblem) -> float:
-    """A bound that no placement exceeds, in tokens/s.
+    """Upper bound on the tokens/s of every placement.
 
-    The least of what the nodes can process (tokens/s times layers, over all layers) and the host's links
-    carry.
+    The minimum of what the nodes can process (tokens/s times layers, over all layers) and what the host's
+    links carry.
     """
     work = sum(
         max((k + 1) * rate for k, rate in enumerate(node.tokens_per_s[: problem.layers]))
@@ -56,7 +56,7 @@ def relaxed_bound(problem: FlowProblem) -> float:
 
 
 def alike(problem: FlowProblem) -> list[tuple[int, int]]:
-    """Pairs of nodes that can be exchanged without any change; each is paired with the next one like it."""
+    """Pairs of interchangeable nodes; each node is paired with the next equal one."""
     links, found = problem.link_tokens_per_s, []
     last: dict[int, int] = {}
     for j in range(problem.host):

@@ -1,4 +1,4 @@
-"""Placements by local search: even stages first, then one node at a time, judged by the largest flow."""
+"""Placements by local search: balanced stages first, then one node at a time, judged by maximum flow."""
 
 import time
 from random import Random
@@ -13,7 +13,7 @@ _HOT, _COLD = 0.02, 0.0005  # shares of the bound: flows that far apart are told
 
 
 def search(problem: FlowProblem, seed: int, rounds: int, time_limit_s: float) -> tuple[Placement, float]:
-    """The best placement found from several starts, and its tokens/s; seeded."""
+    """(best placement from several starts, its tokens/s); deterministic by seed, up to the time limit."""
     random, until = Random(seed), time.monotonic() + time_limit_s
     best, most = _filled(problem), -1.0
     for start in range(rounds):
@@ -27,7 +27,7 @@ def search(problem: FlowProblem, seed: int, rounds: int, time_limit_s: float) ->
 
 
 def annealed(problem: FlowProblem, seed: int, runs: int, time_limit_s: float) -> tuple[Placement, float]:
-    """The best placement and its tokens/s by compiled annealing, for many nodes: `runs` seeds, one start."""
+    """(best placement, its tokens/s) by compiled annealing, for many nodes: `runs` seeds from one start."""
     from tangram_sim.serving_planners.flow_kernels import anneal
 
     until = time.monotonic() + time_limit_s
@@ -62,7 +62,7 @@ def annealed(problem: FlowProblem, seed: int, runs: int, time_limit_s: float) ->
 
 
 def _filled(problem: FlowProblem) -> Placement:
-    """Nodes, in order, take as many layers as they can hold; after the last layer comes the first one."""
+    """A placement in which each node in order takes as many layers as it can, wrapping after the last."""
     placement: list[Held] = []
     at = 0
     for node in problem.nodes:
@@ -73,7 +73,7 @@ def _filled(problem: FlowProblem) -> Placement:
 
 
 def _start(problem: FlowProblem, random: Random, number: int) -> Placement:
-    """The filled placement, then random orders of nodes that hold random numbers of layers."""
+    """Start placement: the filled one for `number` 0, else random numbers of layers in a random order."""
     if not number:
         return _filled(problem)
     placement: list[Held] = [None] * len(problem.nodes)
@@ -91,9 +91,9 @@ def _start(problem: FlowProblem, random: Random, number: int) -> Placement:
 def _climb(
     problem: FlowProblem, placement: Placement, random: Random, until: float
 ) -> tuple[Placement, float]:
-    """Local search: change one node's layers at random, and keep what does not lower the tokens/s.
+    """Local search: change one node's layers at random, and keep changes that do not lower the tokens/s.
 
-    It ends at the time `until`, or after 40 changes for each node in a row that raised nothing.
+    It ends at time `until`, or after 40 changes per node in a row without an increase.
     """
     rate, idle = throughput(problem, placement), 0
     patience = 40 * len(problem.nodes)
@@ -109,7 +109,7 @@ def _climb(
 
 
 def _moved(problem: FlowProblem, placement: Placement, node: int, random: Random) -> Held:
-    """Another range of layers: from where others begin or end, or anywhere."""
+    """A random range of layers for a node that begins or ends where others' ranges do, or anywhere."""
     count = random.randint(1, min(len(problem.nodes[node].tokens_per_s), problem.layers))
     bounds = [0, *(held[random.randrange(2)] for held in placement if held)]
     at = random.choice(bounds) if random.random() < 0.7 else random.randrange(problem.layers)

@@ -1,9 +1,9 @@
-"""HexGen's search: a pool of GPUs cut into groups, each one pipeline of stages with their own degrees.
+"""HexGen's search: a pool of GPUs divided into groups, each one pipeline of stages with their own degrees.
 
-Two phases (arXiv 2311.11514): the best pipeline of a group, and a genetic search over partitions of the
-pool into groups, which merges, splits and shifts. There a dynamic program cuts the stages of a group; here
-stages of one kind are alike, and layers go one by one to the stage that would be done first, which is best
-for the slowest stage where times grow with layers. What a group is worth is asked of the caller.
+Two phases (arXiv 2311.11514): the best pipeline of a group, and a genetic search over partitions of the pool
+into groups, which merges, splits and shifts. In the paper a dynamic program cuts the stages of a group; here
+stages of one kind are equal, and layers go one by one to the stage that would finish first, which is optimal
+for the slowest stage where times grow with layers. The caller provides the value of a group.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ _POPULATION, _PARENTS = 32, 8
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """The best partition found, its requests/s, and how many partitions were looked at."""
+    """The best partition found, its requests/s, and the number of partitions evaluated."""
 
     groups: Partition
     worth: float
@@ -36,10 +36,10 @@ class Partitioned:
 
 
 def partition(pool: Group, worth: Worth, seed: int, generations: int) -> Partitioned:
-    """The partition of `pool` with the most requests/s in all that a genetic search finds.
+    """The partition of `pool` with the highest total requests/s that a genetic search finds.
 
     The search begins with the symmetric partitions (groups of one kind and one size) and is never worse than
-    these. `worth` gives the requests/s of a group. The same seed gives the same answer.
+    these. `worth` gives the requests/s of a group. The same seed gives the same result.
     """
     random = Random(seed)
     known: dict[Partition, float] = {}
@@ -63,7 +63,7 @@ def partition(pool: Group, worth: Worth, seed: int, generations: int) -> Partiti
 
 
 def symmetric(pool: Group, worth: Worth) -> list[Partition]:
-    """Groups of one kind and one size: the best size for each kind, then every size for all kinds."""
+    """Partitions into groups of one kind and size: the best size for each kind, then each size for all."""
     sizes = [size for size in (1, 2, 4, 8, 16) if size <= MOST_GROUP]
 
     def cut(kind: int, size: int) -> list[Group]:
@@ -82,7 +82,7 @@ def symmetric(pool: Group, worth: Worth) -> list[Partition]:
 
 
 def _changed(groups: Partition, random: Random) -> Partition:
-    """Two groups merged, one split, or GPUs of one kind shifted from one to another or a new one."""
+    """Random neighbour: two groups merged, one split, or GPUs of a kind moved to another or new group."""
     parts = [list(group) for group in groups]
     move = random.random()
     if move < 0.3 and len(parts) > 1:
@@ -111,7 +111,7 @@ def _changed(groups: Partition, random: Random) -> Partition:
 
 @dataclass
 class GroupPricer:
-    """Finds the best pipeline for a group of GPUs and keeps it; rates are requests/s of the mix of types."""
+    """Finds and caches the best pipeline for a group of GPUs; rates are requests/s of the mix of types."""
 
     pricer: OfferPricer
     offers: Sequence[GpuOffer]

@@ -1,8 +1,8 @@
-"""Reading prices and availability over time: what a plan of a service is asked to follow.
+"""Reading prices and availability of GPUs over time, for a plan that follows them.
 
-CSV with the columns `time_s, gpu, price_per_hour, available`, one row for each change; an empty cell leaves
-the figure as it was. `rate_factor`, where it is given, says how much of the problem's rate comes from then.
-Before a kind's first row its figures are the problem's.
+CSV with the columns `time_s, gpu, price_per_hour, available`, one row for each change; an empty cell keeps
+the previous value. `rate_factor`, where given, is the factor on the problem's request rate from then on.
+Before a kind's first row the problem's values apply.
 """
 
 from math import inf
@@ -18,7 +18,7 @@ MOST_PERIODS = 500
 
 
 def read_market(path: Path, problem: RentalProblem, until_s: float) -> list[MarketPeriod]:
-    """The periods between changes, up to `until_s`. Raises BadInputError, UnknownNameError."""
+    """Periods between market changes, up to `until_s`. Raises BadInputError, UnknownNameError."""
     rows = read_csv(path)
     if not rows or not set(_WANTED) <= rows[0].keys():
         raise BadInputError(f"{path}: wanted are rows with the columns {', '.join(_WANTED)}[, rate_factor]")

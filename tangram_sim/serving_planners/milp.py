@@ -5,10 +5,10 @@ Of a batch (arXiv 2502.00722, which bisects the makespan T): with u = 1/T and z 
     max u,  sum_c z[c,w] = u,  sum_w z[c,w] f[w] / h[c,w] <= y[c],
             sum_c o[c] y[c] <= B,  sum_c d[n,c] y[c] <= a[n],
 
-with y whole. Where replicas only prefill or only decode, sums over shares are those of whole and prefilling
-replicas, what is decoded is what was prefilled, and its KV caches pass the link. Of rates: u = 1, the least
+with y integer. Where replicas only prefill or only decode, sums over shares are those of whole and prefilling
+replicas, all prefilled requests are decoded, and their KV caches pass the link. Of rates: u = 1, minimise
 sum_c o[c] y[c], replicas busy at most `utilisation` of the time. Every scenario repeats the rows of shares
-with what is left, for the part of the requests it must cover; one that loses any node, for each node.
+with what is left, for the requests that it must cover; one that loses any one node, for each node.
 """
 
 import time
@@ -39,9 +39,9 @@ def solve(
 ) -> Rental | Unanswered:
     """The best plan of the problem.
 
-    `allowed`: of these configurations only; `capped`: within what is available. `common_shares`: the types of
-    a model are spread over replicas in the same way (a router that does not look at the type). A time limit
-    gives the best plan found, with its gap.
+    `allowed`: only these configurations; `capped`: within what is available. `common_shares`: all types of a
+    model have the same shares over replicas (a router that does not look at the type). With a time limit, the
+    best plan found, with its gap.
     """
     until = time.perf_counter() + time_limit_s
     chosen = allowed if allowed is not None else frozenset(range(len(problem.configurations)))
@@ -82,10 +82,10 @@ def _solve_placed(
 ) -> Rental | Unanswered:
     """The best plan found with replicas placed on nodes, and a bound for `every` configuration and placement.
 
-    All is done `until` (clock). First come few configurations on classes of equal nodes; then those of
-    `problem`, for no more dollars than that plan, with equal nodes in classes where they are many; once more
-    where what was found leaves few enough nodes for each alone. Unless that has all there is, the bound is
-    the better of two: of plans that lose no node, and of fractions of replicas.
+    Ends at time `until` (clock). First a few configurations are placed on classes of equal nodes; then those
+    of `problem`, within that plan's cost, with equal nodes in classes where they are many; then again if the
+    reduced budget leaves few enough nodes to treat each by itself. Unless this covers all configurations and
+    nodes, the bound is the better of two: plans without lost nodes, and fractional replicas.
     """
 
     def left_s(share: float) -> float:
@@ -138,7 +138,7 @@ def _solve_placed(
 def _first_placed(
     problem: RentalProblem, common_shares: bool, relative_gap: float, time_limit_s: float
 ) -> Rental | None:
-    """A plan of the configurations that the best fractions of replicas have; its bound is of these alone."""
+    """A plan with the configurations of the best fractional solution; its bound is valid for these only."""
     relaxed = ReplicaProgram(problem, common_shares, 1.0, whole_replicas=False)
     found = relaxed.optimum(relative_gap, time_limit_s)
     if found.values is None:
@@ -161,8 +161,7 @@ def _solve(
 ) -> Rental | Unanswered:
     """Solve the integer program with all configurations.
 
-    Times are scaled by the makespan of the program with fractions of replicas, so that its numbers are near
-    1.
+    Times are scaled by the makespan with fractional replicas, so that the program's numbers are near 1.
     """
     scale_s = 1.0
     if problem.objective == MAKESPAN:
@@ -175,7 +174,7 @@ def _solve(
 
 
 def _relaxed_s(problem: RentalProblem) -> float:
-    """The makespan of the program with fractions of replicas; inf where nothing is served."""
+    """Makespan with fractional replicas, seconds; inf where nothing is served."""
     if not problem.configurations:
         return inf
     if all(configuration.role == WHOLE for configuration in problem.configurations) and not problem.scenarios:

@@ -1,15 +1,15 @@
-"""Plans that bear the loss of any one node: which replicas each node holds, and rows for its loss.
+"""Plans that tolerate the loss of any one node: replicas on each node, and constraints for its loss.
 
-A replica's GPUs of one kind sit on one node; where no node holds them, on nodes of their own. Nodes of a kind
-are variables: each by itself where there are few, else in classes of equal nodes that hold the same, which
-leaves plans out. With z[j,c] the replicas of configuration c that a node of class j holds a part of, and m[j]
-nodes in the class,
+A replica's GPUs of one kind are on one node; where they do not fit one node, on nodes of their own. Nodes of
+a kind are variables: each by itself where there are few, else in classes of nodes with equal contents, which
+excludes some plans. With z[j,c] the replicas of configuration c of which a node of class j holds a part, and
+m[j] nodes in the class,
 
     sum_c size[c] z[j,c] <= GPUs of a node,  sum_j m[j] z[j,c] = spans[c] y[c]  for every kind of c,
 
-and for each class the rows of shares once more, with y[c] - z[j,c] replicas. Of fractions of replicas one
-class is enough: the mean of all nodes bears what each of them bears. GPUs without a limit are paid for by
-whole nodes, idle ones at the price of their kind.
+and for each class the rows of shares once more, with y[c] - z[j,c] replicas. For fractional replicas one
+class is enough: the mean of all nodes tolerates what each of them tolerates. GPUs without a limit are rented
+by whole nodes, with idle GPUs at the price of their kind.
 """
 
 from collections.abc import Sequence
@@ -31,9 +31,9 @@ _COARSE = 6  # as few, for a first plan
 
 @dataclass(frozen=True, slots=True)
 class _NodeClass:
-    """`count` nodes of kind `gpu` with `gpus` GPUs each, that hold the same; variables by configuration.
+    """`count` nodes of `gpus` GPUs of kind `gpu` with equal contents `held`: variables by configuration.
 
-    `used`: a variable that is 1 where they hold anything; None where nobody asks.
+    `used`: a variable that is 1 where the nodes hold anything; None where it is not needed.
     """
 
     gpu: int
@@ -44,7 +44,7 @@ class _NodeClass:
 
 
 def footprint(problem: RentalProblem, c: int, gpu: int) -> tuple[int, int]:
-    """(nodes of a kind that a replica of configuration c is spread over, GPUs that it takes of each)."""
+    """(nodes of a kind over which a replica of configuration c is spread, GPUs that it takes on each)."""
     taken, per_node = problem.configurations[c].gpus[gpu], problem.gpus[gpu].per_node
     if not taken:
         return 0, 0
@@ -91,7 +91,7 @@ class PlacedNodes:
             self.classes += mine
 
     def idle_usd(self, factors: Sequence[float]) -> list[tuple[int, float]]:
-        """Terms of what idle GPUs cost an hour, at prices times `factors` by kind."""
+        """(variable, USD an hour) terms of the cost of idle GPUs, at prices times `factors` by kind."""
         terms: list[tuple[int, float]] = []
         prices = [factor * gpu.usd_per_hour for factor, gpu in zip(factors, self.problem.gpus, strict=True)]
         for one in self.classes:
@@ -106,7 +106,7 @@ class PlacedNodes:
         return terms
 
     def placed(self, values: NDArray[np.float64]) -> tuple[HostNode, ...]:
-        """The nodes that hold anything in a solution."""
+        """The nodes that are not empty in a solution."""
         found: dict[tuple[int, int, tuple[tuple[int, int], ...]], int] = {}
         for one in self.classes:
             held = [(c, round(float(values[v]))) for c, v in one.held.items()]
@@ -118,7 +118,7 @@ class PlacedNodes:
 
 
 def rented_usd(problem: RentalProblem, counts: Counts, nodes: Sequence[HostNode]) -> float:
-    """USD an hour of replicas on nodes, and of the idle GPUs of nodes that are paid for as a whole."""
+    """USD an hour of the replicas and of idle GPUs on nodes that are rented as a whole."""
     usd = sum(one.usd_per_hour * count for one, count in zip(problem.configurations, counts, strict=True))
     for n, gpu in enumerate(problem.gpus):
         if problem.by_nodes(n):
@@ -129,7 +129,7 @@ def rented_usd(problem: RentalProblem, counts: Counts, nodes: Sequence[HostNode]
 
 
 def each_alone(problem: RentalProblem) -> bool:
-    """Whether every node is a class by itself, so that no way to place replicas on them is left out."""
+    """Whether every node is a class by itself, so that every placement of replicas is considered."""
     return all(
         count == 1
         for n in range(len(problem.gpus))
@@ -139,7 +139,7 @@ def each_alone(problem: RentalProblem) -> bool:
 
 
 def nodes_suffice(problem: RentalProblem, usd_per_hour: float) -> bool:
-    """Whether no plan of at most so many dollars has more nodes than are placed."""
+    """Whether the program has enough nodes for every plan that costs at most `usd_per_hour`."""
     return all(
         _nodes_wanted(problem, n) >= _affordable(problem, n, usd_per_hour)
         for n in range(len(problem.gpus))
@@ -148,12 +148,12 @@ def nodes_suffice(problem: RentalProblem, usd_per_hour: float) -> bool:
 
 
 def _holding(problem: RentalProblem, n: int) -> list[int]:
-    """The configurations with GPUs of kind n."""
+    """Configurations that use GPUs of kind n."""
     return [c for c, configuration in enumerate(problem.configurations) if configuration.gpus[n]]
 
 
 def _classes(problem: RentalProblem, n: int, *, whole: bool, coarse: bool = False) -> list[tuple[int, int]]:
-    """(nodes, GPUs of each) of the classes of kind n; a node that is not full is one of its own."""
+    """(nodes, GPUs of each) of the node classes of kind n; a partial node is a class of its own."""
     gpu = problem.gpus[n]
     if gpu.available < inf:
         left, rest = divmod(int(gpu.available), gpu.per_node)
@@ -167,7 +167,7 @@ def _classes(problem: RentalProblem, n: int, *, whole: bool, coarse: bool = Fals
 
 
 def _affordable(problem: RentalProblem, n: int, usd_per_hour: float) -> float:
-    """The most nodes of a kind that so many dollars buy: no GPU of them costs less than the cheapest."""
+    """Upper bound on nodes of kind n for `usd_per_hour`, at the least price of a GPU in any configuration."""
     each = [
         problem.configurations[c].usd_per_hour / problem.configurations[c].gpus[n]
         for c in _holding(problem, n)
@@ -177,7 +177,7 @@ def _affordable(problem: RentalProblem, n: int, usd_per_hour: float) -> float:
 
 
 def _nodes_wanted(problem: RentalProblem, n: int) -> int:
-    """Nodes of a kind without limit: what the budget buys, or twice what carries everything, and two more."""
+    """Nodes to model of an unlimited kind: all that the budget buys, or amply enough for all requests."""
     gpu, affordable = problem.gpus[n], _affordable(problem, n, problem.budget_usd_per_hour)
     gpus = 0.0
     for w, request_type in enumerate(problem.types):

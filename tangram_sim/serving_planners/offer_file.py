@@ -37,7 +37,7 @@ class _OffersIn(FilePart):
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """GPUs that may be rented, with engine and precision; these are empty where the file is silent."""
+    """GPUs that may be rented, with engine and precision (empty where the file does not give them)."""
 
     gpus: tuple[GpuOffer, ...]
     engine: str = ""
@@ -46,15 +46,15 @@ class Offers:
 
     @property
     def unpriced(self) -> frozenset[str]:
-        """The kinds whose price is not known."""
+        """GPU kinds whose price is not known."""
         return frozenset(gpu.name for gpu in self.gpus if not gpu.priced)
 
 
 def load_offers(given: Path | str, hwdb: Hwdb, *, priced: bool = True) -> Offers:
     """The offers in a YAML file, or the GPUs of a cluster (a file, a shipped name, `DGX-H100:2+L40Sx8:1`).
 
-    A kind without a price has the lowest dated rent of its nodes. Where none is known, `priced` refuses it;
-    otherwise one is assumed (`assumed_rent`), and a note says so. Raises BadInputError, UnknownNameError.
+    A kind without a price has the lowest dated rent of its nodes. If none is known, `priced` refuses the
+    kind; otherwise a price is assumed (`assumed_rent`) and noted. Raises BadInputError, UnknownNameError.
     """
     path = Path(given)
     if path.exists() or path.suffix.lower() in (".yaml", ".yml"):
@@ -70,7 +70,7 @@ def load_offers(given: Path | str, hwdb: Hwdb, *, priced: bool = True) -> Offers
 
 
 def cluster_offers(cluster: Cluster) -> Offers:
-    """The GPUs of a cluster as offers, at the prices that its nodes state; 0: none."""
+    """The GPUs of a cluster as offers, at the prices of its nodes; 0: no price."""
     found: dict[str, GpuOffer] = {}
     for group in cluster.groups:
         node, name = group.node, group.node.gpu.name
@@ -89,7 +89,7 @@ def cluster_offers(cluster: Cluster) -> Offers:
 
 
 def _with_prices(offers: Offers, hwdb: Hwdb, source: str, *, priced: bool) -> Offers:
-    """The same with a price for every kind, and notes on those that nobody gave."""
+    """The offers with a price for every kind, and notes on prices that the user did not give."""
     gpus, notes = [], list[str]()
     for gpu in offers.gpus:
         if gpu.usd_per_hour > 0:

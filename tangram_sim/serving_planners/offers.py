@@ -1,7 +1,7 @@
-"""Configurations of a model on GPUs on offer, with the throughputs that the cost layer gives them.
+"""Configurations of a model on offered GPUs, with throughputs from the cost layer.
 
 A replica is one pipeline: tensor parallelism inside a node, one to three stages on equal or unequal GPUs at
-one degree, with layers cut by what each can do. What does not fit memory is no configuration.
+one degree, with layers divided by the GPUs' abilities. Replicas that do not fit memory are left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,9 +41,9 @@ _CUTS = (0.0, 0.5, 1.0)  # between layers by memory and layers by bandwidth
 
 @dataclass(frozen=True, slots=True)
 class GpuOffer:
-    """A kind of GPU to rent: its price, how many there are, and how many a node holds.
+    """A kind of GPU to rent: its price, the number available, and GPUs per node.
 
-    Where no price is known and none is asked for, `priced` is false and `usd_per_hour` next to nothing.
+    Where no price is known or required, `priced` is false and `usd_per_hour` is almost 0.
     """
 
     name: str
@@ -74,10 +74,10 @@ class PricedConfiguration:
 
 @dataclass
 class OfferPricer:
-    """Prices configurations of one model under one engine and objective.
+    """Prices configurations of one model under one engine and latency objective.
 
     With `mix`, the shares of the types among the requests of a batch, configurations that are priced together
-    also say what share of their throughput they reach in a batch.
+    also get the share of their throughput that they reach in a batch.
     """
 
     model: Model
@@ -108,7 +108,7 @@ class OfferPricer:
         )
 
     def priced(self, stages: Stages) -> PricedConfiguration | None:
-        """A configuration with its throughputs; None where it does not fit memory (the reason is kept)."""
+        """A configuration with its throughputs; None where it does not fit memory (why: see `refused`)."""
         try:
             rps = self.throughput(self.deployment(stages))
         except InfeasibleError as error:
@@ -117,21 +117,21 @@ class OfferPricer:
         return configuration_of(stages, tuple(rps.tolist()))
 
     def throughput(self, deployment: Deployment) -> Floats:
-        """Requests/s of each type alone, at the most concurrency that keeps the objective; 0: none does."""
+        """Requests/s of each type alone, at the most concurrency that meets the objective; 0: none does."""
         fit = self._calibration.fit_of(deployment)
         capacity = kv_capacity(deployment, self.hwdb, fit)
         cost = capped(LayerStepCost(deployment, self.hwdb, fit), self.power_cap_w)
         return kept_throughput(cost, deployment, capacity, self.loads, self.slo)
 
     def batches(self, pipelines: Sequence[Stages]) -> list[PricedBatch]:
-        """The pipelines that fit, grouped to be priced side by side; why others do not is kept."""
+        """The pipelines that fit, in groups to be priced together; reasons for the others go to `refused`."""
         deployments = [self.deployment(pipeline) for pipeline in pipelines]
         found, refused = batches(deployments, self.hwdb, self._calibration, self.power_cap_w)
         self.refused |= {name_of(pipelines[number]): reason for number, reason in refused.items()}
         return found
 
     def priced_together(self, pipelines: Sequence[Stages]) -> list[PricedConfiguration]:
-        """Configurations with throughputs of the pipelines that fit; why others do not is kept."""
+        """Configurations with throughputs of the pipelines that fit; reasons of others go to `refused`."""
         found: dict[int, PricedConfiguration] = {}
         types = len(self.loads.isl)
         for batch in self.batches(pipelines):
@@ -148,7 +148,7 @@ class OfferPricer:
         return [found[number] for number in sorted(found)]
 
     def _of_batch(self, batch: PricedBatch, rps: Floats) -> list[list[float]]:
-        """For each pipeline the shares of steady throughput in batches of BATCH_SECONDS; none without mix."""
+        """Shares of steady throughput of each pipeline in batches of BATCH_SECONDS; empty without `mix`."""
         shares: list[list[float]] = [[] for _ in rps]
         if self.mix is None:
             return shares
@@ -170,10 +170,10 @@ def kept_throughput(
     loads: Load,
     slo: Slo,
 ) -> Floats:
-    """Requests/s of each load alone, at the most concurrency that keeps the objective; 0: none does.
+    """Requests/s of each load alone, at the highest concurrency that meets the objective; 0: none does.
 
-    Or at the last one that fills a CUDA graph, where a few requests more cost more than they bring. Never
-    more than without an objective, where iterations that are full of prompts count, too.
+    Or at the largest such concurrency that fills a CUDA graph, if that is faster. Never more than without an
+    objective, where iterations full of prompts count, too.
     """
     room = seats(deployment, capacity, loads)
     full = greatest_throughput(cost, deployment, capacity, loads)
@@ -217,13 +217,13 @@ def packed_s(cost: LayerStepCost, deployment: Deployment, loads: Load, running: 
 
 
 def name_of(stages: Stages) -> str:
-    """What a replica is called: its stages with kind and degree, layers where there are several."""
+    """Name of a replica: kind and degree of its stages, with layers where there are several stages."""
     told = " ({} layers)" if len(stages) > 1 else ""
     return " + ".join(f"{kind} tp{tp}{told.format(layers)}" for kind, tp, layers in stages)
 
 
 def configuration_of(stages: Stages, rps: tuple[float, ...]) -> PricedConfiguration:
-    """A replica with its throughputs."""
+    """The configuration with these stages and requests/s of each type."""
     gpus: dict[str, int] = {}
     for kind, tp, _ in stages:
         gpus[kind] = gpus.get(kind, 0) + tp
@@ -231,7 +231,7 @@ def configuration_of(stages: Stages, rps: tuple[float, ...]) -> PricedConfigurat
 
 
 def configurations(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[PricedConfiguration]:
-    """Every replica worth pricing, of up to three stages on any kinds; those that finish anything."""
+    """Every replica of up to three stages on any kinds that finishes requests of some type."""
     priced = pricer.priced_together(pipelines(pricer, offers))
     return [configuration for configuration in priced if any(configuration.rps)]
 
@@ -239,8 +239,8 @@ def configurations(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Pric
 def pipelines(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Stages]:
     """Every choice of one to three stages within a replica's GPUs, each with a few cuts of the layers.
 
-    All stages have one degree: engines start no others. Where that is too many, those of three stages are of
-    two kinds at most, or left out.
+    All stages have one degree, since engines support no others. Where there are too many choices, three
+    stages use at most two kinds, or are left out.
     """
     model, kinds = pricer.model, {offer.name: offer for offer in offers}
     single = [(offer.name, tp) for offer in offers for tp in tensor_degrees(offer, model)]
@@ -264,14 +264,14 @@ def pipelines(pricer: OfferPricer, offers: Sequence[GpuOffer]) -> list[Stages]:
 
 
 def tensor_degrees(offer: GpuOffer, model: Model) -> list[int]:
-    """Tensor-parallel degrees of the model inside a node of the offer."""
+    """Tensor-parallel degrees for the model within a node of the offer."""
     heads = (block.attention.heads for block in model.blocks)
     most = min(offer.gpus_per_node, offer.available, *heads)
     return [tp for tp in (1, 2, 4, 8, 16) if tp <= most]
 
 
 def _cuts(pricer: OfferPricer, stages: Sequence[tuple[str, int]]) -> Iterator[Stages]:
-    """Layers of each stage by its memory, by its bandwidth, and between."""
+    """Pipelines with layers divided in proportion to memory, to bandwidth, and to blends of the two."""
     gpus = [pricer.hwdb.gpu(kind) for kind, _ in stages]
     parts = []
     for rates in ([gpu.memory_bytes for gpu in gpus], [gpu.memory_bytes_per_s for gpu in gpus]):
@@ -287,7 +287,7 @@ def _cuts(pricer: OfferPricer, stages: Sequence[tuple[str, int]]) -> Iterator[St
 
 
 def layers_by_speed(layers: int, speeds: Sequence[float]) -> list[int]:
-    """Layers of every stage, at least one, such that the slowest stage is as fast as can be."""
+    """Layers of every stage, at least one, that minimise the time of the slowest stage."""
     held = [1] * len(speeds)
     ahead = [(2 / speed, place) for place, speed in enumerate(speeds)]
     heapify(ahead)
@@ -299,7 +299,7 @@ def layers_by_speed(layers: int, speeds: Sequence[float]) -> list[int]:
 
 
 def offer_document(offers: Sequence[GpuOffer]) -> dict[str, Any]:
-    """The offers as the key `gpus` of a problem."""
+    """The offers in the format of a problem's key `gpus`."""
     return {
         offer.name: {
             "price_per_hour": offer.usd_per_hour,

@@ -1,8 +1,8 @@
-"""Planners by name: which configurations a plan may use; shares of requests are planned the same way.
+"""Planners by name: the configurations that each may use; all plan shares of requests in the same way.
 
 `milp` may use any; `hexgen` the groups that its search found, as many as it made of each; `melange` for each
-kind the least number of GPUs in a node that holds the model (it assigns requests to whole GPUs of a kind);
-the name of a kind: that kind alone.
+kind the fewest GPUs in a node that hold the model (it assigns requests to whole GPUs of a kind); the name of
+a kind: that kind alone.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ NAMED = ("milp", "hexgen", "melange")
 
 
 def planner_names(offers: Sequence[GpuOffer]) -> tuple[str, ...]:
-    """All planners for these offers."""
+    """Names of all planners for these offers."""
     return (*NAMED, *(offer.name for offer in offers))
 
 
@@ -96,9 +96,9 @@ def _drafted(
 def _hexgen(
     pricer: OfferPricer, offers: Sequence[GpuOffer], shares: Floats, budget_usd_per_hour: float | None
 ) -> list[PricedConfiguration]:
-    """The configurations of HexGen's groups in a pool of GPUs.
+    """The configurations of the groups that HexGen's search finds in a pool of GPUs.
 
-    The pool is what is available or, of a kind without limit, what an equal part of the budget rents: HexGen
+    The pool is what is available or, for a kind without limit, what an equal part of the budget rents: HexGen
     starts from given GPUs and does not say how to spend a budget.
     """
     pool = []

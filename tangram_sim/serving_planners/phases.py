@@ -1,8 +1,8 @@
-"""Replicas that do one half of a request: prompts alone, or outputs alone (DistServe, arXiv 2401.09670).
+"""Replicas that run one phase of requests: prefill alone, or decode alone (DistServe, arXiv 2401.09670).
 
-A prefilling replica fills iterations with whole prompts and delivers the first token; a decoding one yields
-the others, without prompts between, from caches that came over a link. What one kind of GPU prefills another
-decodes; both halves keep their part of the objective: the first token's time, the time between tokens.
+A prefill replica fills iterations with whole prompts and delivers the first token; a decode replica yields
+the other tokens, without prompts in between, from caches sent over a link. One kind of GPU may prefill for
+another; each phase meets its part of the latency objective: the time to first token, the time between tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ _WAITS = 1.5  # iterations until a prompt is through: half of the one under way,
 
 
 def halves(pricer: OfferPricer, pipelines: Sequence[Stages]) -> list[PricedConfiguration]:
-    """Prefilling and decoding replicas of the pipelines that fit, each with requests/s of every type."""
+    """Prefill replicas and decode replicas of the pipelines that fit, each with requests/s of every type."""
     short = [pipeline for pipeline in pipelines if len(pipeline) <= MOST_HALF_STAGES]
     found: list[PricedConfiguration] = []
     types = len(pricer.loads.isl)
@@ -53,7 +53,7 @@ def halves(pricer: OfferPricer, pipelines: Sequence[Stages]) -> list[PricedConfi
 def prefill_throughput(
     cost: LayerStepCost, deployment: Deployment, capacity: KvCapacity | KvCapacities, loads: Load, slo: Slo
 ) -> Floats:
-    """Prompts/s of each load alone, in iterations of as many as budget, memory and TTFT allow; 0: none."""
+    """Prompts/s of each load alone, with as many at once as token budget, memory and TTFT allow; 0: none."""
     budget = float(deployment.engine.max_batched_tokens)
     room = np.floor(np.asarray(capacity.tokens) / loads.isl)
     most = np.maximum(np.minimum(np.floor(budget / loads.rows), room), 1.0)
@@ -69,7 +69,7 @@ def prefill_throughput(
 def decode_throughput(
     cost: LayerStepCost, deployment: Deployment, capacity: KvCapacity | KvCapacities, loads: Load, slo: Slo
 ) -> Floats:
-    """Outputs/s of each load alone, with as many at once as seats and TPOT allow; 0: none."""
+    """Outputs/s of each load alone, with as many requests at once as `seats` and TPOT allow; 0: none."""
     room = seats(deployment, capacity, loads)
 
     def step_s(running: Floats) -> Floats:
@@ -82,7 +82,7 @@ def decode_throughput(
 
 
 def _most(keeps: Callable[[Floats], NDArray[np.bool_]], most: Floats) -> tuple[NDArray[np.bool_], Floats]:
-    """(whether one is kept, the most from 1 to `most` that are)."""
+    """(whether 1 satisfies `keeps`, the largest value from 1 to `most` that does), by bisection."""
     low, high = np.ones_like(most), most
     all_of = keeps(high)
     for _ in range(_ROUNDS):

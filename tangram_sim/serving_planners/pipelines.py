@@ -1,7 +1,7 @@
-"""Many pipelines priced side by side: stages alike of all in one call, exactly as `LayerStepCost` has each.
+"""Many pipelines priced together: equal stages of all in one call, with exactly the times of `LayerStepCost`.
 
-Pricing a replica is small arrays through hundreds of calls. Pipelines of one depth under one engine share
-these calls: the iterations of all of them are one array, and stages alike are asked once a pass.
+Pricing one replica means small arrays through hundreds of calls. Pipelines of one depth under one engine
+share these calls: the iterations of all of them are one array, and equal stages are priced once per pass.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _AlikeStages:
-    """Stages at one position of several pipelines, of the same GPU kind and degree: priced in one call."""
+    """Stages at one position of several pipelines with the same GPU kind and degree, priced in one call."""
 
     ranks: Ranks
     pipelines: Places
@@ -73,14 +73,14 @@ class PipelineBatch(LayerStepCost):
         )
 
     def _held(self, block: Block, stages: Sequence[ReplicaStage]) -> Floats:
-        """How many blocks equal to `block` each stage holds."""
+        """Number of blocks equal to `block` in each stage."""
         alike = np.array([item == block for item in self.deployment.model.blocks], dtype=np.float64)
         before = np.concatenate([[0.0], np.cumsum(alike)])
         ends, firsts = [stage.end for stage in stages], [stage.first for stage in stages]
         return np.asarray(before[ends] - before[firsts])
 
     def passes(self, work: IterationWork) -> list[ForwardTimes]:
-        """Seconds by part of one forward pass, for each position in the pipeline; arrays as for the class."""
+        """Seconds by part of one forward pass, for each position in the pipeline (pipelines x loads)."""
         size = len(self.pipelines)
         found = []
         for position in self._alike:
@@ -113,15 +113,15 @@ class PipelineBatch(LayerStepCost):
 
 @dataclass(frozen=True)
 class CappedPipelineBatch(CappedStepCost, PipelineBatch):
-    """The same under a power cap of every GPU."""
+    """A PipelineBatch with a power cap on every GPU."""
 
     def slowed(self, clock: float) -> PipelineBatch:
-        """All pipelines with arithmetic at a part of the highest clock, and no cap."""
+        """All pipelines with arithmetic at the share `clock` of the highest clock, without a cap."""
         pipelines = tuple(at_clock(pipeline, clock) for pipeline in self.pipelines)
         return PipelineBatch(pipelines[0], self.hwdb, self.fit, pipelines, bounded=self.bounded)
 
     def boards(self, loads: int) -> Sequence[Board]:
-        """For each position in the pipeline one GPU of every pipeline, as arrays of pipelines x loads."""
+        """For each position in the pipeline, all pipelines' GPU boards as arrays of pipelines x loads."""
         each = loads // len(self.pipelines)
         return [
             stacked([board_of(pipeline.stages[place], self.hwdb) for pipeline in self.pipelines], each)
@@ -130,7 +130,7 @@ class CappedPipelineBatch(CappedStepCost, PipelineBatch):
 
 
 def stacked(boards: Sequence[Board], times: int) -> Board:
-    """One board whose numbers are arrays of those of `boards`, each repeated so many times."""
+    """One board whose numbers are arrays of those of `boards`, each repeated `times` times."""
 
     def column(values: Sequence[Number]) -> Floats:
         return np.repeat(np.asarray(values, dtype=np.float64), times)
@@ -155,21 +155,21 @@ def stacked(boards: Sequence[Board], times: int) -> Board:
 
 @dataclass(frozen=True)
 class PricedBatch:
-    """Deployments that fit, with their cost and memory; arrays of pipelines x loads follow their order."""
+    """Deployments that fit, with their cost and memory; arrays of pipelines x loads have the same order."""
 
     cost: PipelineBatch
     numbers: Places  # among all deployments asked for
     blocks: Places  # of KV cache
 
     def capacity(self, loads: int) -> KvCapacities:
-        """KV memory of every pipeline, repeated for so many loads."""
+        """KV memory of every pipeline, repeated for `loads` loads."""
         return KvCapacities(np.repeat(self.blocks, loads), self.cost.deployment.engine.block_tokens)
 
 
 def batches(
     deployments: Sequence[Deployment], hwdb: Hwdb, calibration: CalibrationTable, power_cap_w: float = 0.0
 ) -> tuple[list[PricedBatch], dict[int, str]]:
-    """(deployments that fit, grouped by depth, engine and fit; by number, why others do not fit)."""
+    """(deployments that fit, grouped by depth, engine and fit; reasons why others do not fit, by number)."""
     memories: dict[tuple[object, ...], StageMemory] = {}
     groups: dict[tuple[object, ...], list[tuple[Deployment, int, EngineFit, int]]] = {}
     refused: dict[int, str] = {}

@@ -1,6 +1,6 @@
-"""The question of a planner with given throughputs: kinds of GPU, configurations, requests, scenarios.
+"""Input of a planner with given throughputs: GPU kinds, configurations, requests, scenarios.
 
-Kinds, configurations and request types are counted from 0 in the order given; arrays follow these counts.
+Kinds, configurations and request types are numbered from 0 in the order given; arrays follow these numbers.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ NODE = "node"  # what a scenario loses that bears the loss of any one node
 
 @dataclass(frozen=True, slots=True)
 class OfferedGpu:
-    """A kind of GPU on offer, on nodes of `per_node`; `available` is inf where nothing limits it."""
+    """A kind of GPU on offer, on nodes of `per_node`; `available` is inf where it is unlimited."""
 
     name: str
     usd_per_hour: float
@@ -28,11 +28,11 @@ class OfferedGpu:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaConfiguration:
-    """One way of making a replica.
+    """One way to build a replica.
 
-    `gpus[n]` GPUs of kind n for `usd_per_hour`; alone with type w it finishes `rps[w]` requests/s, 0 where it
-    cannot serve the type. `spot`: it may be taken away. At most `most` replicas of it. `role`, of ROLES: what
-    it does of a request; what is prefilled on one replica is decoded on another.
+    `gpus[n]` GPUs of kind n for `usd_per_hour`; serving type w only, it finishes `rps[w]` requests/s, 0 where
+    it cannot serve the type. `spot`: it may be preempted. At most `most` replicas of it. `role`, of ROLES:
+    the phases of a request that it runs; a request prefilled by one role is decoded by the other.
     """
 
     name: str
@@ -50,11 +50,11 @@ class ReplicaConfiguration:
         return sum(self.gpus)
 
     def share_in(self, seconds: float) -> float:
-        """What share of its throughput it reaches in a batch that takes so many seconds."""
+        """Share of its steady throughput that it reaches in a batch of `seconds`."""
         return float(np.interp(seconds, BATCH_SECONDS, self.of_batch)) if self.of_batch else 1.0
 
     def lasting(self, seconds: float, least_s: float = inf) -> "ReplicaConfiguration":
-        """The configuration with the throughputs of such a batch; the greatest from `least_s` on, if less."""
+        """The configuration with its throughputs in a batch of `seconds`, or the greatest from `least_s`."""
         share = self.share_in(seconds)
         if self.of_batch and least_s < seconds:
             inside = (least_s < BATCH_SECONDS) & (seconds > BATCH_SECONDS)
@@ -62,13 +62,13 @@ class ReplicaConfiguration:
         return replace(self, rps=tuple(share * rps for rps in self.rps), of_batch=())
 
     def kinds(self) -> frozenset[int]:
-        """The kinds that it holds."""
+        """GPU kinds that it uses."""
         return frozenset(n for n, count in enumerate(self.gpus) if count)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestType:
-    """Requests alike: how many of them (makespan) or how many a second (cost), and their tokens."""
+    """Requests of one type: how many (makespan) or how many per second (cost), and their tokens."""
 
     name: str
     amount: float
@@ -80,7 +80,7 @@ class RequestType:
 
 @dataclass(frozen=True, slots=True)
 class LossScenario:
-    """What the plan must also bear: some configurations or any one node gone, more requests, other prices.
+    """A scenario that plans tolerate: some configurations or any one node lost, more requests, new prices.
 
     `coverage` of every type's requests times `rate_factor` must still be served (in a makespan problem: at
     `coverage` times the plan's own pace); at prices times `price_factors[n]` the budget must still hold.
@@ -96,7 +96,7 @@ class LossScenario:
 
 @dataclass(frozen=True, slots=True)
 class RentalProblem:
-    """A planning problem over configurations; `slices` 0 lets types split freely."""
+    """A planning problem over configurations; `slices` 0: shares of a type are continuous."""
 
     objective: str  # MAKESPAN or COST
     gpus: tuple[OfferedGpu, ...]
@@ -110,34 +110,34 @@ class RentalProblem:
 
     @property
     def total(self) -> float:
-        """Requests in all, or requests a second."""
+        """Total requests, or requests per second."""
         return sum(request_type.amount for request_type in self.types)
 
     @property
     def loses_nodes(self) -> bool:
-        """Whether the plan must bear the loss of any one node."""
+        """Whether the plan must tolerate the loss of any one node."""
         return any(scenario.any_node for scenario in self.scenarios)
 
     def by_nodes(self, n: int) -> bool:
-        """Whether GPUs of kind n are paid for by whole nodes: any may be lost, and nothing limits them."""
+        """Whether GPUs of kind n are rented by whole nodes: any node may be lost, and kind n is unlimited."""
         return self.loses_nodes and self.gpus[n].available == inf
 
     @property
     def without_lost_nodes(self) -> "RentalProblem":
-        """The problem in which no node is lost, all else alike: none of its plans is worse."""
+        """The problem without loss of nodes; its best plan is at least as good."""
         return replace(
             self, scenarios=tuple(replace(scenario, any_node=False) for scenario in self.scenarios)
         )
 
     @property
     def depends_on_length(self) -> bool:
-        """Whether throughputs are those of a batch, which depend on how long it lasts."""
+        """Whether throughputs depend on the length of the batch."""
         return self.objective == MAKESPAN and any(
             configuration.of_batch for configuration in self.configurations
         )
 
     def alike_groups(self) -> list[tuple[int, ...]]:
-        """Types with requests, grouped by model: a router that looks at the model alone sees no more."""
+        """Types with requests, grouped by model: what a router distinguishes that sees the model only."""
         groups: dict[str, list[int]] = {}
         for w, request_type in enumerate(self.types):
             if request_type.amount > 0:
@@ -145,14 +145,14 @@ class RentalProblem:
         return [tuple(group) for group in groups.values()]
 
     def serves_some_group(self, c: int) -> bool:
-        """Whether configuration c serves all types of one such group."""
+        """Whether configuration c serves all types of some group of `alike_groups`."""
         rps = self.configurations[c].rps
         return any(all(rps[w] > 0 for w in group) for group in self.alike_groups())
 
     def lasting(self, seconds: float, least_s: float = inf) -> "RentalProblem":
-        """The problem with the throughputs of a batch that takes so many seconds.
+        """The problem with the throughputs of a batch of `seconds`.
 
-        With those of every configuration's best length from `least_s` to `seconds`, where that is shorter.
+        If `least_s` is shorter, with each configuration's greatest throughput from `least_s` to `seconds`.
         """
         return replace(
             self,

@@ -38,9 +38,9 @@ _IGNORED = {"id", "note", "answer"}  # of a collection of solved problems
 
 
 def load_problem(path: Path, chosen: str | None = None) -> tuple[RentalProblem | FlowProblem, list[str]]:
-    """The problem in a file, and its keys that were not understood.
+    """(the problem in a file, its unknown keys).
 
-    A file may hold a list of problems, of which `chosen` names one by its `id`. Raises BadInputError.
+    A file may hold a list of problems, of which `chosen` selects one by its `id`. Raises BadInputError.
     """
     data = read_json(path)
     if isinstance(data, list):
@@ -61,7 +61,7 @@ def load_problem(path: Path, chosen: str | None = None) -> tuple[RentalProblem |
 
 
 def read_problem(data: Any, source: str = "problem") -> tuple[RentalProblem | FlowProblem, list[str]]:
-    """The problem in a JSON object. Raises BadInputError, UnknownNameError."""
+    """(the problem in a JSON object, its unknown keys). Raises BadInputError, UnknownNameError."""
     kinds = ("makespan", "cost", "robust", "flow")
     if not isinstance(data, dict):
         raise BadInputError(f"{source}: a problem is a JSON object with a key `kind`: {', '.join(kinds)}")
@@ -80,7 +80,7 @@ def read_problem(data: Any, source: str = "problem") -> tuple[RentalProblem | Fl
 
 
 def _words(error: ValidationError) -> str:
-    """The first few errors in words, each with its key."""
+    """The first few validation errors as text, each with its key."""
     told = []
     for item in error.errors()[:_SHOWN]:
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(
@@ -182,7 +182,7 @@ def _rental(given: RentalIn, source: str) -> RentalProblem:
 
 
 def _types(given: RentalIn, source: str) -> tuple[tuple[RequestType, ...], str]:
-    """(request types, objective); the objective follows from whether amounts are requests or rates."""
+    """(request types, objective); amounts given as requests mean makespan, given as rates cost."""
     rated = [request_type.rate is not None for request_type in given.workload]
     counted = [request_type.requests is not None for request_type in given.workload]
     for place, (rate, count) in enumerate(zip(rated, counted, strict=True)):
@@ -267,9 +267,9 @@ def _scenario(
     configurations: Sequence[ReplicaConfiguration],
     source: str,
 ) -> LossScenario:
-    """One scenario; `lost` names GPU kinds, configurations, `spot` (all spot configurations), any `node`.
+    """One scenario; `lost` names GPU kinds, configurations, `spot` (all spot configurations) or any `node`.
 
-    Of a GPU kind that some configurations rent as spot instances, only these configurations are lost.
+    If some configurations rent a GPU kind as spot instances, losing the kind loses these configurations only.
     """
     kinds, names = [gpu.name for gpu in gpus], [configuration.name for configuration in configurations]
     lost: set[int] = set()

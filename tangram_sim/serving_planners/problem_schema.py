@@ -1,4 +1,4 @@
-"""What a PROBLEM.json may say, key by key."""
+"""Schema of PROBLEM.json."""
 
 from typing import Annotated, Literal
 
@@ -14,7 +14,7 @@ Rate = Annotated[float, Field(ge=0, le=1e12)]
 
 
 class ProblemPart(FilePart):
-    """A mapping of the file; keys nobody knows are kept, to be named."""
+    """A mapping of the file; unknown keys are kept, so that they can be reported."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -28,7 +28,7 @@ class OfferedGpuIn(ProblemPart):
 
 
 class ConfigurationIn(ProblemPart):
-    """One way of making a replica."""
+    """One way to build a replica."""
 
     name: Name
     gpus: Annotated[dict[Name, Annotated[int, Field(ge=1, le=100_000)]], Field(min_length=1)]
@@ -41,7 +41,7 @@ class ConfigurationIn(ProblemPart):
 
 
 class RequestTypeIn(ProblemPart):
-    """Requests alike: so many, or so many a second."""
+    """Requests of one type: a number, or a rate per second."""
 
     requests: Amount | None = None
     rate: Amount | None = None
@@ -53,7 +53,7 @@ class RequestTypeIn(ProblemPart):
 
 
 class ScenarioIn(ProblemPart):
-    """What the plan must also cope with: GPUs lost, more requests, other prices."""
+    """A scenario that the plan must tolerate: GPUs lost, more requests, other prices."""
 
     name: Name | None = None
     lost: Name | list[Name] = Field([])

@@ -1,4 +1,4 @@
-"""A mixed-integer linear program row by row, solved by HiGHS through scipy, with its proven bound."""
+"""A mixed-integer linear program, built row by row, solved by HiGHS through scipy, with its proven bound."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ def _silent() -> Iterator[None]:
 class Optimum:
     """The best values found (None: no solution), and a bound on the objective of all solutions.
 
-    `infeasible`: it is proven that there is no solution; where there are no values otherwise, time ran out.
+    `infeasible`: it is proven that there is no solution; without values and without that, time ran out.
     """
 
     values: NDArray[np.float64] | None
@@ -42,7 +42,7 @@ class Optimum:
 
 @dataclass(slots=True)
 class LinearProgram:
-    """Variables and rows as they are added; every variable is zero or more."""
+    """A mixed-integer linear program under construction; every variable is nonnegative."""
 
     _upper: list[float] = field(default_factory=list)
     _integer: list[int] = field(default_factory=list)
@@ -51,7 +51,7 @@ class LinearProgram:
     _high: list[float] = field(default_factory=list)
 
     def variable(self, upper: float = inf, *, integer: bool = False) -> int:
-        """A new variable in [0, upper]; its number."""
+        """Add a variable in [0, upper]; return its number."""
         self._upper.append(upper)
         self._integer.append(int(integer))
         return len(self._upper) - 1
@@ -67,7 +67,7 @@ class LinearProgram:
     def minimise(
         self, terms: Sequence[tuple[int, float]], relative_gap: float = 1e-9, time_limit_s: float = inf
     ) -> Optimum:
-        """The least sum of coefficient x variable, to `relative_gap`."""
+        """Minimise the sum of coefficient x variable, to `relative_gap`."""
         from scipy.optimize import Bounds, LinearConstraint, milp  # half a second to import
         from scipy.sparse import csr_matrix
 
@@ -98,6 +98,6 @@ class LinearProgram:
     def maximise(
         self, terms: Sequence[tuple[int, float]], relative_gap: float = 1e-9, time_limit_s: float = inf
     ) -> Optimum:
-        """The most of sum of coefficient x variable, to `relative_gap`."""
+        """Maximise the sum of coefficient x variable, to `relative_gap`."""
         found = self.minimise([(v, -factor) for v, factor in terms], relative_gap, time_limit_s)
         return Optimum(found.values, -found.bound, found.infeasible)

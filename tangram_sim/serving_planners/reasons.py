@@ -1,4 +1,4 @@
-"""Why a problem has no plan, in numbers: the type nobody serves, the cap, the budget, and what would do."""
+"""Why a problem has no plan, in numbers: an unserved type, the caps or the budget, and what would suffice."""
 
 from dataclasses import replace
 from math import inf
@@ -12,9 +12,9 @@ _NEAR = 0.01  # a gap at which a figure is said to be the most, or the least
 
 
 def why_infeasible(problem: RentalProblem, *, proven: bool = True) -> str:
-    """Why a problem has no plan, in a sentence or two: what stands in the way, and what would help.
+    """Why a problem has no plan, in a sentence or two: the obstacle, and what would remove it.
 
-    `proven`: that it has none; otherwise none was found in time.
+    `proven`: there is no plan; otherwise none was found in time.
     """
     for w, request_type in enumerate(problem.types):
         able = {c.role for c in problem.configurations if c.rps[w] > 0}
@@ -67,7 +67,7 @@ def why_infeasible(problem: RentalProblem, *, proven: bool = True) -> str:
 
 
 def _without_a_node(problem: RentalProblem) -> list[str]:
-    """What all nodes carry, and what any one lost node leaves of it; [] where all are too few, or unknown."""
+    """Text: requests/s with all nodes and after any loss of one; [] where all are too few, or unknown."""
     if problem.objective != COST:
         return []
     whole, left = _most_rps(problem.without_lost_nodes), _most_rps(problem)
@@ -80,7 +80,7 @@ def _without_a_node(problem: RentalProblem) -> list[str]:
 
 
 def _most_rps(problem: RentalProblem) -> float | None:
-    """The most requests a second of the problem's mix, to 1 %: inf where nothing limits them, 0 for none.
+    """Maximum requests per second of the problem's mix, to 1 %: inf where nothing limits them, 0 for none.
 
     None where it was not found in time.
     """
@@ -99,8 +99,8 @@ def _caps(problem: RentalProblem) -> str:
 def _least_usd(problem: RentalProblem) -> Rental | Unanswered:
     """The cheapest plan without a budget.
 
-    A batch is finished some day by any replicas that together serve every type, in every scenario: one that
-    serves a type at all serves all of it.
+    For a batch of any length: the cheapest replicas that together serve every type in every scenario, where a
+    replica that serves a type at all counts as serving all of it.
     """
     asked = replace(problem, budget_usd_per_hour=inf)
     if problem.objective == MAKESPAN:

@@ -1,4 +1,4 @@
-"""The whole answer to a rental problem: the plan, its bound, and the plans it is compared with (`rivals`)."""
+"""The whole result of a rental problem: the plan, its bound, and comparison plans (`rivals`)."""
 
 import time
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ _PLACED = 5.0  # times as long where replicas are placed on nodes
 
 @dataclass(frozen=True, slots=True)
 class RentalAnswer:
-    """The answer to a rental problem: plan (None: there is none, for this `reason`) and comparisons."""
+    """Result of a rental problem: the plan (None: there is none, for this `reason`) and comparisons."""
 
     plan: Rental | None
     rivals: list[SingleKind]
@@ -37,12 +37,12 @@ def time_limit_of(problem: RentalProblem) -> float:
 def rent(problem: RentalProblem, time_limit_s: float | None = None, *, beside: bool = True) -> RentalAnswer:
     """The best plan within the time limit, never worse than the plans that it is compared with.
 
-    These are the best plans of single kinds and without single levers (see `rivals`); unless `beside`, they
-    are not computed.
+    Comparisons are the best plans of single kinds and without single levers (see `rivals`); unless `beside`,
+    they are not computed.
 
-    `time_limit_s` is for all of it, in seconds of clock time: the plan comes first, then comparisons for as
-    long as there is time. Without it the limit is for the main program and in CPU seconds: the solver only
-    knows the clock, so where others took much of that, it is asked again with as much more time.
+    `time_limit_s` is for everything, in seconds of clock time: the plan comes first, then comparisons while
+    time is left. Without it the limit is for the main program and in CPU seconds: since the solver measures
+    clock time only, the program is solved again with a longer limit if other processes took much of the time.
     """
     if time_limit_s is not None:
         return _rent_within(problem, time_limit_s, beside=beside)
@@ -59,7 +59,7 @@ def rent(problem: RentalProblem, time_limit_s: float | None = None, *, beside: b
 
 
 def _rent_within(problem: RentalProblem, time_limit_s: float, *, beside: bool) -> RentalAnswer:
-    """The plan, and comparisons while time is left; for the plan itself there is always a little."""
+    """The plan within the time limit (at least LEAST_S), then comparisons while time is left."""
     until = time.perf_counter() + time_limit_s
     share = (1.0 - _RIVALS_SHARE) if beside else 1.0
     answer = solve(problem, time_limit_s=max(share * time_limit_s, LEAST_S))
@@ -72,7 +72,7 @@ def _rent_within(problem: RentalProblem, time_limit_s: float, *, beside: bool) -
 def _compared(
     problem: RentalProblem, answer: Rental | Unanswered, rivals: list[SingleKind], levers: list[Lever]
 ) -> RentalAnswer:
-    """The answer, or a plan that it is compared with where that is better."""
+    """The result with the plan, or with a comparison plan where that is better."""
     others = [rival.answer for rival in rivals if rival.capped] + [lever.answer for lever in levers]
     other = min(others, key=value_of, default=answer)
     if isinstance(other, Rental) and other.value < value_of(answer):

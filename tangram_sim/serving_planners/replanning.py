@@ -1,9 +1,9 @@
 """Plans that follow prices and availability over time, with the cost of switching between them.
 
-The market stands still for a period and then changes. In every period whole replicas are chosen, and as much
-of the requests' rate as they can carry is served. A replica that starts is paid for while it loads, one that
-stops while it drains; neither serves meanwhile. Policies that know the present period only are compared with
-the best plan for the whole trace, known in hindsight: one mixed-integer program with its bound.
+The market is constant within a period. In every period integer numbers of replicas are chosen, and as much of
+the request rate as they can carry is served. A starting replica is paid for while it loads, a stopping one
+while it drains; neither serves meanwhile. Policies that know the current period only are compared with the
+best plan in hindsight for the whole trace: one mixed-integer program with its bound.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class MarketPeriod:
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """What switching costs: seconds of paid time to load and drain a replica, USD per request not served."""
+    """Costs of switching: paid seconds to load and to drain a replica, USD per request not served."""
 
     load_s: float = 120.0
     drain_s: float = 30.0
@@ -49,10 +49,10 @@ class PeriodPlan:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What a policy does over the whole trace, and what it costs in USD.
+    """Plans of a policy over the whole trace, and their cost in USD.
 
-    `usd` is rent and switches; `cost` also counts requests that were not served. No policy can cost less than
-    `bound` (0 where no bound is known).
+    `usd` is rent and switches; `cost` also includes requests that were not served. `bound` is a lower bound
+    on every policy's cost (0 where none is known).
     """
 
     name: str
@@ -68,7 +68,7 @@ class Followed:
 def hindsight(
     problem: RentalProblem, market: Sequence[MarketPeriod], switching: Switching, time_limit_s: float = inf
 ) -> Followed:
-    """The best plans for a trace known beforehand, and what no policy can beat."""
+    """The best plans with the whole trace known in advance, with a lower bound on every policy's cost."""
     plans, bound = _best(problem, market, switching, None, time_limit_s)
     return replace(_followed("hindsight", problem, market, switching, plans), bound=bound)
 
@@ -81,9 +81,9 @@ def myopic(
     sees_switches: bool,
     time_limit_s: float = inf,
 ) -> Followed:
-    """Every period's best plan, the next period unknown.
+    """The best plan of each period without knowledge of the next.
 
-    `sees_switches`: what leaves the replicas of before counts; otherwise each period is planned afresh.
+    `sees_switches`: the cost of switching counts; otherwise each period is planned afresh.
     """
     plans: list[PeriodPlan] = []
     share = time_limit_s / len(market)
@@ -98,7 +98,7 @@ def myopic(
 def unmoved(
     problem: RentalProblem, market: Sequence[MarketPeriod], switching: Switching, time_limit_s: float = inf
 ) -> Followed:
-    """The policy that keeps the first period's plan, less the replicas that availability or budget forbid."""
+    """The policy that keeps the first period's plan, less replicas that exceed availability or budget."""
     first = myopic(problem, market[:1], switching, sees_switches=False, time_limit_s=time_limit_s).plans[0]
     plans = []
     for period in market:
@@ -110,7 +110,7 @@ def unmoved(
 
 
 def _short(problem: RentalProblem, period: MarketPeriod, counts: Sequence[int]) -> int:
-    """The configuration to take a replica from, the most expensive of those over a limit; -1: none is."""
+    """The most expensive configuration over an exceeded limit, to lose one replica; -1: none is exceeded."""
     for n, available in enumerate(period.available):
         used = [
             c for c, configuration in enumerate(problem.configurations) if counts[c] and configuration.gpus[n]
@@ -125,7 +125,7 @@ def _short(problem: RentalProblem, period: MarketPeriod, counts: Sequence[int]) 
 
 
 def _usd_per_hour(problem: RentalProblem, period: MarketPeriod, c: int) -> float:
-    """USD an hour of a replica: its price in the problem, scaled as the prices of its GPUs have changed."""
+    """USD an hour of a replica: its price in the problem, scaled by the change in its GPUs' prices."""
     configuration = problem.configurations[c]
     bare = sum(k * gpu.usd_per_hour for k, gpu in zip(configuration.gpus, problem.gpus, strict=True))
     now = sum(k * usd for k, usd in zip(configuration.gpus, period.usd_per_hour, strict=True))
@@ -133,7 +133,7 @@ def _usd_per_hour(problem: RentalProblem, period: MarketPeriod, c: int) -> float
 
 
 class _Period:
-    """Variables of one period: replicas running, started, stopped, shares of requests, share not served."""
+    """Variables of a period: replicas running, started and stopped, shares of requests, share not served."""
 
     def __init__(self, lp: LinearProgram, problem: RentalProblem, period: MarketPeriod) -> None:
         self.problem, self.period = problem, period
@@ -176,7 +176,7 @@ class _Period:
         return min([*limits, configuration.most])
 
     def cost(self, switching: Switching, *, switches: bool) -> list[tuple[int, float]]:
-        """(variable, USD per unit of it) of one period: rent, requests not served and, if asked, switches."""
+        """(variable, USD per unit) of a period: rent, requests not served and, with `switches`, switching."""
         terms = []
         for c in range(len(self.counts)):
             usd_per_s = _usd_per_hour(self.problem, self.period, c) / HOUR_S
@@ -199,9 +199,9 @@ def _best(
     before: tuple[int, ...] | None,
     time_limit_s: float,
 ) -> tuple[list[PeriodPlan], float]:
-    """(plans, lower bound on the cost in USD) of the cheapest way through these periods, all known.
+    """(plans, lower bound on the cost in USD) of the cheapest sequence through these periods, all known.
 
-    `before` are replicas that run already; without it starts in the first period cost nothing, as every
+    `before` are replicas that already run; without it starts in the first period cost nothing, since every
     policy has to pay for them.
     """
     lp = LinearProgram()
@@ -228,7 +228,7 @@ def _best(
 
 
 def _served(problem: RentalProblem, period: MarketPeriod, counts: tuple[int, ...]) -> float:
-    """The greatest share of the period's requests that these replicas can serve."""
+    """Maximum share of the period's requests that these replicas can serve."""
     lp = LinearProgram()
     fixed = replace(
         problem,

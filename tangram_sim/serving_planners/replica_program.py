@@ -1,4 +1,4 @@
-"""The rows and variables of one program of replicas: see `milp` for what they say."""
+"""Rows and variables of one program of replicas; `milp` has the formulation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ _PLAN = LossScenario("the plan itself")
 
 @dataclass(frozen=True, slots=True)
 class _Mix:
-    """A variable of the program: the share of `types` that one configuration gets, and the load of a unit."""
+    """A share variable: one configuration's share of `types`; `load` in replicas per unit of it."""
 
     configuration: int
     types: tuple[int, ...]
@@ -35,11 +35,11 @@ class _Mix:
 
 
 class ReplicaProgram:
-    """The rows and variables of the program of one problem.
+    """Rows and variables of the program of one problem.
 
     Requests are counted in units of what is done in `scale_s` seconds, so that the pace u is near 1, where
-    the absolute tolerances of HiGHS are meaningful. `fixed` are numbers of replicas that are given, not
-    chosen, on the nodes `placed`. `coarse`: more nodes are in classes of equal ones.
+    the absolute tolerances of HiGHS are meaningful. `fixed` are given numbers of replicas on the nodes
+    `placed`. `coarse`: fewer nodes are treated individually, more in classes of equal ones.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ReplicaProgram:
                 self._scenario(scenario, fixed, gone=dict(host.replicas))
 
     def _most(self, c: int) -> float:
-        """Replicas of configuration c that caps and budget allow at most."""
+        """Maximum replicas of configuration c within availability and budget."""
         configuration = self.problem.configurations[c]
         limits = [
             np.floor(gpu.available / count)
@@ -124,9 +124,9 @@ class ReplicaProgram:
         held: Mapping[int, int] = MappingProxyType({}),
         gone: Mapping[int, int] = MappingProxyType({}),
     ) -> tuple[list[_Mix], list[int]]:
-        """Add the rows of one scenario: its share of the requests is served, and no replica is overloaded.
+        """Add the rows of one scenario: its part of the requests is served, and no replica is overloaded.
 
-        How many replicas a lost node takes along, by configuration: `held` are variables, `gone` numbers.
+        Replicas lost with a node, by configuration: `held` as variables, `gone` as numbers.
         """
         given, asked = self.problem, scenario.coverage * scenario.rate_factor
         live = [w for w, request_type in enumerate(given.types) if request_type.amount > 0]
@@ -170,7 +170,7 @@ class ReplicaProgram:
     def _of_roles(
         self, mixes: list[_Mix], shares: list[int], group: tuple[int, ...], roles: tuple[str, ...]
     ) -> list[int]:
-        """Variables for the shares of a group of types on the configurations of these roles."""
+        """Share variables of a group of types on the configurations with these roles."""
         return [
             v
             for v, mix in zip(shares, mixes, strict=True)
@@ -178,7 +178,7 @@ class ReplicaProgram:
         ]
 
     def optimum(self, relative_gap: float, time_limit_s: float) -> Optimum:
-        """The greatest pace, or the least dollars an hour."""
+        """Maximise the pace, or minimise dollars an hour."""
         if self.problem.objective == MAKESPAN:
             return self.lp.maximise([(self.pace, 1.0)], relative_gap, time_limit_s)
         usd = [configuration.usd_per_hour for configuration in self.problem.configurations]
@@ -187,7 +187,7 @@ class ReplicaProgram:
         return self.lp.minimise(terms, relative_gap, time_limit_s)
 
     def best(self, relative_gap: float, time_limit_s: float) -> Rental | Unanswered:
-        """Solve for whole replicas; for a makespan solve again for the shares with these replicas given."""
+        """Solve for integer replicas; for a makespan, solve again for shares with these replicas fixed."""
         given = self.problem
         found = self.optimum(relative_gap, time_limit_s)
         if found.values is None:
@@ -204,7 +204,7 @@ class ReplicaProgram:
         return replace(plan, bound=min(plan.value, self.scale_s / found.bound))
 
     def _evenly(self, counts: Counts, values: NDArray[np.float64]) -> Shares:
-        """Shares under which the busiest replica is loaded least; with slices, those the search found."""
+        """Shares that minimise the load of the busiest replica; with slices, those in `values`."""
         if not self.problem.slices:
             batch = replace(self.problem, objective=MAKESPAN, scenarios=())
             even = ReplicaProgram(batch, self.common, 1.0, fixed=counts)
@@ -214,7 +214,7 @@ class ReplicaProgram:
         return self.shares_of(np.rint(values) if self.problem.slices else values)
 
     def shares_of(self, values: NDArray[np.float64]) -> Shares:
-        """Shares by configuration and type; those of a type add up to 1, over replicas that take prompts."""
+        """Shares by configuration and type; a type's shares sum to 1 over replicas that take prompts."""
         table = np.zeros((len(self.problem.configurations), len(self.problem.types)))
         for variable, mix in zip(self.shares, self.mixes, strict=True):
             table[mix.configuration, list(mix.types)] = max(0.0, float(values[variable]))
@@ -227,7 +227,7 @@ class ReplicaProgram:
 def paced(
     problem: RentalProblem, common_shares: bool, scale_s: float, counts: Counts, nodes: tuple[HostNode, ...]
 ) -> Rental | None:
-    """The shortest batch of replicas and nodes that are given, by its shares; None: it serves nothing."""
+    """The shortest batch on given replicas and nodes, by choice of shares; None: nothing is served."""
     program = ReplicaProgram(problem, common_shares, scale_s, fixed=counts, placed=nodes)
     found = program.lp.maximise([(program.pace, 1.0)])
     if found.values is None or found.values[program.pace] <= _STANDSTILL:

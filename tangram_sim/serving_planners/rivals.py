@@ -1,8 +1,8 @@
-"""Comparisons for a plan: the best plan of every single kind, and plans without one of three levers.
+"""Comparison plans: the best plan of every single kind, and the best plans without one of three levers.
 
 The levers are those of arXiv 2502.00722: the composition of kinds (without it: one kind), the parallelism of
-every replica (without it: replicas all of one number of GPUs), the share of each type of request that a
-replica gets (without it: the same mix of types for all).
+every replica (without it: all replicas have the same number of GPUs), the share of each type of request that
+a replica gets (without it: the same mix of types for all).
 """
 
 import time
@@ -16,9 +16,9 @@ from tangram_sim.serving_planners.problem import COST, RentalProblem
 
 @dataclass(frozen=True, slots=True)
 class SingleKind:
-    """The best plan of one kind of GPU alone, or why there is none.
+    """The best plan with one GPU kind only, or why there is none.
 
-    `capped`: within what is available of it; otherwise the budget alone limits it.
+    `capped`: limited by availability and budget; otherwise by the budget alone.
     """
 
     gpu: str
@@ -27,22 +27,22 @@ class SingleKind:
 
     @property
     def value(self) -> float:
-        """The objective of its plan; inf where there is none."""
+        """Objective of its plan; inf where there is none."""
         return value_of(self.answer)
 
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """The best plan without one of the three levers."""
+    """The best plan without one of the three levers (see the module)."""
 
     name: str
     answer: Rental | Unanswered
 
 
 def single_kinds(problem: RentalProblem, time_limit_s: float, until: float = inf) -> list[SingleKind]:
-    """Every kind alone, capped and uncapped, in the order of the problem; at most `time_limit_s` for each.
+    """The best plan of every kind alone, with and without its cap; at most `time_limit_s` for each.
 
-    Those whose turn comes after `until`, by `time.perf_counter`, have no answer.
+    Kinds whose turn comes after `until` (time.perf_counter) have no plan.
     """
     found = []
     for n, gpu in enumerate(problem.gpus):
@@ -79,5 +79,5 @@ def without_levers(problem: RentalProblem, rivals: list[SingleKind], time_limit_
 
 
 def value_of(answer: Rental | Unanswered) -> float:
-    """The objective of a plan, in seconds or USD an hour; inf where there is none."""
+    """Objective of a plan, in seconds or USD an hour; inf where there is none."""
     return answer.value if isinstance(answer, Rental) else inf

@@ -1,4 +1,4 @@
-"""Ops, resources, time: engines that play an op graph, and what a played timeline tells."""
+"""Simulation of op graphs: engines that compute start and end times, and analyses of timelines."""
 
 from tangram_sim.sim.contention import play, saturated_links
 from tangram_sim.sim.critical import critical_path

@@ -1,4 +1,4 @@
-"""When sharing matters: play uncontended, and only where transfers overfill a link play shared links."""
+"""Choice of engine: uncontended first; with shared links only where transfers exceed a link's rate."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ _LARGEST_RATE = 1e300  # bytes/s: sums of these are finite
 
 
 def play(graph: OpGraph, contention: bool = True) -> Timeline:
-    """Play with the cheapest compiled loop that is exact; without `contention`, links are unlimited."""
+    """Simulate with the fastest exact compiled engine; without `contention`, links are unlimited."""
     timeline = fast.play(graph)
     if contention and saturated_links(timeline):
         return shared.play(graph)
@@ -20,9 +20,9 @@ def play(graph: OpGraph, contention: bool = True) -> Timeline:
 
 
 def saturated_links(timeline: Timeline) -> tuple[int, ...]:
-    """Links, ascending, that the transfers of an uncontended timeline together ask more of than they carry.
+    """Links, ascending, whose capacity the transfers of an uncontended timeline together exceed.
 
-    Empty means that sharing would change nothing: every transfer gets its average rate all the time.
+    Empty means that sharing changes nothing: every transfer gets its full rate all the time.
     """
     from tangram_sim.sim.fluid_kernels import overfull
 

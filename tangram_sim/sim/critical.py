@@ -1,4 +1,4 @@
-"""Why a timeline is as long as it is: its critical path, and the seconds each kind has on it."""
+"""The critical path of a timeline, and the seconds of each kind of op on it."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ START, PREDECESSOR, RESOURCE = "start", "predecessor", "resource"
 class CriticalPath:
     """Ops from time 0 to the makespan, each starting when the one before it ends.
 
-    `causes[k]` says what op `ops[k]` waited for: "predecessor" (it needed the result of the op before it in
-    the list), "resource" (it waited for its turn on the resource), or "start" (it began at 0).
+    `causes[k]` says what op `ops[k]` waited for: "predecessor" (the result of the previous op in the list),
+    "resource" (its turn on the resource), or "start" (it began at 0).
     """
 
     timeline: Timeline
@@ -24,7 +24,7 @@ class CriticalPath:
 
     @property
     def seconds(self) -> float:
-        """Length of the path: the makespan."""
+        """Length of the path in seconds: the makespan."""
         return float(self._spent().sum())
 
     def seconds_by_kind(self) -> dict[str, float]:
@@ -45,7 +45,7 @@ class CriticalPath:
 
 
 def critical_path(timeline: Timeline) -> CriticalPath:
-    """Walk back from the op that ends last to time 0, each time to the op whose end let this one start.
+    """The critical path: from the op that ends last back to time 0, each time to the op it waited for.
 
     Ties: the lowest index among ops that end last; a predecessor before the resource, then the lowest index.
     Holds for either engine; under contention an op counts with its stretched duration.

@@ -1,4 +1,4 @@
-"""The fast engine: longest paths over the op graph, compiled. Shared links are taken as uncontended."""
+"""The fast engine: longest paths over the op graph, compiled. Ignores contention on shared links."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ LONGEST_PERIOD = 8  # marks: every so many layers of a model attend to all token
 
 
 def play(graph: OpGraph) -> Timeline:
-    """Play every op at its uncontended duration. Exact where no shared link is saturated."""
+    """Simulate every op at its uncontended duration. Exact where no shared link is saturated."""
     start, end = _played(graph, graph.duration_s)
     return Timeline(graph, start, end)
 
@@ -24,9 +24,8 @@ def makespan(graph: OpGraph) -> float:
 
 
 def play_many(graph: OpGraph, durations: FloatArray) -> FloatArray:
-    """Ends [K, n] of the ops for K duration vectors [K, n] on one structure; at speed 1 starts are ends
-    - durations.
-    """
+    """End times [K, n] of the ops for K duration vectors [K, n] on one structure. At speed 1 the start times
+    are ends - durations."""
     from tangram_sim.sim.kernels import longest_paths
 
     rows = _rows(graph, durations)
@@ -52,7 +51,7 @@ def makespans(graph: OpGraph, durations: FloatArray) -> FloatArray:
 
 
 def _played(graph: OpGraph, duration_s: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(starts, ends) [n] of the ops, each at its resource's speed."""
+    """(start times, end times) [n] of the ops, each at its resource's speed."""
     from tangram_sim.sim.kernels import longest_path
 
     start, end = np.empty(len(graph)), np.empty(len(graph))
@@ -80,10 +79,10 @@ def latest_ends(
     marks: IntArray,
     repeats: IntArray | None = None,
 ) -> FloatArray:
-    """Latest ends [groups, marks, K] of each group of ops among the ops up to each mark.
+    """Latest end times [groups, marks, K] of each group of ops among the ops up to each mark.
 
-    For K plays of a graph that repeats a few ops many times: op i lasts durations[source[i]], with durations
-    [m, K] of the m distinct ops. Ops of group -1 are played but not recorded.
+    For K simulations of a graph that repeats a few ops many times: op i lasts durations[source[i]], with
+    durations [m, K] of the m distinct ops. Ops of group -1 are simulated but not recorded.
     """
     from tangram_sim.sim import kernels
 
@@ -110,10 +109,10 @@ def latest_ends(
 
 
 def _different(columns: FloatArray) -> tuple[FloatArray, NDArray[np.int64] | None]:
-    """The columns that differ, and which of them each is; all and None where telling gains nothing.
+    """(distinct columns, index of each column among them); (columns, None) where few are equal.
 
-    Forward passes do not know how state is sharded or what is computed again. Columns are told apart by a
-    weighted sum: where two of one sum differ all are kept.
+    Many layouts share a forward pass, which does not depend on sharded state or recomputation. Columns are
+    compared by a weighted sum; if two columns of one sum differ, all are kept.
     """
     if columns.shape[1] < MANY_PLAYS:
         return columns, None
@@ -126,10 +125,10 @@ def _different(columns: FloatArray) -> tuple[FloatArray, NDArray[np.int64] | Non
 
 
 def repeating(graph: OpGraph, source: IntArray, group: IntArray, marks: IntArray) -> IntArray:
-    """(first, last, period) in marks: ops in front of each mark behind the first are like a period before.
+    """(first, last, period) in marks: after the first mark, each block of ops equals one period before.
 
-    Alike are as many ops of the same sources and groups that wait for the same ones, counted from themselves.
-    The shortest period with a run long enough is taken; without one all are 0.
+    Equal blocks have as many ops, with the same sources and groups, that wait for the same ops by relative
+    index. The shortest period with a long enough run is taken; without one all three are 0.
     """
     counts, own = np.diff(graph.pred_ptr), np.arange(len(graph))
     waits = np.full((len(graph), int(counts.max(initial=1))), -1, np.int64)
@@ -162,10 +161,10 @@ def path_totals(
     labels: int,
     counted: IntArray | None = None,
 ) -> FloatArray:
-    """Seconds [K, labels] that ops of each label have on the critical path of K plays.
+    """Seconds [K, labels] that ops of each label have on the critical path of K simulations.
 
-    As `critical_path` finds it, without a walk in Python: op i lasts durations[:, source[i]], durations
-    [K, m]. The path leads to the op that ends last among those `counted` [n] (not 0; default all).
+    Like `critical_path`, without a walk in Python: op i lasts durations[:, source[i]], durations [K, m]. The
+    path leads to the op that ends last among those `counted` [n] (not 0; default all).
     """
     from tangram_sim.sim import kernels
 

@@ -1,4 +1,4 @@
-"""What flows get when they share links: max-min fair rates by progressive filling."""
+"""Rates of flows that share links: max-min fair rates by progressive filling."""
 
 import math
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ def max_min_rates(
     """Max-min fair rate of each flow, bytes/s [flows].
 
     `demands` are caps [flows] > 0, `routes` the links each flow crosses (a link listed twice is loaded
-    twice), `capacities` the links' bytes/s [links] > 0, `weights` what each crossing of a route takes of its
-    link per byte/s of the flow (default 1). All unfrozen flows rise together; a flow freezes at its demand
-    or at the level where one of its links is full (Bertsekas & Gallager, Data Networks, 2nd ed., 6.5.2). Ties
-    go to the lowest link index. A flow that no link limits gets exactly its demand.
+    twice), `capacities` the links' bytes/s [links] > 0, `weights` the load of each crossing of a route on its
+    link per byte/s of the flow (default 1). All unfrozen flows rise together; a flow freezes at its demand or
+    at the level where one of its links is full (Bertsekas & Gallager, Data Networks, 2nd ed., 6.5.2). Ties go
+    to the lowest link index. A flow that no link limits gets exactly its demand.
     """
     if weights is None:
         weights = [[1.0] * len(route) for route in routes]

@@ -1,7 +1,7 @@
 """Compiled loops of shared links: progressive filling, and an event loop over ops and flows.
 
-As `kernels`: callers pass contiguous int32/float64 columns, bounds are not checked, numba is imported here.
-An op with links is a flow: its rate over a link is `weight x bytes/s`, at most its demand (bytes over
+As for `kernels`: callers pass contiguous int32/float64 columns, bounds are not checked, numba is imported
+here. An op with links is a flow: its rate over a link is `weight x bytes/s`, at most its demand (bytes over
 uncontended seconds). Rates change only when flows start or end, and only for flows that share a full link
 with one of them, directly or over others.
 """
@@ -26,10 +26,10 @@ def fill(
     load: FloatArray,
     rate: FloatArray,
 ) -> None:
-    """Fill rate of `flows` with their max-min fair share of `links`; other links are taken as wide open.
+    """Set the rate of `flows` to their max-min fair share of `links`; other links count as unlimited.
 
-    Bertsekas & Gallager, Data Networks, 2nd ed., 6.5.2: as `fluid.max_min_rates`. `flows` is used up;
-    crossings and load [links of the graph] are scratch, negative crossings on links that are not `links`.
+    Bertsekas & Gallager, Data Networks, 2nd ed., 6.5.2: as `fluid.max_min_rates`. `flows` is overwritten;
+    crossings and load [links of the graph] are scratch, crossings negative on links not in `links`.
     """
     for where in links:
         load[where] = 0.0
@@ -86,7 +86,7 @@ def _before(a: int, b: int, at: FloatArray, running: IntArray) -> bool:
 
 @njit(cache=True)
 def _settle(slot: int, size: int, heap: IntArray, place: IntArray, at: FloatArray, running: IntArray) -> None:
-    """Move a slot whose event has changed to its place in the binary heap."""
+    """Restore the binary heap after the event of a slot has changed."""
     i = place[slot]
     while i > 0:
         parent = (i - 1) // 2
@@ -148,7 +148,7 @@ def play_shared(
     log_op: IntArray,
     log_rate: FloatArray,
 ) -> int:
-    """Fill start and end [n]; returns how often a rate changed, the first of which fill the log.
+    """Fill start and end [n]; returns the number of rate changes and logs as many as the log holds.
 
     `demand` [n] is bytes/s of flows and 0 for ops that load no link. Events at one time: by op index. Rates
     are set once all ends and starts of that time are known. Heap slots are resources: each runs one op.
@@ -339,7 +339,7 @@ def play_shared(
 
 @njit(cache=True)
 def overfull(where: IntArray, change: FloatArray, capacity: FloatArray, full: IntArray) -> None:
-    """Set full [links] to 1 where loads exceed a capacity: changes of load, sorted by link, then time."""
+    """Set full [links] to 1 where a load exceeds its capacity; load changes are sorted by link, then time."""
     load = 0.0
     for i in range(where.shape[0]):
         if i and where[i] != where[i - 1]:

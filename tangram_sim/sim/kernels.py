@@ -18,11 +18,11 @@ NONE: Any = np.int64(0)  # a count that starts so: with Python's own 0 numba com
 def elapsed(
     start: float, work: float, resource: int, speed_ptr: IntArray, since: FloatArray, speed: FloatArray
 ) -> float:
-    """Seconds that `work` takes from `start` on: the one place where work becomes time, in both engines.
+    """Seconds that `work` takes from `start` on; both engines convert work to time only here.
 
     Resource r runs at speed[k] from since[k] on, for k in speed_ptr[r] to speed_ptr[r + 1] - 1; the first
-    piece holds from the beginning, the last one for ever. Without pieces (an empty speed_ptr) every speed
-    is 1.
+    piece holds from the beginning, the last one for ever. Without pieces (an empty speed_ptr) every speed is
+    1.
     """
     if speed_ptr.shape[0] == 0 or work <= 0.0:
         return work
@@ -57,9 +57,8 @@ def longest_path(
     start: FloatArray,
     end: FloatArray,
 ) -> None:
-    """Fill start and end [n]: an op starts when its predecessors and `previous` (-1: none) have ended, and
-    runs at the speed of its resource.
-    """
+    """Fill start and end [n]: an op starts when its predecessors and `previous` (-1: none) have ended. It
+    runs at the speed of its resource."""
     varies = speed_ptr.shape[0] > 0
     for i in range(duration.shape[0]):
         time = 0.0
@@ -139,13 +138,13 @@ def steady(
     play: int,
     gains: FloatArray,
 ) -> bool:
-    """Whether ops from `begin` on, one period, will repeat for ever each at a pace of its own.
+    """Whether each op of the period from `begin` on will repeat for ever at a constant gain per period.
 
-    The ends [n, LANES] of three periods of one play, its `lane`, must differ by the same seconds; and each op
-    must wait for one of its own pace, and for none that falls behind faster: then by induction all ends of
-    the next period are these and the difference. The latest end of every group must have grown as the fastest
-    of its ops (`gains` [LANES, groups], of this lane filled) at each mark of the period up to `mark`: `tops`
-    [groups, marks, K] are those of all plays.
+    The end times [n, LANES] of three periods in one simulation, its `lane`, must differ by the same seconds;
+    and each op must wait for an op with its own gain, and for none with a larger one: then by induction all
+    end times of the next period are these plus the difference. At each mark of the period up to `mark` the
+    latest end of every group must have grown by the largest gain of its ops (fills `gains` [LANES, groups] of
+    this lane): `tops` [groups, marks, K] are those of all simulations.
     """
     near = ROUNDING * max(end[begin + period - 1, lane], tops[0, mark, play])
     for i in range(begin, begin + period):
@@ -206,16 +205,16 @@ def latest_ends(
     end: FloatArray,
     latest: FloatArray,
 ) -> None:
-    """Fill latest [groups, marks, K]: the latest end of each group among ops up to each mark.
+    """Fill latest [groups, marks, K]: the latest end time of each group among ops up to each mark.
 
-    Op i lasts durations[source[i], :] in K plays, LANES at least (durations [m, K], m distinct ops); groups
-    below 0 are not recorded; end [n, LANES] is scratch that stays in cache. `repeats` is (first, last, marks
-    of a period): ops in front of each mark behind the first, up to the last, are built like those one period
-    before. Where a play has become steady, what is left of them is not played but added; others side by side
-    play on, so that what a play comes to does not depend on the plays beside it. `gains` [LANES, groups] and
-    `turns` [2, LANES], the marks between which is added, are scratch.
+    Op i lasts durations[source[i], :] in K simulations, at least LANES (durations [m, K], m distinct ops);
+    groups below 0 are not recorded; end [n, LANES] is scratch that stays in cache. `repeats` is (first, last,
+    marks of a period): blocks of ops after mark `first`, up to `last`, are built like those one period
+    before. Once a simulation is steady, its remaining periods are extrapolated instead of simulated; others
+    in the same lanes continue, so that a result does not depend on the simulations next to it. `gains`
+    [LANES, groups] and `turns` [2, LANES], the marks between which is extrapolated, are scratch.
 
-    Lane by lane, not row by row: numba compiles seconds longer for what copies one row to another.
+    Lane by lane, not row by row: numba takes seconds longer to compile copies of whole rows.
     """
     groups, plays = latest.shape[0], durations.shape[1]
     first, final, cycle = repeats[0], min(repeats[1], marks.shape[0] - 2), repeats[2]
@@ -310,10 +309,10 @@ def path_totals(
     end: FloatArray,
     totals: FloatArray,
 ) -> None:
-    """Fill totals [K, labels]: seconds of each label on the critical path of each of K plays.
+    """Fill totals [K, labels]: seconds of each label on the critical path of each of K simulations.
 
-    The path ends with the op that ends last among those `counted` (not 0); ties as in `critical_path`.
-    Op i lasts durations[:, source[i]]; end [n] is scratch.
+    The path ends with the op that ends last among those `counted` (not 0); ties as in `critical_path`. Op i
+    lasts durations[:, source[i]]; end [n] is scratch.
     """
     for row in range(durations.shape[0]):
         latest = -1.0

@@ -1,4 +1,4 @@
-"""Memory over time on each device, from the deltas of the ops as they were played.
+"""Memory over time on each device, from the changes that simulated ops cause.
 
 The rule for equal times: what ends at an instant frees before what starts at that instant allocates, as the
 op before on a stream frees before the next allocates. An op of zero duration still allocates before it frees,
@@ -35,12 +35,12 @@ def memory_timeline(timeline: Timeline) -> tuple[DeviceMemory, ...]:
 
 
 def peak_memory(timeline: Timeline) -> FloatArray:
-    """The most bytes in use at any time on each device, [devices]."""
+    """Peak bytes in use on each device, [devices]."""
     return np.array([memory.bytes.max() for memory in memory_timeline(timeline)], np.float64)
 
 
 def _changes(timeline: Timeline) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Every change of memory, in the order of the rule: times, bytes, devices."""
+    """(times, bytes, devices) of every change of memory, in the order of the rule for equal times."""
     graph, start, end = timeline.graph, timeline.start_s, timeline.end_s
     n = len(graph)
     time = np.concatenate((start, end))

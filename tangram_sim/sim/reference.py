@@ -1,4 +1,4 @@
-"""The reference engine: SimPy, written to be read; the fast engine is held to it. Shared links are fluids."""
+"""The reference engine: SimPy, written for readability; the fast engine is tested against it."""
 
 import sys
 from collections.abc import Generator
@@ -22,19 +22,19 @@ class RateChange:
 
 
 def play(graph: OpGraph, contention: bool = True) -> Timeline:
-    """Play the graph event by event; with `contention`, transfers that share a link share its capacity."""
+    """Simulate the graph event by event; with `contention`, transfers share the capacity of links."""
     return play_recorded(graph, contention)[0]
 
 
 def play_recorded(graph: OpGraph, contention: bool = True) -> tuple[Timeline, list[RateChange]]:
-    """Like `play`, and every change of a transfer's rate in order of time: what the links carried."""
+    """Like `play`, with every change of a transfer's rate in order of time."""
     env = simpy.Environment()
     network = _Network(env, graph)
     start, end = np.zeros(len(graph)), np.zeros(len(graph))
     done = [env.event() for _ in range(len(graph))]
 
     def stream(ops: IntArray) -> Generator[simpy.Event, None, None]:
-        """One resource: issue its ops in program order."""
+        """Issue the ops of one resource in program order."""
         for op in ops.tolist():
             for predecessor in _predecessors(graph, op):
                 yield done[predecessor]
@@ -70,7 +70,7 @@ def _predecessors(graph: OpGraph, op: int) -> list[int]:
 
 
 def _is_flow(graph: OpGraph, op: int) -> bool:
-    """Whether op loads a link: one that moves nothing, or takes no time at all, shares nothing."""
+    """Whether an op loads a link: it must have links, bytes, and a duration that is not negligible."""
     size, duration = float(graph.bytes[op]), float(graph.duration_s[op])
     # Below 1 / max of the floats there is no rate to speak of.
     return len(graph.links_of(op)) > 0 and size > 0 and duration > size / sys.float_info.max
@@ -78,7 +78,7 @@ def _is_flow(graph: OpGraph, op: int) -> bool:
 
 @dataclass(slots=True)
 class _Flow:
-    """A transfer under way. Work is in seconds at full speed: an undisturbed flow ends exactly on time."""
+    """A transfer in progress. Work is in seconds at full speed: an undisturbed flow ends exactly on time."""
 
     op: int
     demand: float  # bytes/s at full speed

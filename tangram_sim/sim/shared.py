@@ -1,6 +1,6 @@
-"""The fast engine where transfers share links: an event loop with max-min fair rates, compiled.
+"""The fast engine for shared links: an event loop with max-min fair rates, compiled.
 
-The reference engine's rules without its processes; both agree on every graph to rounding.
+Follows the reference engine's rules without its processes; both agree on every graph to rounding.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ def play(graph: OpGraph) -> Timeline:
 
 
 def play_recorded(graph: OpGraph) -> tuple[Timeline, RateChanges]:
-    """Like `play`, and every change of a transfer's rate in order of time: what the links carried."""
+    """Like `play`, with every change of a transfer's rate in order of time."""
     _, _, count = _play(graph, 0)
     timeline, changes, _ = _play(graph, count)
     return timeline, changes
@@ -35,8 +35,7 @@ def play_recorded(graph: OpGraph) -> tuple[Timeline, RateChanges]:
 def demands(graph: OpGraph) -> FloatArray:
     """Bytes/s [n] of each transfer at full speed; 0 for ops that load no link.
 
-    One that moves nothing, or takes no time at all, shares nothing: below 1 / max of the floats there is no
-    rate to speak of.
+    Ops without bytes, or with a negligible duration, load no link: their rate would overflow.
     """
     flows = (np.diff(graph.link_ptr) > 0) & (graph.bytes > 0)
     flows &= graph.duration_s > graph.bytes / np.finfo(np.float64).max

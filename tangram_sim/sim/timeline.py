@@ -1,4 +1,4 @@
-"""Noun of a played op graph: when each op started and ended."""
+"""The timeline of a simulated op graph: start and end time of each op."""
 
 from dataclasses import dataclass
 

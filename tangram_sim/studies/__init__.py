@@ -1,1 +1,1 @@
-"""Questions people ask: plan this, estimate that layout, replay a plan, explain it."""
+"""Python functions behind the commands: plan, estimate, simulate, explain and the others."""

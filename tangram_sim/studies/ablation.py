@@ -29,7 +29,7 @@ class Ablated:
 
 
 def cases() -> Iterator[tuple[str, tuple[str, ...], float]]:
-    """(name, policies, window): from none to all as the paper adds them, each one alone left out, windows."""
+    """(name, policies, window): none, policies added as in the paper, all but one each, fixed windows."""
     yield "none", (), 0.0
     for count, policy in enumerate(POLICIES[:-1], start=1):
         yield f"+ {policy}", POLICIES[:count], 0.0
@@ -41,9 +41,9 @@ def cases() -> Iterator[tuple[str, tuple[str, ...], float]]:
 
 
 def ablation(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, wishes: SearchOptions) -> list[Ablated]:
-    """A row per case; the first run, which compiles and warms caches, is made twice and counted once.
+    """One row per case of `cases`; the first case runs once beforehand, uncounted, to warm caches.
 
-    Raises InfeasibleError as planning does. Single pipelines only: replication asks nothing of its own.
+    Raises InfeasibleError as planning does. Single pipelines only: replication requests no partial plans.
     """
     job, wishes = resolve(job, cluster, wishes), replace(wishes, replicate=False)
     tangram(model, cluster, job, hwdb, wishes)

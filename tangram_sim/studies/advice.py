@@ -20,7 +20,7 @@ _CLASSES = {
 
 
 def advice(document: PlanDocument) -> str:
-    """`limited by ...; to go faster: ...`, or for a plan that does not fit what would make it fit."""
+    """`limited by ...; to go faster: ...`; for a plan that does not fit in memory, what would make it fit."""
     if not document.feasible:
         return _to_fit(document)
     limit, remedy = max(_limits(document), key=lambda item: item[0])[1:]
@@ -52,12 +52,12 @@ def _name(document: PlanDocument, stage: StageForecast) -> str:
 
 
 def tail_s(stage: StageForecast) -> float:
-    """What a stage waits for once a step: its gradients, and those of a matrix that another stage has too."""
+    """Seconds per step that a stage waits for gradient synchronisation, tied embedding included."""
     return stage.gradient_sync_s + stage.tied_embeddings_s
 
 
 def gap_words(document: PlanDocument, bound_s: float) -> str:
-    """How far the step is above a bound on some plans; the plan may be none of these, and faster."""
+    """Words for the step's gap to `bound_s`, a lower bound on some kinds of plan; others may be faster."""
     above = document.step_s / bound_s - 1.0
     if above >= -_SAME:
         return f"optimality gap {max(above, 0.0) * 100:.1f} %"
@@ -91,7 +91,7 @@ def _limits(document: PlanDocument) -> list[tuple[float, str, str]]:
 
 
 def _waiting(document: PlanDocument, waits: float, twice: str) -> tuple[float, str, str]:
-    """Stages that wait for each other: too few microbatches, or stages of unequal speed."""
+    """(share of the step, cause, remedy) for stages that wait: too few microbatches or unequal speeds."""
     # `or 1`: pipelines of one stage wait for other pipelines alone
     fewest = min(
         (pipeline.microbatches / (len(pipeline.stages) - 1 or 1) for pipeline in document.pipelines),
@@ -122,13 +122,13 @@ def _for_kernels(document: PlanDocument, slowest: StageForecast, twice: str) -> 
 
 
 def _larger_kernels(slowest: StageForecast, twice: str) -> str:
-    """Kernels shorter than their launch: faster GPUs would wait as long, longer kernels would not."""
+    """Remedy where kernels are shorter than their launch: longer kernels help, faster GPUs do not."""
     split = " or less tensor parallelism" if slowest.tp > 1 else ""
     return f"a larger batch ({twice}){split} for longer kernels; faster GPUs would not help"
 
 
 def _otherwise(document: PlanDocument) -> str:
-    """What to try where no cause in the layout stands out: other hardware, or a search if none was made."""
+    """Remedy where no cause dominates: other hardware, or a search if the layout was given by hand."""
     idle = document.gpus_total - document.gpus_used
     searched = document.partial_plans is not None or document.liveput is not None
     if not searched and document.work_bound_step_s:

@@ -88,7 +88,7 @@ SAME = 1e-9  # relative; the engines agree to this
 
 
 def require_stack(job: Job, hwdb: Hwdb) -> None:
-    """Raise UnknownNameError for a software stack that neither the database nor the readers of runs know."""
+    """Raise UnknownNameError for a software stack that neither the database nor STACKS has."""
     known = dict.fromkeys((*STACKS, *hwdb.stack_names()))
     if job.stack not in known:
         raise unknown_name("stack", job.stack, known, "`generic` stands for software that is not listed.")
@@ -122,12 +122,12 @@ def plan(
     tokens: float | str | None = None,
     finish_within: float | str | None = None,
 ) -> Result:
-    """The best plan found for `model` on `cluster`; `deadline`, `known` as in `tangram`.
+    """The best plan found for `model` on `cluster`; `deadline` and `known` as in `tangram`.
 
-    With `tokens` (`300B`) the document's `run` says the days, dollars and megawatt hours of training them.
+    With `tokens` (`300B`) the document's `run` gives the days, dollars and megawatt hours to train on them.
 
-    Raises InfeasibleError when nothing fits, with what is needed and what there is; BadInputError or
-    UnknownNameError for wishes that contradict each other, the model or the cluster.
+    Raises InfeasibleError when nothing fits, with the memory needed and available; BadInputError or
+    UnknownNameError for contradictory options, the model or the cluster.
     """
     wanted = wanted_run(tokens, finish_within)
     rows = hwdb = hwdb or Hwdb.load()
@@ -204,7 +204,7 @@ def plan(
 
 
 def _one_simple_pipeline(made: Plan) -> bool:
-    """Whether a bound on single pipelines of stages on one island each says something about the plan."""
+    """Whether `made` is one pipeline whose stages have one part each, as the pipeline bound assumes."""
     return len(made.pipelines) == 1 and all(len(stage.parts) == 1 for stage in made.pipelines[0].stages)
 
 
@@ -253,7 +253,7 @@ def estimate(
     tokens: float | str | None = None,
     finish_within: float | str | None = None,
 ) -> Result:
-    """What one explicit uniform layout achieves. It is played even where memory does not suffice.
+    """Predict one explicit uniform layout; it is simulated even where memory does not suffice.
 
     `tokens` and `finish_within` as in `plan`. Raises BadInputError or InfeasibleError for degrees that
     contradict each other or the cluster.
@@ -279,9 +279,9 @@ def estimate_many(
     *,
     hwdb: Hwdb | None = None,
 ) -> list[Estimate | Refusal]:
-    """What each of many explicit uniform layouts achieves, or why it cannot be; order kept.
+    """Predictions for many explicit uniform layouts, or why one cannot be priced; in the order of `layouts`.
 
-    Steps, memory and intervals are those of `estimate`, transfers without contention for links.
+    Steps, memory and intervals are those of `estimate`, but transfers do not contend for links.
     """
     database, given = hwdb or Hwdb.load(), job or Job()
     model, cluster = _named(model, cluster, database)
@@ -315,18 +315,18 @@ def _require_units(made: Plan) -> None:
 
 
 def lower_bound(made: Plan, hwdb: Hwdb) -> float:
-    """The bound on the step of any plan for the same model, cluster and job."""
+    """Lower bound, seconds, on the step of any plan for the model, cluster and job of `made`."""
     islands, _ = usable_islands(made.cluster, made.job, hwdb, SearchOptions())
     return max(least_work_s(made, hwdb), passage_s(made.model, made.job, islands, hwdb, made.cluster))
 
 
 def quick_bound(made: Plan, hwdb: Hwdb) -> float:
-    """A bound that needs no islands: of the work alone, on all GPUs of a kind as if they were one."""
+    """Lower bound, seconds, from the work alone, as if all GPUs of a kind were one; needs no islands."""
     return bound_by_kinds(made.model, made.job, made.cluster, hwdb).step_s()
 
 
 def least_work_s(made: Plan, hwdb: Hwdb) -> float:
-    """Of that bound the part that is in proportion to the work of the batch."""
+    """The part of `lower_bound`, seconds, that is proportional to the work of the batch."""
     islands, _ = usable_islands(made.cluster, made.job, hwdb, SearchOptions())
     return WorkBound(made.model, made.job, islands, hwdb, made.cluster).step_s()
 
@@ -334,7 +334,7 @@ def least_work_s(made: Plan, hwdb: Hwdb) -> float:
 def simulate(
     source: Result | PlanDocument | Path | str, *, engine: str = "fast", hwdb: Hwdb | None = None
 ) -> Result:
-    """Replay a plan. Rows of `hwdb`'s overlays win over the figures a file embeds and re-price its decisions.
+    """Simulate a plan again. Figures embedded in its file are replaced by rows of `hwdb`'s overlays.
 
     Raises BadInputError for files of another schema or decisions that contradict themselves.
     """
@@ -372,7 +372,7 @@ def simulate(
 
 
 def _differing(read: PlanDocument, written: PlanDocument) -> list[str]:
-    """Names of the figures in a file that its decisions do not have when they are replayed."""
+    """Names of the figures in a plan file that differ from those of a replay of its decisions."""
     return [
         name
         for name in _REPLAYED
@@ -381,7 +381,7 @@ def _differing(read: PlanDocument, written: PlanDocument) -> list[str]:
 
 
 def _same(read: Any, replayed: Any) -> bool:
-    """Whether two figures, or texts, or lists of documents, agree as far as the engines do."""
+    """Whether two figures, texts or lists of documents agree to within the engines' tolerance SAME."""
     if isinstance(read, BaseModel):
         return all(_same(getattr(read, name), getattr(replayed, name)) for name in read.model_fields_set)
     if isinstance(read, list):

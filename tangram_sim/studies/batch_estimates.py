@@ -1,7 +1,7 @@
-"""Many uniform layouts at once: prices and steps of all that share a pipeline depth are found together.
+"""Predict many uniform layouts at once: all that share a pipeline depth are priced and simulated together.
 
-The answers are those of `api.estimate`, but links are never shared between transfers (as in the planner's
-search), and there is no document: a thousand layouts take about a second.
+The answers are those of `api.estimate`, except that transfers never contend for links (as in the planner's
+search) and no document is written: a thousand layouts take about a second.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from tangram_sim.training.step.intervals import Z90, roads, sigmas, worst_residu
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one layout achieves."""
+    """Prediction for one layout."""
 
     layout: Uniform
     step_s: float
@@ -53,7 +53,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class _PlayedBatch:
-    """K layouts of a batch played: what steps take, and what the GPUs of each stage hold."""
+    """K layouts of a batch, simulated: seconds per step, and bytes on the GPUs of each stage."""
 
     stages: list[BatchStage]
     slots: Floats  # seconds on the critical path by pass of a stage, (K, slots)
@@ -62,7 +62,7 @@ class _PlayedBatch:
     capacity: Floats  # bytes, stages
 
     def fits(self) -> list[bool]:
-        """Whether every stage of a layout fits, K."""
+        """Whether all stages of a layout fit in memory, one value per layout [K]."""
         over: Floats = (self.peaks - self.capacity).max(axis=1)
         return [item <= 0.0 for item in over.tolist()]
 
@@ -83,7 +83,7 @@ class Estimator:
         ]
 
     def estimate(self, jobs: Sequence[Job], layouts: Sequence[Uniform]) -> list[Estimate | Refusal]:
-        """One answer per layout, under the (resolved) job at its place; order kept."""
+        """One prediction or refusal per layout, in order; `jobs[i]` is the resolved job of `layouts[i]`."""
         batches, refused = self._batches(jobs, layouts)
         found: dict[int, Estimate | Refusal] = {
             place: Refusal(layouts[place], reason) for place, reason in refused.items()
@@ -99,7 +99,7 @@ class Estimator:
         return [found[place] for place in range(len(layouts))]
 
     def steps(self, jobs: Sequence[Job], layouts: Sequence[Uniform]) -> list[float]:
-        """Seconds of the step of each layout alone; infinite where it does not fit or cannot be priced."""
+        """Seconds of each layout's step, no intervals; infinite if it does not fit or has no price."""
         batches, _ = self._batches(jobs, layouts)
         found = [float("inf")] * len(layouts)
         for batch, stages in zip(batches, self._priced(batches), strict=True):
@@ -113,7 +113,7 @@ class Estimator:
     def _batches(
         self, jobs: Sequence[Job], layouts: Sequence[Uniform]
     ) -> tuple[list[LayoutBatch], dict[int, str]]:
-        """Layouts by what they share; and why others cannot be priced, by their places."""
+        """(batches of layouts with equal job, depth, chunks, ranks and cuts; refusals by position)."""
         refused: dict[int, str] = {}
         batches: dict[object, LayoutBatch] = {}
         for place, (job, wanted) in enumerate(zip(jobs, layouts, strict=True)):
@@ -139,11 +139,11 @@ class Estimator:
         return self._available[order]
 
     def _priced(self, batches: Sequence[LayoutBatch]) -> list[list[BatchStage] | TangramError]:
-        """Every stage of every batch, or why a batch has no price."""
+        """The priced stages of every batch, or the error that prevents pricing the batch."""
         return priced_stages(self.model, self.placement, self.hwdb, batches)
 
     def _played(self, batch: LayoutBatch, stages: list[BatchStage]) -> _PlayedBatch:
-        """All layouts of a batch, whose stages are priced, played together."""
+        """Simulate all layouts of a batch at once, given their priced stages."""
         from tangram_sim.sim.fast import path_totals
 
         job, count = batch.job, len(batch.settled)
@@ -183,7 +183,7 @@ class Estimator:
         return _PlayedBatch(stages, slots, seconds, peaks, capacity)
 
     def _estimates(self, batch: LayoutBatch, priced: list[BatchStage]) -> list[Estimate]:
-        """All layouts of a batch with their intervals and peaks."""
+        """Predictions with 90 % intervals and memory peaks for all layouts of a batch."""
         job, played = batch.job, self._played(batch, priced)
         stages, seconds, peaks, capacity = played.stages, played.seconds, played.peaks, played.capacity
         spread = self._spread(batch, stages, played.slots, seconds)
@@ -255,7 +255,7 @@ class Estimator:
     def _spread(
         self, batch: LayoutBatch, stages: Sequence[BatchStage], slots: Floats, seconds: Floats
     ) -> Floats:
-        """Log standard deviations of the steps of a batch, [K]."""
+        """Standard deviation of the logarithm of the step, by layout of the batch [K]."""
         depth, chunks = len(stages), len(stages[0].prices)
         alike: dict[int, list[int]] = {}
         for number, stage in enumerate(stages):

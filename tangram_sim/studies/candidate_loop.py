@@ -1,9 +1,9 @@
-"""The one loop of what-ifs and purchases of services, shared days and post-training: candidates in turn.
+"""Loop over the candidates of what-ifs and purchases for serving, shared days and post-training.
 
-Those of training have loops of their own, which plan many at once (`purchasing/search.py`).
+Training has its own loops, which plan many candidates at once (`purchasing/search.py`).
 
-A candidate has a name and a subject: a fleet after a change, a mix of a catalogue, a budget. How it is
-planned, what its plan is worth and what is known of it before are its workload's: a `CandidateJudge`.
+A candidate has a name and a subject: a fleet after a change, a mix from a catalogue, a budget. A
+`CandidateJudge` of the workload plans it, values the plan and bounds the value beforehand.
 """
 
 from abc import ABC, abstractmethod
@@ -24,28 +24,28 @@ Found = TypeVar("Found")
 
 
 class CandidateJudge(ABC, Generic[Subject, Found]):
-    """What a workload knows of its candidates."""
+    """How one workload plans, values and bounds its candidates."""
 
     @abstractmethod
     def planned(self, subject: Subject, deadline: Deadline) -> Found:
-        """The plan of a candidate. Raises InfeasibleError where there is none."""
+        """Plan `subject`, a candidate. Raises InfeasibleError where it has no plan."""
 
     def best_of(self, subject: Subject, found: Found, held: Sequence[Found]) -> Found:
-        """The plan to show of a candidate, of the one `found` for it and those `held` for others."""
+        """The most valuable plan: `found`, or one of those `held` for candidates that this one includes."""
         del subject
         return max((found, *held), key=self.value)
 
     @abstractmethod
     def value(self, found: Found) -> float:
-        """What is made the most of; 0 where a plan is worth nothing."""
+        """The value to maximise; 0 for a worthless plan."""
 
     def bound(self, subject: Subject) -> float:
-        """A value that no plan of a candidate exceeds."""
+        """Upper bound on the value of all plans of a candidate; infinite by default."""
         del subject
         return inf
 
     def includes(self, subject: Subject, other: Subject) -> bool:
-        """Whether every plan of another candidate is one of this candidate, too."""
+        """Whether every plan of `other` is also a plan of `subject`."""
         del subject, other
         return False
 
@@ -68,11 +68,11 @@ def judged_in_turn(
     *,
     prunes: bool = False,
 ) -> Iterator[Judged[Subject, Found]]:
-    """Every candidate with its plan, in order; each may take an even share of the time that is left.
+    """Yields each candidate with its plan, in order; each gets an even share of the time left.
 
-    The first is planned even if time is over: the others are compared with it. `prunes`: candidates come by
-    rising cost, and one whose bound is no more than the best value so far is not planned; nor is the first
-    where time is over.
+    The first is planned even after the deadline: the others are compared with it. `prunes`: candidates come
+    by rising cost; one whose bound does not exceed the best value so far is not planned, and neither is the
+    first after the deadline.
     """
     best, plans = 0.0, list[tuple[Subject, Found]]()
     for number, (name, subject) in enumerate(candidates):
@@ -98,9 +98,9 @@ def judged_in_turn(
 
 
 def pareto(items: Sequence[Item], value: Callable[[Item], float], cost: Callable[[Item], Any]) -> list[Item]:
-    """The items that no other beats (worth as much for less, or more for no more), by rising cost.
+    """Pareto front of `items`, by rising cost: each is worth more than every cheaper one.
 
-    Those worth nothing are left out. `cost` may be any key to sort by; of equal ones the first counts.
+    Items without value are left out. `cost` may be any sort key; of equal items the first is kept.
     """
     front: list[Item] = []
     for item in sorted(items, key=lambda each: (cost(each), -value(each))):

@@ -1,4 +1,4 @@
-"""What a practitioner would warn of before a plan is run: one sentence each, the gravest first."""
+"""Warnings before a plan is run, one sentence each, the most serious first."""
 
 from collections.abc import Iterable
 
@@ -82,10 +82,10 @@ ASSUMED_OF_MODEL = declare(
 
 
 def cautions(played: Forecast, formats: Finding | None = None, idle: Iterable[Finding] = ()) -> list[Finding]:
-    """Findings on a played plan, ordered by how much harm comes of not knowing.
+    """Findings on a simulated plan, the most harmful to miss first.
 
-    `formats`: what other number formats came to, where they were planned with too. `idle`: which GPUs a
-    search left idle, and why.
+    `formats`: the comparison with other number formats, if any were planned with. `idle`: which GPUs a search
+    left idle, and why.
     """
     return [
         *_too_full(played),
@@ -103,7 +103,7 @@ def cautions(played: Forecast, formats: Finding | None = None, idle: Iterable[Fi
 
 
 def _too_full(played: Forecast) -> list[Finding]:
-    """A finding when a plan does not fit: the worst stage, with its numbers."""
+    """A finding when a plan does not fit in memory: names the worst stage, with its numbers."""
     if played.lowered.fits():
         return []
     stages = [(step, stage) for step in played.lowered.steps for stage in range(len(step.prices))]
@@ -127,13 +127,13 @@ def _too_full(played: Forecast) -> list[Finding]:
 
 
 def _two_vendors(played: Forecast) -> list[Finding]:
-    """NCCL and RCCL do not speak to each other: https://github.com/NVIDIA/nccl, https://github.com/ROCm/rccl."""
+    """Finding if a plan mixes NCCL and RCCL: https://github.com/NVIDIA/nccl, https://github.com/ROCm/rccl."""
     vendors = played.plan.vendors
     return [between_vendors(vendors)] if len(vendors) > 1 else []
 
 
 def between_vendors(vendors: Iterable[str]) -> Finding:
-    """What would have to be true for GPUs of several vendors to train together."""
+    """A finding on what GPUs of several vendors need to train together."""
     return TWO_VENDORS(vendors=" and ".join(sorted(vendors)))
 
 
@@ -144,9 +144,9 @@ _UNMEASURED = {
 
 
 def doubted(kinds: Iterable[GpuKind], how: Iterable[str] = tuple(_UNMEASURED)) -> list[str]:
-    """Kinds of GPUs whose efficiencies nobody measured: what is ranked by them may be in another order.
+    """Sentences that name GPU kinds with unmeasured efficiencies: rankings based on them may be wrong.
 
-    `how` they were come by: assumed, inherited.
+    `how` selects the sources to report: assumed, inherited.
     """
     rests = {kind.gpu: kind.rests_on for kind in kinds}
     found = []
@@ -159,7 +159,7 @@ def doubted(kinds: Iterable[GpuKind], how: Iterable[str] = tuple(_UNMEASURED)) -
 
 
 def _beyond(played: Forecast) -> list[Finding]:
-    """The sequence is longer than the model was made for; its numbers hold all the same."""
+    """A finding when the sequence is longer than the model's maximum; the predictions still hold."""
     model, job = played.plan.model, played.plan.job
     if not 0 < model.max_seq < job.seq:
         return []
@@ -174,7 +174,7 @@ def _nearly_full(played: Forecast) -> list[Finding]:
 
 
 def _fragile(played: Forecast) -> list[Finding]:
-    """Layouts that are priced as any other and seldom run: by what is known to go wrong with them."""
+    """Findings on layouts that often fail: tp beyond a scale-up domain, ZeRO 2 or 3 in a pipeline."""
     found: dict[str, Finding] = {}
     for seat, island in zip(played.seats, played.islands, strict=True):
         room = island.gpus_per_node * island.scale_up_nodes
@@ -191,7 +191,7 @@ def _fragile(played: Forecast) -> list[Finding]:
 
 
 def _old_format(played: Forecast) -> list[Finding]:
-    """fp16 for all because some GPUs in use have no bf16: what it costs to keep them."""
+    """A finding when fp16 is used only because some GPUs in use lack bf16: their share of peak compute."""
     if played.plan.job.dtype != "fp16":
         return []
     kinds = {gpu.name: gpu for gpu in played.plan.gpu_kinds}
@@ -209,7 +209,7 @@ def _old_format(played: Forecast) -> list[Finding]:
 
 
 def _small_batch(played: Forecast) -> list[Finding]:
-    """Pipelines that wait because the batch does not fill them, replicas that split single sequences."""
+    """A finding when the batch is too small to fill the pipelines, or to give each GPU a whole sequence."""
     gpus, batch = played.plan.gpus_used, played.plan.job.global_batch
     for pipeline in played.plan.pipelines:
         stages, count = len(pipeline.stages), pipeline.microbatches
@@ -232,13 +232,13 @@ def _open_ranking(played: Forecast) -> list[Finding]:
 
 
 def _left_open(played: Forecast) -> list[Finding]:
-    """What the cluster's file left open and its GPUs' usual boards said."""
+    """Findings on facts that the cluster file omits and that are assumed from the GPUs' usual boards."""
     said = assumed_of((group.name, group.node) for group in played.plan.cluster.groups)
     return [ASSUMED_OF_NODE(group=names[0], assumed=label) for label, names in said.items()]
 
 
 def assumed_of(nodes: Iterable[tuple[str, Node]]) -> dict[str, list[str]]:
-    """What usual boards said of nodes that were given by their GPUs alone, and the names of these."""
+    """Assumptions made for nodes given by their GPUs alone, each with the names of its nodes."""
     said: dict[str, dict[str, None]] = {}
     for name, node in nodes:
         for label in node.labels:
@@ -248,7 +248,7 @@ def assumed_of(nodes: Iterable[tuple[str, Node]]) -> dict[str, list[str]]:
 
 
 def _by_default(played: Forecast) -> list[Finding]:
-    """Sizes that the model's file leaves out: those of a family's usual member stand in for them."""
+    """A finding on sizes that the model's file leaves out: values usual in its family are used."""
     model = played.plan.model
     if not model.defaults:
         return []

@@ -1,4 +1,4 @@
-"""Where the stages of chains stand: on every node group by itself, or side by side on several as on one."""
+"""Where stages of a chain are placed: on each node group alone, or cut from several groups joined."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ _SUBSETS = 5  # grounds of which every set is looked at; of more all, all but on
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Node groups on all of which every stage stands; `among`: those that it is one of, taken as one."""
+    """Node groups that every stage here spans; `among`: the joined groups from which they were cut."""
 
     groups: tuple[str, ...]
     among: tuple[str, ...] = ()
@@ -38,9 +38,9 @@ class Arrangement:
 
 
 def arrangements(groups: Sequence[NodeGroup], tp: int, width: int, *, ordered: bool) -> list[Arrangement]:
-    """Every group by itself; and several as one where they hold more stages of `width` GPUs so.
+    """Arrangements of stages of `width` GPUs: each group alone; groups joined where they then hold more.
 
-    `ordered`: only neighbours are taken as one.
+    `ordered`: only adjacent groups are joined.
     """
     groups = [group for group in groups if group.node.gpus % tp == 0]
     alone = {group.name: stages_held(group, Layout(tp, width // tp)) for group in groups}
@@ -55,7 +55,7 @@ def arrangements(groups: Sequence[NodeGroup], tp: int, width: int, *, ordered: b
 
 
 def _side_by_side(some: tuple[NodeGroup, ...], width: int) -> dict[Ground, int]:
-    """Stages of so many GPUs by the groups that they stand on, where they take GPUs group by group."""
+    """Number of stages of `width` GPUs by the groups that each spans, taking GPUs group by group."""
     owners = [group.name for group in some for _ in range(group.count * group.node.gpus)]
     names = tuple(dict.fromkeys(owners))
     stages = [owners[start : start + width] for start in range(0, len(owners) - width + 1, width)]
@@ -63,7 +63,7 @@ def _side_by_side(some: tuple[NodeGroup, ...], width: int) -> dict[Ground, int]:
 
 
 def _joined(groups: Sequence[NodeGroup], *, adjacent: bool) -> Iterator[tuple[NodeGroup, ...]]:
-    """Two groups and more that may be one ground: every set of few, all of many; of an order neighbours."""
+    """Sets of groups to join: all up to _SUBSETS groups, else all and pairs; `adjacent`: neighbours only."""
     count = len(groups)
     if adjacent:
         yield from (tuple(groups[a:b]) for a in range(count) for b in range(a + 2, count + 1))
@@ -76,9 +76,9 @@ def _joined(groups: Sequence[NodeGroup], *, adjacent: bool) -> Iterator[tuple[No
 
 
 def subsets(rates: Floats, together: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Sets of grounds to look at, all first: every one, or of many all but one and the fastest ones.
+    """Sets of ground numbers to try, all first; beyond _SUBSETS only all but one, and the fastest.
 
-    Where stages of some grounds stand on several groups `together`, one of these is in every set.
+    `together`: grounds whose stages span several groups; if there are any, every set holds one of them.
     """
     grounds = range(len(rates))
     if len(rates) <= _SUBSETS:

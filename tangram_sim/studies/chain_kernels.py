@@ -1,7 +1,7 @@
-"""Compiled loop of chains: how stages of one width on several node groups cover a model, front to back.
+"""Compiled loops for chains: how stages of one width on several node groups cover a model, front to back.
 
-Callers pass contiguous float64 and int64 arrays, always, so that it is compiled once; importing this module
-imports numba, hence it is imported inside functions only.
+Callers always pass contiguous float64 and int32 arrays, so that each function is compiled once; this module
+imports numba, so import it inside functions only.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from tangram_sim.studies.chain_prices import PASSED, ChainPrices, StageRoom
 
 @njit(cache=True)
 def uneven(start: int, stop: int, atoms: int, chunks: int) -> float:
-    """Blocks of the largest chunk over those of the mean one, of a stage that holds these atoms."""
+    """Ratio of the blocks in the largest chunk to the mean, for a stage that holds atoms [start, stop)."""
     blocks = min(stop, atoms - 1) - max(start, 1)
     return 1.0 if chunks == 1 or blocks < 1 else -(-blocks // chunks) * chunks / blocks
 
@@ -24,7 +24,7 @@ def uneven(start: int, stop: int, atoms: int, chunks: int) -> float:
 def lacks_room(
     below_s: float, passes: int, depth: int, chunks: int, slots: IntArray, stages: StageRoom
 ) -> bool:
-    """Whether `depth` stages hold fewer blocks than the model has in all steps shorter than `below_s`."""
+    """Whether `depth` stages cannot hold all blocks of the model in any step shorter than `below_s`."""
     whole_s = np.inf
     for group in range(slots.shape[0]):
         if slots[group] > 0:
@@ -35,10 +35,10 @@ def lacks_room(
 
 @njit(cache=True)
 def lacks_blocks(limit_s: float, passes: int, depth: int, slots: IntArray, stages: StageRoom) -> bool:
-    """Whether `depth` stages, a microbatch every `limit_s`, surely hold fewer blocks than the model has.
+    """Whether `depth` stages surely cannot hold all blocks at one microbatch per `limit_s` seconds.
 
-    A stage holds no longer run of blocks than the limit and its memory let it, with as few stages behind it
-    as there can be. The ends of the model, transfers and which stages are neighbours are left out.
+    A stage holds at most the longest run of blocks that the limit and its memory allow with the best number
+    of stages behind it. The model's ends, transfers and the order of stages are ignored.
     """
     sums, fixed, held = stages
     last, filled = sums.shape[2] - 2, 0
@@ -79,23 +79,23 @@ def cover(
     latency: Floats,
     taken: IntArray,
 ) -> int:
-    """The row in which stages cover all atoms with a microbatch every `limit_s` seconds, the least latency.
+    """Row of the least-latency chain over all atoms at one microbatch per `limit_s` seconds; -1: none.
 
-    -1 where none do. The last stage stands on the group `back`, or on any where that is -1; `tied` prices
-    counts as latency between the first and the last stage. `ordered`: groups follow each other as they are
-    numbered. Of several `chunks` a stage has a block in each, the stages are `depth`, no fewer, and a chunk
-    keeps what the largest does; the first microbatch passes one chunk of a stage before it goes on.
+    The last stage stands on the group `back`, or on any if that is -1; `tied` prices count as latency between
+    the first and the last stage. `ordered`: groups follow each other as they are numbered. With several
+    `chunks` every chunk has a block, there are exactly `depth` stages, each chunk is charged the activations
+    of the largest, and the first microbatch passes one chunk of a stage before it goes on.
 
-    A row is how many stages each group holds, in mixed radix `slots` + 1, and the group of the first of these
-    stages; it is reached from the last stage backwards.
+    A row stands for the number of stages on each group, in mixed radix `slots` + 1, and the group of the
+    first of these stages; rows are filled from the last stage backwards.
 
-    Under 1F1B with one chunk (not `eager`) stages i to j, t seconds of a microbatch each and h to hand one
-    on, take at least `(sum t + 2 sum h) / (j - i + 1)` a microbatch: the first hands one on only when the
-    next has finished one. So the most by which stages from i on exceed the limit is
-    `D_i = t_i - limit + max(0, 2 h_i + D_{i+1})`, and it may not be above zero.
+    Under 1F1B with one chunk (not `eager`) stages i to j, with t seconds per microbatch and h per transfer to
+    the next stage, take at least `(sum t + 2 sum h) / (j - i + 1)` per microbatch: the first passes a
+    microbatch on only when the next has finished one. So the most by which stages from i on exceed the limit
+    is `D_i = t_i - limit + max(0, 2 h_i + D_{i+1})`, and it must not be above zero.
 
     Filled, [rows, A + 1] by row and first atom covered: `excess` the least D, inf where there is no chain;
-    its `latency` of one microbatch; `taken` [2, rows, A + 1] the row and the first atom behind its stage.
+    `latency` seconds of one microbatch; `taken` [2, rows, A + 1] the row and the first atom behind its stage.
     """
     sums, fixed, hops, beside, tied, held = prices
     if lacks_blocks(limit_s, passes, depth, slots, StageRoom(sums, fixed, held)):
@@ -190,9 +190,9 @@ def play_interleaved(
 ) -> float:
     """Seconds of a step of interleaved 1F1B (`training.schedules.interleaved`).
 
-    `times` [S, 4] are seconds of forward and backward of a whole stage and after the last pass, `blocks` [S]
-    of each, in as equal chunks as can be, the larger ones in front; `wrap_s` takes the transfer from the last
-    stage to the first.
+    `times` [S, 4]: seconds of the forward and of the backward pass of a whole stage and after the last pass.
+    `blocks` [S]: transformer blocks of each stage, split into chunks as evenly as possible, larger chunks
+    first. `wrap_s`: seconds of the transfer from the last stage to the first.
     """
     stages, total = len(times), passes * chunks
     arrived = np.full((2, stages, total), np.inf)
@@ -237,8 +237,8 @@ def stage_times(
 ) -> bool:
     """Whether stages on `groups` [S] have the memory for the atoms between `bounds` [S + 1].
 
-    Filled: `times` [S, 4], seconds of a forward, of a backward and after the last pass, and 0; `hop_s` [S],
-    seconds to hand a microbatch to the next stage.
+    Filled: `times` [S, 4], seconds of the forward pass, of the backward pass and after the last pass, and 0;
+    `hop_s` [S], seconds to send a microbatch to the next stage.
     """
     sums, fixed, hops, beside, _, held = prices
     stages, atoms = len(groups), sums.shape[2] - 1
@@ -326,11 +326,11 @@ def improve(
     reach: int,
     rounds: int,
 ) -> float:
-    """Change a chain in place while that makes its step shorter; the seconds of the step then.
+    """Change a chain in place while its step gets shorter; returns the seconds of its step.
 
-    An atom goes from one stage to another at most `reach` stages away, those between keep as many; or two
-    stages change places with all they hold, unless groups are `ordered`. At most so many `rounds` over all.
-    With a `reach` of 0 every stage keeps its count of atoms: only the groups of two stages change places.
+    Moves: an atom to a stage at most `reach` away, stages between keep their number of atoms; or, unless
+    `ordered`, two stages swap places with their atoms. At most `rounds` over all moves. With a `reach` of 0
+    every stage keeps its number of atoms and two stages swap their groups only.
     """
     stages = len(groups)
     best_s = step_of(passes, eager, chunks, prices, groups, bounds, below_s=np.inf)

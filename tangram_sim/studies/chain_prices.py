@@ -1,4 +1,4 @@
-"""What the atoms of a model take and keep on one node group under many layouts at once."""
+"""Seconds and bytes of a model's atoms on one node group, under many layouts at once."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ PASSED = 0.5  # of what the first microbatch takes through all stages the pipeli
 
 
 class StageRoom(NamedTuple):
-    """Of `ChainPrices` what says how many blocks stages hold."""
+    """The fields of `ChainPrices` that decide how many blocks stages can hold."""
 
     sums: Floats
     fixed: Floats
@@ -29,7 +29,7 @@ class StageRoom(NamedTuple):
 
 
 class ChainPrices(NamedTuple):
-    """What stages take and keep on G groups, of a model of A atoms."""
+    """Seconds and bytes of stages on G groups, for a model of A atoms."""
 
     # [5, G, A + 1] of the atoms in front of each boundary: seconds of a microbatch, forward seconds of it,
     # seconds after the last pass, bytes kept of a microbatch, bytes of state.
@@ -50,9 +50,9 @@ def group_prices(
 ) -> tuple[Floats, Floats]:
     """`sums` [5, K, A + 1] and `fixed` [6, K] of `ChainPrices` under K layouts on one group.
 
-    `microbatch` are sequences of a whole stage. Every kind of atom is played in a chain of equal ones: what
-    one more adds, and what the first takes longer (gathers and reductions that nothing hides). A layout may
-    leave GPUs of the island idle.
+    `microbatch`: sequences of a whole stage, by layout. Every kind of atom is simulated in a chain of equal
+    atoms: the cost of one more, and the extra cost of the first (exposed gathers and reductions). A layout
+    may leave GPUs of the island idle.
     """
     setting = Setting(model, island, job, tuple(microbatch), tuple(layouts), hwdb)
     pricer, kinds, count = Pricer(setting), atom_kinds(model), len(layouts)

@@ -1,9 +1,9 @@
 """Chains of stages of one width over node groups: which groups they stand on, and how many layers each takes.
 
-The program behind plans for a framework. For a limit on the seconds between two microbatches it goes over
-counts of stages per group from the last stage backwards (`chain_kernels.cover`): how many stages stand behind
-one says what microbatches it holds. Limits from the least possible one upwards trade the slowest stages
-against their number; the best chain is improved by moving atoms and stages.
+The program behind plans for a framework. For a limit on the seconds between two microbatches, a dynamic
+program goes over counts of stages per group from the last stage backwards (`chain_kernels.cover`): the number
+of stages behind one sets how many microbatches it holds. Limits from the least possible one up trade the
+slowest stage's time against the number of stages; the best chain is improved by moving atoms and stages.
 """
 
 from collections import Counter
@@ -38,9 +38,9 @@ class Chain:
     cuts: tuple[tuple[int, int], ...]
 
     def blocks(self, layers: int, chunks: int = 1) -> tuple[int, ...]:
-        """Transformer blocks of every stage, of a model of so many layers; of all first chunks, then on.
+        """Transformer blocks of every stage for `layers` layers: all first chunks, then all second ones.
 
-        Chunks of a stage differ by one block at most, the one with the head has no more than others.
+        Chunks of a stage differ by at most one block; the chunk with the head has no more than the others.
         """
         counts = [min(stop, layers + 1) - max(start, 1) for start, stop in self.cuts]
         return tuple(
@@ -50,7 +50,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class ChainProblem:
-    """Stages of one width under one layout on G groups: see `ChainPrices`."""
+    """Stages of one width under one layout on G groups, to be placed and cut; see `ChainPrices`."""
 
     names: tuple[str, ...]
     passes: int
@@ -62,11 +62,11 @@ class ChainProblem:
 
     @property
     def bound_s(self) -> float:
-        """Seconds of a step at least, were all GPUs to end together."""
+        """Lower bound, seconds, on the step: all GPUs end together."""
         return float(self.passes / (self.slots / self.prices.sums[0, :, -1]).sum())
 
     def interleaved_bounds_s(self, chunks: int, most: int) -> list[float]:
-        """Seconds of a step at least, of 1 to `most` stages of several chunks on the fastest groups."""
+        """Lower bounds in seconds on the step of 1 to `most` stages of `chunks` chunks, on fastest groups."""
         whole_s = np.sort(np.repeat(self.prices.sums[0, :, -1], self.slots))[:most]
         bounds = (self.passes - 1.0 / chunks) / np.cumsum(1.0 / whole_s) + whole_s[0] / chunks
         return [float(bound_s) for bound_s in bounds]
@@ -77,14 +77,14 @@ class ChainProblem:
         return replace(self, slots=np.where(some, self.slots, 0).astype(np.int32))
 
     def surely_slower(self, depth: int, below_s: float, chunks: int = 1, held: Floats | None = None) -> bool:
-        """`surely_slower` of so many stages and chunks, with other counts of microbatches `held`."""
+        """`surely_slower` for `depth` stages of `chunks` chunks; `held` replaces microbatches in flight."""
         room = StageRoom(self.prices.sums, self.prices.fixed, self.prices.held if held is None else held)
         return surely_slower(below_s, self.passes, depth, chunks, self.slots, room)
 
     def solve(self, depth: int, below_s: float = inf) -> list[Chain]:
-        """Chains of at most `depth` stages, one for each number of stages per group, the fastest first.
+        """Chains of at most `depth` stages, the fastest first, one for each number of stages per group.
 
-        None of them where no chain is faster than `below_s`, or is likely to be when it is improved.
+        Empty where no chain is faster than `below_s` or likely to become so by `improved`.
         """
         if self.surely_slower(depth, below_s, self.chunks):
             return []
@@ -103,9 +103,9 @@ class ChainProblem:
     def _search(
         self, found: dict[object, Chain], longest_s: float, depth: int, back: int, below_s: float
     ) -> None:
-        """Keep the best chains whose last stage stands on a group, from the least limit upwards.
+        """Add the best chains whose last stage is on group `back` to `found`, for rising limits.
 
-        Of a number of stages per group the fastest.
+        `found` keeps the fastest for each number of stages per group.
         """
         room = self._room()
 
@@ -132,11 +132,11 @@ class ChainProblem:
                 break
 
     def _gained(self, chain: Chain) -> float:
-        """Times shorter the step of a chain may become when it is improved."""
+        """Largest factor by which `improved` is expected to shorten the step of a chain."""
         return _GAINED + _GAINED_IF_FEW * min(len(chain.groups) / self.passes, 1.0)
 
     def _room(self) -> tuple[Floats, Floats, IntArray]:
-        """What the program fills for every row and first atom."""
+        """Work arrays of `cover` for every row and first atom: excess, latency and taken."""
         shape = int(np.prod(self.slots + 1)) * len(self.slots), self.prices.sums.shape[2]
         return np.empty(shape), np.empty(shape), np.empty((2, *shape), np.int32)
 
@@ -148,7 +148,7 @@ class ChainProblem:
         return int(cover(*asked, self.prices, back, *room))
 
     def _chain(self, found: int, room: tuple[Floats, Floats, IntArray]) -> Chain:
-        """The stages that lead to a row, the last one of which is the first of the pipeline."""
+        """The chain that ends in row `found` of the filled arrays, from first stage to last."""
         row, start, atoms, taken = found, 0, self.prices.sums.shape[2] - 1, room[2]
         groups, cuts = list[int](), list[tuple[int, int]]()
         while start < atoms:
@@ -166,9 +166,9 @@ class ChainProblem:
         return float(step_of(*asked, *_arrays(groups, cuts), inf))
 
     def stage_times(self, chain: Chain) -> tuple[Floats, Floats]:
-        """([S, 4] seconds of a forward, of a backward and after the last pass, and 0; [S] of handing one on).
+        """([S, 4] seconds of forward, backward, after the last pass, and 0; [S] seconds to the next stage).
 
-        The last stage hands on to the first, where stages have several chunks.
+        The last entry of the second array is the transfer from the last stage to the first (several chunks).
         """
         from tangram_sim.studies.chain_kernels import stage_times
 
@@ -179,9 +179,9 @@ class ChainProblem:
         return filled
 
     def improved(self, chain: Chain, reach: int = _REACH, *, same_order: bool = False) -> Chain:
-        """The chain with atoms moved, `reach` stages at most, and stages changing places, while it gains.
+        """The chain after local search: atoms move up to `reach` stages, stages swap, while the step shrinks.
 
-        `same_order`: no stages change places.
+        `same_order`: stages do not swap places.
         """
         from tangram_sim.studies.chain_kernels import improve
 
@@ -193,9 +193,9 @@ class ChainProblem:
         return Chain(step_s, tuple(groups.tolist()), tuple(pairwise(ends)))
 
     def side_by_side(self, depth: int, *, even: bool = False) -> list[Chain]:
-        """Chains of at most so many fastest stages, those of a group side by side; `solve` is more work.
+        """Chains of the `depth` fastest stages or fewer, stages of a group adjacent; cheaper than `solve`.
 
-        `even`: of exactly as many that hold equally many blocks; [] where they cannot.
+        `even`: exactly `depth` stages with equally many blocks; [] where that is impossible.
         """
         fastest = [int(group) for group in np.argsort(self.prices.sums[0, :, -1], kind="stable")]
         taken = [group for group in fastest for _ in range(self.slots[group])][:depth]
@@ -216,9 +216,9 @@ class ChainProblem:
         return None if rest else tuple(pairwise(ends))
 
     def variants(self, chain: Chain, *, even: bool = False) -> Iterator[Chain]:
-        """Chains on as many stages of each group that take as equally long as can be.
+        """Chains with as many stages per group as `chain`, blocks rebalanced to equal stage times.
 
-        In its order, and with the stages of a group side by side. `even`: all keep the cuts of the chain.
+        Tried in the order of `chain` and with a group's stages adjacent. `even`: all keep its cuts.
         """
         counts = Counter(chain.groups)
         side_by_side = (
@@ -231,7 +231,7 @@ class ChainProblem:
                 yield Chain(step_s, groups, cuts)
 
     def _levelled(self, groups: Sequence[int]) -> tuple[tuple[int, int], ...] | None:
-        """Cuts for stages on these groups, front to back, block by block to the stage that ends first."""
+        """Cuts for stages on these groups, front to back: each block goes to the stage that ends first."""
         seconds = self.prices.sums[0]
         blocks, stages = seconds.shape[1] - 3, len(groups)
         if stages * self.chunks > blocks:
@@ -266,5 +266,5 @@ def surely_slower(
 
 
 def _arrays(groups: Sequence[int], cuts: Sequence[tuple[int, int]]) -> tuple[IntArray, IntArray]:
-    """The group of every stage, and the atoms at which stages begin and the last one ends."""
+    """(group number of every stage [S], atom boundaries [S + 1]) as arrays."""
     return np.array(groups, np.int32), np.array([*(start for start, _ in cuts), cuts[-1][1]], np.int32)

@@ -1,4 +1,4 @@
-"""What stages of chains have between them, how many a node group holds, and what waits in front of them."""
+"""Chains of stages: links between them, stages per node group, microbatches in flight."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -19,7 +19,7 @@ from tangram_sim.training.step.boundary import tied_exchange_s
 
 
 class ChainRoads(NamedTuple):
-    """Roads between stages on G groups, [G, G] each."""
+    """Links between stages on G groups, [G, G] each."""
 
     bytes_per_s: Floats
     latency_s: Floats
@@ -29,7 +29,7 @@ class ChainRoads(NamedTuple):
     def seconds(
         self, model: Model, job: Job, microbatch: int, layouts: Sequence[Layout]
     ) -> tuple[Floats, Floats, Floats]:
-        """`hops`, `beside` and `tied` of `chain_kernels.cover`, for stages of some layouts."""
+        """`hops`, `beside` and `tied` of `ChainPrices`, seconds, for stages under these layouts."""
         handed = microbatch * job.boundary_bytes(model, 1)
         copies = max(layout.gradient_copies for layout in layouts) if model.tied else 0
         tied_s = self.tied_s[0] + copies * job.tied_bytes(model) * self.tied_s[1]
@@ -43,7 +43,7 @@ class ChainRoads(NamedTuple):
 def chain_roads(
     placement: Placement, places: Sequence[Sequence[tuple[int, ...]]], *, tied: bool
 ) -> ChainRoads:
-    """Roads between stages on groups that hold these `places` (ranks of each stage), each with each."""
+    """Links between stages of every pair of groups; `places`: the ranks of each stage that a group holds."""
     count = len(places)
     beside = np.stack([np.ones(count), np.full(count, inf), np.zeros(count)])
     for number, own in enumerate(places):
@@ -73,9 +73,9 @@ def stages_held(group: NodeGroup, layout: Layout) -> int:
 
 @cache
 def held_ahead(schedule: str, depth: int, passes: int, chunks: int = 1) -> Floats:
-    """Microbatches in flight on a stage with so many behind it, from 0 to `depth` - 1.
+    """Microbatches in flight on a stage with 0 to `depth` - 1 stages behind it, [depth].
 
-    Of several chunks those of a pipeline of `depth` stages, each counted by its share of a stage's chunks.
+    Of several chunks: in a pipeline of `depth` stages, each chunk in flight counts 1 / `chunks` microbatch.
     """
     held = [
         in_flight(schedule, behind, depth if chunks > 1 else behind + 1, chunks, passes) / chunks

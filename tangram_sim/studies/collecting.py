@@ -13,7 +13,7 @@ OBJECTS = 200_000
 
 @dataclass
 class _Inside:
-    """How many blocks are open, in whichever threads, and what was set before the first of them."""
+    """Number of open blocks over all threads, and the collector's thresholds before the first."""
 
     blocks: int = 0
     before: tuple[int, int, int] = (0, 0, 0)
@@ -25,9 +25,9 @@ _INSIDE = _Inside()
 
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """Look for cyclic garbage once in OBJECTS allocations until the end; what others set is put back.
+    """Inside the block, collect cyclic garbage only once in OBJECTS allocations.
 
-    The collector is one for all threads: it is put back when the last of them is through.
+    The collector is shared by all threads: the old thresholds are restored when the last block ends.
     """
     with _INSIDE.lock:
         if not _INSIDE.blocks:

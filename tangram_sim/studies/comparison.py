@@ -83,9 +83,9 @@ def answer(
     margin: float | None = 0.0,
     others: Sequence[Price] = (),
 ) -> PlannerAnswer:
-    """Ask one planner for a plan within the margin of memory; whatever it raises is an answer, too.
+    """Ask one planner for a plan within the memory margin; an exception becomes an answer, too.
 
-    `others`: the same question in further number formats, of which the plan may be.
+    `others`: the same question in further number formats; the plan may be in any of them.
     """
     wall, cpu = time.perf_counter(), time.process_time()
 
@@ -116,7 +116,7 @@ def _shown(margin: float | None, price: Price, *, auto: bool) -> Result:
 
 
 class _UnlawfulPlanError(TangramError):
-    """A planner answered with a plan that is none of the question, or does not fit."""
+    """A planner's plan is for another model, cluster or job, or does not fit in memory."""
 
 
 PLANNED_BY = declare("planned-by", Severity.NOTE, "planned by {planner}: {limits}")
@@ -130,7 +130,7 @@ LESS_THAN_MARGIN = declare(
 def _result(
     planner: WholeClusterPlanner, margin: float | None, price: Price, by: Sequence[Finding] = ()
 ) -> Result:
-    """One planner's plan in one number format, played; `by` says whose it is. Raises what it raises."""
+    """One planner's plan in one number format, simulated; `by` names the planner. Raises its errors."""
     wall, cpu = time.perf_counter(), time.process_time()
     made, warned = _planned(planner, price, margin)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -148,14 +148,14 @@ def _result(
 
 
 def _idle(made: Plan) -> list[Finding]:
-    """Which GPUs a planner's plan leaves idle; whether a faster one would use them, nobody asked."""
+    """Findings on the GPUs that a planner's plan leaves idle; whether they could help is not checked."""
     return idle_in_groups(made.cluster, made.ranks, made.job.precision.compute)
 
 
 def _planned(planner: WholeClusterPlanner, price: Price, margin: float | None) -> tuple[Plan, list[Finding]]:
-    """A planner's plan in the memory that the margin leaves (None: `auto_margin`), and warnings.
+    """(A planner's plan that leaves the margin of memory free, warnings); margin None: `auto_margin`.
 
-    Where only the default margin stands in the way it is dropped, as `api.plan` does.
+    If the plan fits only without the default margin, that margin is dropped, as `api.plan` does.
     """
     free = auto_margin(price.cluster, price.job, price.hwdb) if margin is None else margin
 
@@ -201,9 +201,7 @@ def questions(
     hwdb: Hwdb | None = None,
     deadline: Deadline | None = None,
 ) -> list[Price]:
-    """What planners are asked, once in each number format that the job may have: it is settled, prices are
-    fresh, time is running. Raises as `api.plan` does.
-    """
+    """Questions to planners, one per number format, prices fresh, deadline running. Raises as `api.plan`."""
     hwdb, deadline = hwdb or Hwdb.load(), deadline or Deadline()
     asked = formats(job or Job(), cluster)
     require_stack(asked[0], hwdb)
@@ -223,17 +221,15 @@ def compare_planners(
     memory_margin: float | None = None,
     jobs: int = 1,
 ) -> list[PlannerAnswer]:
-    """What each planner (all installed ones by default) answers, in the order given, at fresh prices each.
+    """The answers of planners (all installed ones by default), in the order given, each with fresh prices.
 
-    Tangram's is the plan that `plan` shows, the same search behind it. Each plan is in the number format that
-    suits its planner best, as `plan` chooses one. Each planner has
-    an even share of the time that the `deadline` leaves, keeps `memory_margin` (see `margin.kept`) free, and
-    may search on `jobs` processes (0: all cores).
-    Without a limit `tangram` is asked first: whoever stops it by hand has its plan. Under one it has more
-    time where others ended early.
-    Once time is over, by the clock or by Ctrl-C, the rest are not asked, but for want of any plan: the time
-    is over for them, too, and one may have a way out.
-    Raises UnknownNameError for a planner that is not installed, BadInputError for one named twice.
+    Tangram's answer is the plan that `plan` shows, from the same search. Each plan is in the number format
+    that suits its planner best, as `plan` chooses one. Each planner gets an even share of the time that the
+    `deadline` leaves, keeps `memory_margin` (see `margin.kept`) free, and may search on `jobs` processes (0:
+    all cores). Without a time limit `tangram` runs first, so that an interrupted comparison has its plan.
+    With a limit it also gets time that other planners left unused. Once time is over, by the clock or by
+    Ctrl-C, the remaining planners are skipped, unless there is no plan yet. Raises UnknownNameError for a
+    planner that is not installed, BadInputError for one named twice.
     """
     require_margin(memory_margin)
     names = list(planners or registry.names(registry.PLANNERS))

@@ -1,4 +1,4 @@
-"""Plans that lose little with a node: copies of pipelines on few nodes each, side by side over a cluster."""
+"""Plans that lose little throughput when a node fails: copies of pipelines on few nodes each."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ _FIXED: tuple[tuple[tuple[str, int], ...], ...] = ((), (("pp", 1),), (("pp", 1),
 
 @dataclass(frozen=True, slots=True)
 class NodeCell:
-    """A pipeline that one set of nodes holds, on every set like it, and how long its microbatches take."""
+    """A pipeline on one set of nodes, the equal sets that can hold copies, and its microbatch times."""
 
     pipeline: Pipeline  # on the first set; one microbatch
     ranks: tuple[dict[int, int], ...]  # for every set: where the first one's ranks lie on it
@@ -39,13 +39,13 @@ class NodeCell:
     further_s: float
 
     def on(self, place: int, microbatch: int, microbatches: int) -> Pipeline:
-        """The copy on one of the sets."""
+        """The copy of the pipeline on set number `place`."""
         at = self.ranks[place]
         stages = tuple(_moved(stage, at, microbatch) for stage in self.pipeline.stages)
         return Pipeline(microbatches, microbatch, stages)
 
     def takes(self, microbatch: int) -> bool:
-        """Whether the pipeline may be run with microbatches of this size, its own or a smaller one."""
+        """Whether the pipeline can run with microbatches of this many sequences."""
         layouts = [run.layout for stage in self.pipeline.stages for run in stage.parts[0].layouts]
         whole = all(len(stage.parts) == 1 for stage in self.pipeline.stages)
         return microbatch == self.pipeline.microbatch or (
@@ -56,10 +56,10 @@ class NodeCell:
 def copies_side_by_side(
     model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, margin: float, deadline: Deadline
 ) -> Iterator[Plan]:
-    """Plans of copies: on few nodes of one group each, and on equal shares of all groups.
+    """Plans made of copies: on few nodes of one group each, then on equal shares of all groups.
 
-    `job` has its number format. The batch is shared out by speed; nodes that no copy fits stay idle. Nothing
-    where the schedule has several chunks or the interconnect is stated node by node.
+    The number format of `job` is settled. The batch is split by speed; nodes that no copy fits stay idle.
+    Yields nothing where the schedule has several chunks or the interconnect is stated node by node.
     """
     if chunked(job.schedule) or cluster.wiring.full:
         return
@@ -83,14 +83,14 @@ def copies_side_by_side(
 
 @dataclass(frozen=True)
 class _Asked(TrainingProblem):
-    """The question that all copies are for."""
+    """The planning question that all copies answer."""
 
     margin: float
     deadline: Deadline
 
 
 def _of_group(asked: _Asked, group: int, fixed: tuple[tuple[str, int], ...]) -> list[NodeCell]:
-    """Copies on nodes of one group alone, from the fewest that hold the model on."""
+    """Pipelines on 1, 2, 4, ... nodes of one group: the first _SIZES that fit, at most _MOST copies."""
     groups = asked.cluster.groups
     count = groups[group].count
     found: list[NodeCell] = []
@@ -104,7 +104,7 @@ def _of_group(asked: _Asked, group: int, fixed: tuple[tuple[str, int], ...]) -> 
 
 
 def _cell(asked: _Asked, counts: Sequence[int], fixed: tuple[tuple[str, int], ...]) -> NodeCell | None:
-    """The fastest single pipeline on so many nodes of every group, for their share of the batch."""
+    """The fastest single pipeline on `counts` nodes of each group for their share of the batch, or None."""
     if asked.deadline.over():
         return None
     model, cluster, job, hwdb = asked.model, asked.cluster, asked.job, asked.hwdb
@@ -137,7 +137,7 @@ def _cell(asked: _Asked, counts: Sequence[int], fixed: tuple[tuple[str, int], ..
 
 
 def _sets(cluster: Cluster, counts: Sequence[int]) -> list[list[int]]:
-    """Sets of so many nodes of every group, as many as there are, in node order."""
+    """As many disjoint sets as there are of `counts` nodes of each group, in node order."""
     nodes = [
         [node for node, group in enumerate(cluster.node_group) if group == number]
         for number in range(len(cluster.groups))
@@ -150,7 +150,7 @@ def _sets(cluster: Cluster, counts: Sequence[int]) -> list[list[int]]:
 
 
 def _together(asked: _Asked, cells: Sequence[NodeCell]) -> Plan | None:
-    """All copies of some cells in one plan, the batch shared out by speed; None where it cannot be."""
+    """One plan with all copies of the cells, the batch split by speed; None if it cannot be split."""
     copies = [(cell, place) for cell in cells for place in range(len(cell.ranks))]
 
     def shared(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -177,14 +177,14 @@ def _together(asked: _Asked, cells: Sequence[NodeCell]) -> Plan | None:
 
 
 def _of_microbatches(made: Plan, count: int) -> Plan:
-    """A plan of one pipeline with another number of microbatches."""
+    """A plan of one pipeline with `count` microbatches."""
     (pipeline,) = made.pipelines
     job = replace(made.job, global_batch=count * pipeline.microbatch)
     return replace(made, job=job, pipelines=(replace(pipeline, microbatches=count),))
 
 
 def _moved(stage: Stage, at: dict[int, int], microbatch: int) -> Stage:
-    """A stage on other ranks, for microbatches of another size where it is one part."""
+    """A stage on other ranks; a stage of one part also takes the new microbatch size."""
     parts = tuple(
         replace(
             part,

@@ -10,7 +10,7 @@ from tangram_sim.errors import BadInputError
 
 @contextmanager
 def dask_client(address: str) -> Iterator[Any]:
-    """A connection to a Dask scheduler. Raises BadInputError where none answers, or the extra is missing."""
+    """Context of a Dask connection. Raises BadInputError if no scheduler answers or the extra is missing."""
     if find_spec("joblib") is None or find_spec("distributed") is None:
         raise BadInputError(f'`dask={address}` needs distributed: pip install "tangram-sim[dask]"')
     from distributed import Client
@@ -24,16 +24,16 @@ def dask_client(address: str) -> Iterator[Any]:
 
 
 def dask_threads(address: str) -> int:
-    """Threads of all workers, two or more: as many questions are asked at once."""
+    """Number of threads over all workers, at least two: the number of questions to run at once."""
     with dask_client(address) as client:
         return max(2, int(sum(client.nthreads().values())))
 
 
 @contextmanager
 def processes(address: str | None, jobs: int) -> Iterator[int]:
-    """Within it joblib works on the Dask cluster at `address`; None: on this machine. Yields how many.
+    """Context in which joblib runs on the Dask cluster at `address` (None: this machine).
 
-    `jobs` 0 or 1 means all threads of the cluster.
+    Yields the number of jobs. `jobs` 0 or 1 means all threads of the cluster.
     """
     if address is None:
         yield jobs

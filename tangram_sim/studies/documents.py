@@ -33,7 +33,7 @@ class Document(FilePart):
 
 
 class AnswerDocument(Document):
-    """Base of what a verb answers."""
+    """Base of the documents that commands return."""
 
     question: dict[str, Any] | None = Field(
         None,
@@ -48,7 +48,7 @@ class VersionedAnswer(AnswerDocument):
 
 
 class JobDocument(Document):
-    """What one step trains."""
+    """The training job of one step."""
 
     global_batch: int = Field(ge=1, le=MOST_SEQUENCES, description="sequences per optimizer step")
     seq: int = Field(ge=1, le=MOST_TOKENS, description="tokens per sequence")
@@ -99,7 +99,7 @@ class PartDocument(Document):
 
 
 class StageDocument(Document):
-    """One pipeline place: decisions only."""
+    """One pipeline stage: decisions only, no predictions."""
 
     chunks: list[tuple[int, int]] = Field(description="runs of transformer blocks [start, stop)")
     embedding: bool
@@ -108,7 +108,7 @@ class StageDocument(Document):
 
 
 class PipelineDocument(Document):
-    """Stages in forward order and their share of the step."""
+    """Stages in forward order, and the pipeline's share of the global batch."""
 
     microbatches: int = Field(ge=1)
     microbatch: int = Field(ge=1, description="sequences per pipeline pass, whole stage")
@@ -116,7 +116,7 @@ class PipelineDocument(Document):
 
 
 class StageForecast(LayersDocument):
-    """The flat view of one stage: decisions of the simple case, and predictions."""
+    """Flat view of one stage: its decisions, simplified where it has one part, and its predictions."""
 
     embedding: bool
     head: bool
@@ -155,7 +155,7 @@ class StageForecast(LayersDocument):
 
 
 class PartialPlanCounts(Document):
-    """What the search looked at."""
+    """Counts of partial plans in the search."""
 
     asked: int
     redundant: int
@@ -167,7 +167,7 @@ class PartialPlanCounts(Document):
 
 
 class GpuKind(Document):
-    """What the times of one GPU kind rest on."""
+    """What the predicted times of one GPU kind are based on."""
 
     gpu: str
     measured: bool = Field(description="kernels were measured on this kind of GPU")
@@ -183,7 +183,7 @@ class OtherPlan(Document):
 
 
 class Alternative(OtherPlan):
-    """Another good plan, and what it trades."""
+    """Another good plan, and how it compares with the best one."""
 
     ratio_low: float = Field(1.0, description="90 % interval of its step over the best plan's")
     ratio_high: float = Field(1.0, description="errors that both plans share cancel in it")
@@ -194,7 +194,7 @@ class Alternative(OtherPlan):
 
 
 class LaunchableDocument(OtherPlan):
-    """A plan that frameworks can launch, beside one that they cannot."""
+    """A plan that frameworks can launch, shown beside the best plan, which they cannot."""
 
     ratio: float = Field(description="its step over the plan's")
     told_apart: bool = Field(description="false: the interval does not say which of the two is faster")
@@ -206,7 +206,7 @@ class LaunchableDocument(OtherPlan):
 
 
 class LiveputDocument(Document):
-    """Of `plan --losses`: the speed expected after an hour's losses, none of which comes back."""
+    """`plan --losses`: speed expected after an hour of node losses without replacement."""
 
     losses_per_hour: float = Field(ge=0, description="nodes of the cluster that go, in the mean")
     liveput_tokens_per_s: float = Field(ge=0, description="tokens/s of the replicas that are left, expected")
@@ -217,7 +217,7 @@ class LiveputDocument(Document):
 
 
 class RunDocument(Document):
-    """What training so many tokens takes with a plan."""
+    """Time, cost and energy of training on a number of tokens with a plan."""
 
     tokens: float
     goodput: float = Field(description="share of the time that is useful under failures")
@@ -316,7 +316,7 @@ class PlanDocument(PlanAnswer):
     notes: list[str] = Field([], description="the findings in words")
 
     def busy_of_ranks(self) -> dict[int, float]:
-        """By rank of the plan: the share of a step in which it computes."""
+        """Share of the step in which each rank of the plan computes, by rank."""
         return {
             rank: 1.0 - stage.idle_fraction
             for stage in self.stages

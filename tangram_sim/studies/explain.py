@@ -26,14 +26,14 @@ from tangram_sim.units import show_bytes, show_seconds
 
 
 class KernelDocument(Document):
-    """A share of one microbatch through a stage, forward and backward."""
+    """Seconds of one kernel class in one microbatch's forward and backward pass through a stage."""
 
     kernel: str
     seconds: float
 
 
 class WhyNot(Document):
-    """Another layout of a stage, and what speaks against it."""
+    """Another layout of a stage, and why it was not chosen."""
 
     stage: int
     layout: str
@@ -56,7 +56,7 @@ class ExplainDocument(AnswerDocument):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the step waits for, and why not otherwise; `forecast.inside` says what fills each stage."""
+    """Critical path, verdicts on other layouts; `forecast.inside` splits stage times by kernel class."""
 
     forecast: Forecast
     path: tuple[PathShare, ...]  # by cause and stage, longest first; sums to the step
@@ -80,7 +80,7 @@ def explain(plan: Plan | Result, hwdb: Hwdb | None = None) -> Explanation:
 
 
 def explain_document(found: Explanation, plan: PlanDocument) -> ExplainDocument:
-    """An explanation of a plan as an answer; what limits it is what the plan's own page says."""
+    """An explanation as a document; `limited_by` is the same sentence as in the plan's own output."""
     played = found.forecast
     return ExplainDocument(
         step_s=played.step_s,
@@ -122,12 +122,12 @@ class _Tried:
 
     @property
     def fits(self) -> bool:
-        """Whether it can be run at all."""
+        """Whether the layout breaks no rule and fits in memory."""
         return not self.objection and self.needed_bytes <= self.capacity_bytes
 
 
 class _Otherwise:
-    """One stage under other layouts: each is put into the plan, which is then lowered and played whole."""
+    """Other layouts of one stage: each is put into the plan, which is then simulated as a whole."""
 
     def __init__(self, played: Forecast, number: int, lowering: Lowering) -> None:
         self.played, self.seat, self.lowering = played, played.seats[number], lowering
@@ -152,9 +152,9 @@ class _Otherwise:
         )
 
     def entries(self) -> Iterator[WhyNot]:
-        """Verdicts: every other tensor-parallel degree at its best, then every single change of the layout.
+        """Verdicts: every other tensor-parallel degree at its best, then every single change.
 
-        Of a part with several layouts only this: each of them for all of its layers.
+        For a part with several layouts only: each of its layouts for all of its layers.
         """
         if len(self.part.layouts) > 1:
             for layout in dict.fromkeys(run.layout for run in self.part.layouts):
@@ -175,9 +175,8 @@ class _Otherwise:
             yield replace(layout, sequence_parallel=not layout.sequence_parallel)
 
     def _tensor_parallel(self, tp: int) -> WhyNot:
-        """The verdict on degree `tp`: with the stage's memory savers if that fits, else with all of them
-        on.
-        """
+        """Verdict on degree `tp`: with the stage's ZeRO and recomputation if that fits, else with the best of
+        all ZeRO stages, recomputations and sequence parallelism."""
         shapes = [
             replace(self.layout, tp=tp, cp=cp, dp=self.gpus // tp // cp, ep=ep)
             for cp in divisors(self.gpus // tp)

@@ -20,7 +20,7 @@ _HOLDERS = ("tensors", "cached by the allocator", "driver and libraries")
 
 
 def plotly() -> Any:
-    """plotly.graph_objects. Raises BadInputError that says what to install where it is missing."""
+    """The module plotly.graph_objects. If missing, raises BadInputError with the package to install."""
     try:
         from plotly import graph_objects
     except ImportError:
@@ -56,7 +56,7 @@ def memory_figure(stages: Sequence["StageForecast"], names: Sequence[str]) -> An
 
 
 def shown_ops(played: "Timeline", most: int) -> tuple[NDArray[np.intp], set[str], float]:
-    """(ops to draw, in the order of their starts; their resources; seconds shown): the earliest `most`."""
+    """(the earliest `most` ops to draw, by start; their resources; seconds shown)."""
     graph = played.graph
     shown = np.flatnonzero(played.end_s - played.start_s > 0)
     tracks = {graph.resources[graph.resource[op]] for op in shown.tolist()}
@@ -71,7 +71,7 @@ def shown_ops(played: "Timeline", most: int) -> tuple[NDArray[np.intp], set[str]
 
 
 def timeline_figure(played: "Timeline") -> tuple[Any, float]:
-    """(plotly Figure, seconds shown): what every stage does when; of very many ops the first only."""
+    """(plotly Figure of the ops of every stage over time, seconds shown); only the first MOST_OPS ops."""
     go = plotly()
     graph, spent = played.graph, played.end_s - played.start_s
     shown, _, until = shown_ops(played, MOST_OPS)

@@ -1,4 +1,4 @@
-"""Predictions of a whole plan: play it, and say what it achieves and where time and memory go."""
+"""Predictions for a whole plan: simulate it, and report its step and where time and memory go."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ class PartAddress:
 
 @dataclass(frozen=True)
 class Forecast:
-    """A plan, lowered and played. `islands` and `inside` are per part, in the order of `seats`."""
+    """A plan, lowered and simulated; `islands` and `inside` have one entry per part, ordered as `seats`."""
 
     plan: Plan
     lowered: LoweredPlan
@@ -66,7 +66,7 @@ class Forecast:
 
     @property
     def step(self) -> LoweredStep:
-        """The first pipeline, which is the only one in the simple case."""
+        """The lowered step of the first pipeline."""
         return self.lowered.steps[0]
 
     def stage_of(self, seat: PartAddress) -> Stage:
@@ -78,7 +78,7 @@ class Forecast:
         return self.stage_of(seat).parts[seat.part]
 
     def name(self, seat: PartAddress) -> str:
-        """What to call a part: "0" in the simple case, "1.0b" for the second part of pipeline 1's stage 0."""
+        """Name of a part: "0" in the simple case, "1.0b" for part 2 of stage 0 of pipeline 1."""
         several = len(self.plan.pipelines) > 1
         mixed = len(self.stage_of(seat).parts) > 1
         return stage_name(seat.pipeline, seat.stage, seat.part, several=several, mixed=mixed)
@@ -94,10 +94,10 @@ def forecast(
     lowering: Lowering | None = None,
     paced: Callable[[OpGraph], OpGraph] = lambda graph: graph,
 ) -> Forecast:
-    """Play `plan`, all its pipelines together; `paced` gives resources speeds that change within the step.
+    """Simulate `plan`, all pipelines together; `paced` may change the speeds of resources within the step.
 
-    `fast` takes the compiled engine, which shares links only where transfers overfill one; `reference` takes
-    the reference: the answers are the same.
+    Engine `fast` is compiled and shares only links whose transfers exceed their bandwidth; `reference` shares
+    all. Both give the same answers.
     """
     lowering = lowering or Lowering.of(plan, hwdb)
     lowered = lower_plan(plan, lowering)
@@ -132,14 +132,14 @@ def forecast(
 
 
 def seconds_of(plan: Plan, hwdb: Hwdb) -> float:
-    """Seconds of one step of `plan`: those of its forecast, without finding what they rest on."""
+    """Seconds of one step of `plan`, as `forecast` gives them, without critical path or uncertainty."""
     return contention.play(lower_plan(plan, Lowering.of(plan, hwdb)).graph()).makespan_s
 
 
 def _uncertainty(
     lowered: LoweredPlan, lowering: Lowering, timeline: Timeline, shares: ClassShares
 ) -> Uncertainty:
-    """Errors of the step; of several pipelines those of the slowest one, stretched to the step."""
+    """Uncertainty of the step; with several pipelines that of the slowest, scaled to the step."""
     if len(lowered.steps) == 1:
         return uncertainty(lowered.steps[0], lowering, timeline, shares)
     slowest = max(lowered.steps, key=lambda step: fast.makespan(step.bare_graph()))
@@ -149,7 +149,7 @@ def _uncertainty(
 def _inside(
     played: Forecast, seat: PartAddress, lowering: Lowering, shares: ClassShares
 ) -> tuple[PathShare, ...]:
-    """Critical path of one microbatch through a part and back, by kernel class, longest first."""
+    """Seconds of one microbatch's critical path through a part and back, by kernel class, longest first."""
     part, holders = played.part_of(seat), played.lowered.steps[seat.pipeline].holders
     total = np.zeros(len(CLASSES))
     stage = played.stage_of(seat)
@@ -171,12 +171,12 @@ def _inside(
 
 
 def longest_run(part: Part) -> LayerLayout:
-    """The layout that most layers of a part have."""
+    """The run of layers under one layout that holds the most layers of a part."""
     return max(part.layouts, key=lambda run: run.layers[1] - run.layers[0])
 
 
 def stage_forecasts(result: Forecast) -> list[StageForecast]:
-    """One row of decisions and figures for every stage, or for every part of a stage that has several."""
+    """Decisions and predictions of every stage, one row per part."""
     busy = result.timeline.busy_s()
     rows = []
     for seat, island, inside in zip(result.seats, result.islands, result.inside, strict=True):
@@ -243,10 +243,10 @@ def document(
     lower_bound_step_s: float,
     findings: Sequence[Finding] = (),
 ) -> PlanDocument:
-    """The full document of a played plan (timings of the search and alternatives are the caller's).
+    """The document of a simulated plan; timings of the search and alternatives are left to the caller.
 
-    `reads` are the rows that the plan was played with, from `hwdb.read_into(reads)`; those that its cluster
-    comes from are added. `lower_bound_step_s` is the one that covers every plan.
+    `reads` are the rows that the plan was simulated with, from `hwdb.read_into(reads)`; the rows behind its
+    cluster are added. `lower_bound_step_s` must bound the step of every plan.
     """
     plan = result.plan
     stages = stage_forecasts(result)
@@ -297,7 +297,7 @@ def document(
 
 
 def gpu_kinds(result: Forecast, hwdb: Hwdb) -> list[GpuKind]:
-    """What the times of each GPU kind in use rest on, in order of the stages."""
+    """What the predicted times of each GPU kind in use are based on, in order of the stages."""
     job, cluster = result.plan.job, result.plan.cluster
     kinds = {group.node.gpu.name: group.node.gpu for group in cluster.groups}
     used = dict.fromkeys(name for island in result.islands for name in island.gpu.name.split("+"))
@@ -312,10 +312,10 @@ def gpu_kinds(result: Forecast, hwdb: Hwdb) -> list[GpuKind]:
 
 
 def note_rows(cluster: Cluster, hwdb: Hwdb) -> None:
-    """Read the rows that a cluster's figures come from, as its file or a plan file may embed them.
+    """Record in `hwdb` the rows behind a cluster's figures as read.
 
-    A fingerprint is thus the same for a plan and for its replay: it depends on the cluster, not on how it
-    was read.
+    The fingerprint of a plan and of its replay is thus the same: it depends on the cluster, not on how the
+    cluster was read.
     """
     for group in cluster.groups:
         node = group.node
@@ -330,7 +330,7 @@ def note_rows(cluster: Cluster, hwdb: Hwdb) -> None:
 
 
 def _rank_peaks(plan: Plan, dtype: str) -> list[float]:
-    """Dense peak of every rank of the cluster, flop/s; where a GPU lacks the format, of 16 bits or fp32."""
+    """Dense peak of every rank of the cluster, FLOP/s; without `dtype` that of 16 bits or fp32."""
     return [
         next((peak for known in (dtype, *_ELSE) if (peak := group.node.gpu.peak_flop_per_s(known))), 0.0)
         for group in plan.cluster.groups

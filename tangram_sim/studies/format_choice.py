@@ -1,4 +1,4 @@
-"""The search under every number format that `dtype=auto` stands for, and which of them the plan has."""
+"""Search every number format that `dtype=auto` allows, and choose the one for the plan."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ _ALIKE = 1.02
 
 @dataclass(frozen=True, slots=True)
 class FormatQuestion:
-    """A job in one number format: the options with islands by name, the islands, a bound on every step."""
+    """The question in one number format: job, options by island name, islands, bound in seconds."""
 
     job: Job
     wishes: SearchOptions
@@ -51,9 +51,9 @@ class FormatQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a search found: of which job, on which islands, in what margin.
+    """Result of one search: its job, options, islands, plans and memory margin.
 
-    `glanced`: only plans of whole islands and halves were looked at. `compared`: what other formats came to.
+    `glanced`: only plans on whole and half islands. `compared`: a finding on the other number format.
     """
 
     job: Job
@@ -82,13 +82,13 @@ def search_formats(
 ) -> Searched:
     """The fastest plan over the number formats of a job; arguments as of `tangram`.
 
-    Where no old GPU is used, nothing asks for fp16: then bf16 is taken, as on new GPUs alone, if its step is
-    2 % longer at most. First the plan found in full is made one of bf16; where neither that nor a glance
-    comes so near, but not far off, bf16 is searched in full, too. A format is not searched whose bound lies
-    above a plan of another one, and only glanced at where that decides; schedules of several chunks are
-    searched in full at once, since few of the plans that a glance finds can be cut into chunks, and so are
-    plans for a framework (`launchable_plans`). Raises what
-    the search of the first format raises (fp16 on all GPUs, where old ones force it) if no format has a plan.
+    If the best fp16 plan uses no GPU without bf16, a bf16 plan is taken if its step is at most 2 % longer.
+    First the fp16 plan is converted to bf16; where neither that nor a quick search (a glance) comes that
+    close, but comes near, bf16 is searched in full. A format is skipped if its bound exceeds the step of
+    another format's plan, and only glanced at where that decides. Schedules of several chunks are always
+    searched in full, since few plans of a glance can be cut into chunks, and so are plans for a framework
+    (`launchable_plans`). If no format has a plan, raises what the search of the first format raises (fp16 on
+    all GPUs, where old ones force it).
     """
     wishes = named_groups(wishes, cluster)
     asked = formats(job, cluster, wishes)
@@ -161,7 +161,7 @@ def _question(
     wishes: SearchOptions,
     errors: dict[Job, TangramError],
 ) -> FormatQuestion | None:
-    """The question of a job whose number format is settled; None, with its error kept, where it has none."""
+    """The question of a job in one number format; None, with its error in `errors`, if there is none."""
     try:
         cut = find_islands(
             cluster, job.precision.compute, wishes.tolerances or DEFAULT_TOLERANCES, hwdb, job.stack
@@ -187,9 +187,9 @@ def _search(
     glance: bool = False,
     below_s: float = inf,
 ) -> Found:
-    """The search of one question in the memory that `within` lets be filled; a glance: of halves of islands.
+    """Search one number format within the memory limits of `within`; `glance`: whole and half islands only.
 
-    A glance may be for plans `below_s` seconds alone (NothingBelowError: there is none).
+    A glance may be limited to plans below `below_s` seconds (NothingBelowError: there is none).
     """
     # Of other schedules, too: those of several chunks per stage are cut from plans of one.
     able = [
@@ -214,12 +214,12 @@ def _deciding_glance(
     counts: Counts,
     at_hand: list[Plan],
 ) -> tuple[Found, float] | None:
-    """What a glance at a second format found, and in what margin; None where it decides nothing.
+    """(plans of a glance at a second format, memory margin); None if the glance does not settle the choice.
 
-    It decides where it is far behind the `best` plan, and where it is as good and to be taken (`_ALIKE`), for
-    which the glance knows the same plan in bf16, unless that does not fit there. A plan that decides nothing
-    goes to those `at_hand`, for the search in full to begin at. Raises what the search raises, and
-    NothingBelowError where it is far behind, which is as far as it looks.
+    It settles the choice if its plan is far behind the `best` plan, or if that one is to be replaced and the
+    plan is about as good (`_ALIKE`); the glance starts from the same plan in bf16, unless that does not fit.
+    A plan that settles nothing is added to `at_hand`, from which the full search starts. Raises what the
+    search raises, and NothingBelowError where every plan is far behind.
     """
     try:
         found, margin = kept(partial(search, glance=True, below_s=_near_s(best)), *within)
@@ -237,10 +237,10 @@ def _deciding_glance(
 
 
 def _without_its_limits(glance: Found) -> Found:
-    """What a glance found, without what holds for a glance only.
+    """The plans of a glance without its pipeline bound and its findings about quick effort.
 
-    It bounds parts of islands alone, but hands over plans of more; and its effort is nobody's: what it left
-    out was looked at in the format that was searched in full.
+    The bound covers parts of islands only, but the plans may use more; and microbatch sizes left out at quick
+    effort were tried in the format that was searched in full.
     """
     quick = [each for each in MICROBATCHES_LEFT_OUT.among(glance.findings) if each.figures["effort"] == QUICK]
     findings = [each for each in glance.findings if each not in quick]
@@ -248,22 +248,22 @@ def _without_its_limits(glance: Found) -> Found:
 
 
 def _near_s(best: Searched) -> float:
-    """Seconds of a step from which on what a glance finds is not worth a search in full."""
+    """Step in seconds at or above which a glance's plan does not justify a full search."""
     return _NEAR * min(best.found.gained, _GAINED) * best.step_s
 
 
 def longest_s(plan: Plan, step_s: float) -> float:
-    """Seconds of a step in another format up to which it is taken in place of a plan that is the fastest."""
+    """Longest step, seconds, for which a plan in another format replaces `plan`, of `step_s`."""
     return step_s * (_ALIKE if for_nothing(plan) else 1.0)
 
 
 def _leaves_old_out(searched: Searched) -> bool:
-    """Whether the fastest plan is in fp16 for nothing: all GPUs that it uses have bf16."""
+    """Whether the fastest plan uses fp16 although all its GPUs have bf16."""
     return for_nothing(searched.found.ranked[0].plan)
 
 
 def for_nothing(plan: Plan) -> bool:
-    """Whether a plan is in fp16 though all GPUs that it uses have bf16."""
+    """Whether a plan uses fp16 although all its GPUs have bf16."""
     return plan.job.dtype == "fp16" and has_units(replace(plan, job=replace(plan.job, dtype="bf16")))
 
 
@@ -297,7 +297,7 @@ def _compared(
     behind: Collection[Job],
     errors: dict[Job, TangramError],
 ) -> Finding:
-    """What the other number format came to, and on which GPUs."""
+    """Finding: how the plan in the other number format compares, and which GPUs lack bf16."""
     other = next(job for job in asked if job != best.job)
     gpus = {island.gpu.name: island.gpu for question in questions for island in question.islands}
     old = [name for name, gpu in gpus.items() if not gpu.peak_flop_per_s("bf16")]

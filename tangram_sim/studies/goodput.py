@@ -1,4 +1,4 @@
-"""Goodput of a plan: what failures, checkpoints and recovery leave of it, with the worth of each constant."""
+"""Goodput of a plan: speed left after failures, checkpoints and recovery; worth of each constant."""
 
 import math
 from dataclasses import replace
@@ -40,8 +40,7 @@ def goodput_document(
     seed: int = 0,
 ) -> GoodputDocument:
     """The answer of `tangram goodput`: periods, useful share, accounts, worth of constants, spares. Raises
-    InfeasibleError where a failure leaves nothing to restore from.
-    """
+    InfeasibleError where a failure leaves no checkpoint to restore from."""
     regime = regime_of(setting.struck, setting.checkpointing)
     free = _free(setting)
     exact = regime if free is None else free
@@ -103,7 +102,7 @@ def goodput_document(
 
 
 def _free(setting: GoodputSetting) -> Regime | None:
-    """The regime with all periods chosen by us; None where the user states none, so there is no other."""
+    """The regime with optimal periods for all checkpoint tiers; None if the user states no period."""
     if all(math.isnan(tier.period_s) for tier in setting.checkpointing.tiers):
         return None
     tiers = tuple(replace(tier, period_s=math.nan) for tier in setting.checkpointing.tiers)
@@ -136,7 +135,7 @@ def _periods(regime: Regime, exact: Regime, down: float, recovery: float) -> dic
 
 
 def _share_at(regime: Regime, period: float | None) -> float | None:
-    """The useful share under this period, which is no shorter than saving a checkpoint takes."""
+    """The useful share at this checkpoint period, at least the time of saving a checkpoint."""
     if period is None:
         return None
     if not period:
@@ -145,7 +144,7 @@ def _share_at(regime: Regime, period: float | None) -> float | None:
 
 
 def _saved_s(regime: Regime) -> float:
-    """Seconds that the shortest period takes at least: its checkpoint is saved before the next one begins."""
+    """Shortest possible checkpoint period in seconds: a checkpoint is saved before the next one begins."""
     return regime.tiers[0].save_s if regime.tiers else 0.0
 
 
@@ -158,9 +157,9 @@ def _first_order(regime: Regime, period: float, down: float, recovery: float) ->
 
 
 def _shrink(setting: GoodputSetting, regime: Regime) -> tuple[dict[str, float], float]:
-    """Accounts and goodput of elastic data parallelism, to first order.
+    """(shares of time by account, goodput) of elastic data parallelism, to first order.
 
-    Raises InfeasibleError for fewer than two replicas.
+    Raises InfeasibleError for fewer than two replicas, or if losing one node breaks every replica.
     """
     if setting.replicas < 2:
         raise InfeasibleError(
@@ -192,9 +191,8 @@ def _shrink(setting: GoodputSetting, regime: Regime) -> tuple[dict[str, float], 
 
 
 def _broken_share(setting: GoodputSetting, failure: Struck) -> float:
-    """The share of the speed that is away with what a failure takes: a process breaks one replica, a node all
-    that have a part on it, the loss of all nodes everything.
-    """
+    """Mean share of the speed lost after a failure: a process breaks one replica, a node all that have a part
+    on it, the loss of all nodes everything."""
     if failure.takes == "all":
         return 1.0
     if failure.takes == "process" or not setting.lost_with_node:
@@ -207,7 +205,7 @@ def _shrunk_share(setting: GoodputSetting, regime: Regime) -> float:
 
 
 def _interval(regime: Regime, goodput: float, window_s: float) -> tuple[float, float]:
-    """90 % interval of the useful share over a window: losses of independent failures add in variance."""
+    """90 % interval of the useful share over `window_s`; variances of independent failures add up."""
     if goodput < _NO_PROGRESS:
         return 0.0, goodput
     variance = 0.0
@@ -221,7 +219,7 @@ def _interval(regime: Regime, goodput: float, window_s: float) -> tuple[float, f
 
 
 def _with_speed(throughput: FailureFreeRate, goodput: float, low: float, high: float) -> list[float]:
-    """The interval of the share, or of tokens/s with the interval of the plan's speed in it."""
+    """90 % interval of the useful share or, at a known speed, of tokens/s with that speed's uncertainty."""
     if not throughput.tokens_per_s:
         return [low, high]
     rate = throughput.tokens_per_s

@@ -16,7 +16,7 @@ class SparesDocument(Document):
 
 
 class WorthDocument(Document):
-    """What one second less of a constant gains."""
+    """Gain from one second less of a constant."""
 
     constant: str
     seconds: float

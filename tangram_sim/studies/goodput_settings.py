@@ -1,4 +1,4 @@
-"""What a question on goodput comes to: failures as they meet a plan, checkpoints, replicas, healthy speed."""
+"""Inputs of goodput: failures as they affect a plan, checkpoints, replicas, speed without failures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tangram_sim.reliability.goodput import Struck
 
 @dataclass(frozen=True, slots=True)
 class FailureFreeRate:
-    """What the plan does when nothing fails, with its 90 % interval; zeros: no plan."""
+    """Speed of the plan without failures, with its 90 % interval; zeros: no plan."""
 
     tokens_per_s: float = 0.0
     low: float = 0.0
@@ -35,7 +35,7 @@ class GoodputSetting:
 def setting_of_scalars(
     mtbf_s: float, checkpoint_s: float, downtime_s: float, recovery_s: float, save_s: float, period_s: float
 ) -> GoodputSetting:
-    """The question in four numbers: every failure stops the job and restores from one tier."""
+    """A setting from scalars: every failure stops the job and restores from one checkpoint tier."""
     tier = CheckpointTier("checkpoint", checkpoint_s, save_s, 0.0, "all", period_s)
     return GoodputSetting(
         (Struck("failure", 1.0 / mtbf_s, "node", downtime_s, 0.0, recovery_s),),
@@ -51,9 +51,9 @@ def setting_of_model(
     replicas: int,
     lost_with_node: tuple[float, ...] = (),
 ) -> GoodputSetting:
-    """The question for a job on `nodes` by GPU kind under a failure model.
+    """A setting for a job on `nodes` by GPU kind under a failure model.
 
-    `lost_with_node`: the share of the speed that goes with each of its nodes; empty: that of one replica.
+    `lost_with_node`: share of the speed lost with each of its nodes; empty: that of one replica.
     """
     require_kinds(model, nodes)
     recovery = checkpointing.recovery

@@ -14,7 +14,7 @@ from tangram_sim.topology import GroupPaths, Rate
 
 
 def describe_topology(cluster: Cluster, hwdb: Hwdb) -> dict[str, Any]:
-    """The graph in short: vertices, links by class, what boxes exchange, the group of all GPUs."""
+    """Summary of the interconnect graph: vertices, links by class, boxes, the group of all GPUs."""
     finder = path_finder(cluster, hwdb)
     topology = finder.topology
     many = Counter(topology.boxes)

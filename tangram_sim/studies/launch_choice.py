@@ -49,7 +49,7 @@ _WORTH = 1.02  # times the slowest step that would be shown: estimates are off b
 
 @dataclass(frozen=True)
 class LaunchChoice:
-    """The plan to show, what to say of it, and the nearest plan that can be launched where it cannot."""
+    """The plan to show, findings on the choice, and a launchable plan to show beside one that is not."""
 
     plan: Plan
     findings: tuple[Finding, ...] = ()
@@ -57,7 +57,7 @@ class LaunchChoice:
 
 
 def frameworks_named(name: str | None) -> tuple[str, ...]:
-    """`--for` as names of frameworks; () where it was not given. Raises UnknownNameError for others."""
+    """Frameworks that `name` (the value of `--for`) stands for; () for None. Raises UnknownNameError."""
     if name is None:
         return ()
     if name not in (ANY, *FRAMEWORKS):
@@ -66,7 +66,7 @@ def frameworks_named(name: str | None) -> tuple[str, ...]:
 
 
 def require_simple_within(share: float | None) -> None:
-    """Raise BadInputError unless it is a share of the step, zero or more, or left to the cluster."""
+    """Raise BadInputError unless `share` is None or a finite share of the step, zero or more."""
     if share is not None and not 0.0 <= share < float("inf"):
         raise BadInputError(f"`simple_within={share:g}`: give a share of the step, zero or more, e.g. 0.01")
 
@@ -80,13 +80,12 @@ def choose(
     options: SearchOptions,
     deadline: Deadline,
 ) -> LaunchChoice:
-    """Hold the fastest plan of the search, `free`, against uniform layouts and what frameworks can launch.
+    """Choose between the search's fastest plan, `free`, uniform layouts and plans that frameworks can launch.
 
-    `within` says how far memory may be filled. The fastest is shown; a launchable plan of the same schedule
-    (on equal nodes also an interleaved one) is shown in place of one that is not, if the interval does not
-    tell them apart and it takes at most `options.simple_within` longer: left to the cluster SIMPLE_WITHIN,
-    where all its nodes are alike SIMPLE_WITHIN_ALIKE.
-    Plans for frameworks that were asked for are what the search found.
+    `within` limits how far memory is filled. The fastest is shown; a launchable plan of the same schedule (on
+    equal nodes also an interleaved one) replaces one that is not launchable, if the two are statistically
+    tied and its step is at most `options.simple_within` longer; default SIMPLE_WITHIN, SIMPLE_WITHIN_ALIKE
+    where all nodes are alike. With `options.frameworks` the search already found launchable plans.
     """
     if options.frameworks or not options.beside:
         return LaunchChoice(free.plan)
@@ -125,7 +124,7 @@ def choose(
 
 
 def may_be_slower_by(cluster: Cluster, options: SearchOptions) -> float:
-    """The share of the step by which a launchable plan may be slower than one that is not, and be shown."""
+    """Largest share of the step by which a launchable plan may be slower and still be shown."""
     usual = SIMPLE_WITHIN_ALIKE if _alike(cluster) else SIMPLE_WITHIN
     return usual if options.simple_within is None else options.simple_within
 
@@ -136,7 +135,7 @@ def _alike(cluster: Cluster) -> bool:
 
 
 def described(near: Launchable, best: Forecast) -> LaunchableDocument:
-    """The nearest launchable plan beside the best one."""
+    """Document of the nearest launchable plan, compared with the best one."""
     played = near.forecast
     against = compare(played.uncertainty, best.uncertainty)
     view = uniform_view(played.plan)

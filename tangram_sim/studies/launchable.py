@@ -1,7 +1,7 @@
 """Plans that training frameworks can launch: one layout in every stage, more layers where GPUs are faster.
 
-Chains over groups of the cluster, as the rules of a framework allow them, are estimated in the order of what
-the exact program says of their steps; the best are refined layer by layer and played with shared links.
+Chains over groups of the cluster that a framework's rules allow are estimated in the order of the steps that
+the exact program gives; the best are refined layer by layer and simulated with shared links.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ _ROUNDING = 1e-4  # of the step: plans nearer to each other are as fast
 
 @dataclass(frozen=True)
 class Launchable:
-    """A plan that frameworks can be told as it is, played; and which."""
+    """A simulated plan, and the frameworks that can launch it unchanged."""
 
     forecast: Forecast
     frameworks: tuple[str, ...]
@@ -69,9 +69,9 @@ def launchable_plans(
     deadline: Deadline,
     known: Sequence[Plan],
 ) -> Found:
-    """Plan as `tangram` does, for the frameworks that `wishes` name: one of them launches each plan found.
+    """Plan as `tangram` does, for the frameworks in `wishes`: each plan found can be launched by one of them.
 
-    Raises InfeasibleError where no framework has the model, or none of its plans fits.
+    Raises InfeasibleError where no framework supports the model, or no launchable plan fits.
     """
     titles = " or ".join(FRAMEWORKS[name].title for name in wishes.frameworks)
     objections = {name: model_objections(name, FRAMEWORKS[name].version, model) for name in wishes.frameworks}
@@ -112,12 +112,11 @@ def nearest(
     with_model: bool = True,
     below_s: float = inf,
 ) -> Launchable | None:
-    """The fastest plan found that one of some frameworks can launch; None where none fits `below_s`.
+    """The fastest plan found that one of `frameworks` can launch; None if none is below `below_s`.
 
-    `hwdb` says how far memory may be filled, and the `deadline` when to end; `with_model` False: whatever
-    models the frameworks have. What the options fix, order and exclude holds; pieces of a node group have no
-    name in a framework and are left out.
-    Among plans as fast to rounding the one on fewer kinds of GPU, then on fewer GPUs.
+    `hwdb` limits how far memory is filled; `with_model` False: ignore whether the frameworks support the
+    model. Fixed, ordered and excluded options hold; pieces of a node group have no name in a framework and
+    are left out. Of plans equally fast to rounding, the one on fewer GPU kinds, then on fewer GPUs, is taken.
     """
     asked = model, cluster, job, hwdb, options, frameworks
     found = _found(*asked, deadline=deadline or Deadline(), with_model=with_model, below_s=below_s)
@@ -168,9 +167,8 @@ def _found(
 def _estimated(
     layouts: LaunchLayouts, spend: LaunchBudget, deadline: Deadline, below_s: float
 ) -> list[tuple[float, LaunchCandidate]]:
-    """Chains that fit, with the seconds of their steps: those of the least steps by the program, as far as
-    these leave hope, then other orders and cuts of the best.
-    """
+    """(seconds of the step, chain) of chains that fit, in waves of rising predicted steps until no further
+    chain can beat the best; then other orders and cuts of the best."""
     estimator, chains = Estimator(layouts.model, layouts.cluster, layouts.hwdb), Chains(layouts)
     found: list[tuple[float, LaunchCandidate]] = []
     left, best_s = spend.chains, below_s
@@ -202,10 +200,10 @@ def _estimated(
 
 
 def _finalists(found: Iterable[tuple[float, LaunchCandidate]], spend: LaunchBudget) -> list[LaunchCandidate]:
-    """Of candidates with their steps the fastest that differ on every set of node groups.
+    """The fastest distinct candidates on every set of node groups.
 
-    Others of a batch with the same degrees would refine to its best; of the same degrees on the same groups
-    there are a few only.
+    One of a batch with the same degrees is kept, since refining would end at the same plan; and few of the
+    same degrees on the same groups.
     """
     ordered = sorted(found, key=lambda pair: pair[0])
     best_s: dict[str, float] = {}
@@ -233,7 +231,7 @@ def _names(plan: Plan, frameworks: Collection[str]) -> tuple[str, ...]:
 
 
 def _refined(layouts: LaunchLayouts, candidate: LaunchCandidate, deadline: Deadline) -> Plan:
-    """The plan of a candidate, single layers moved over its boundaries where that shortens the step."""
+    """The plan of a candidate after moving single layers between stages where that shortens the step."""
     model = layouts.model
     made = uniform_plan(model, layouts.cluster, candidate.job, candidate.layout)
     even = not any(framework.uneven_stages for framework in layouts.frameworks)

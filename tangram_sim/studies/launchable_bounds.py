@@ -1,7 +1,7 @@
-"""Seconds that a microbatch takes at least to pass a whole model on one stage, on every node group.
+"""Least seconds of a microbatch through a whole model on one stage, for every node group.
 
-All degrees are priced together, once for every group, as single stages with nobody beside them: no gradients
-to reduce, no weights to gather, mixtures under the best of their expert degrees.
+All degrees are priced together, once for every group, as single stages alone: no gradient reduction, no
+weight gathering, mixtures of experts at their best expert degree.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,13 +30,13 @@ SURE = 0.98
 
 @dataclass
 class PassBounds:
-    """Bounds for the model, cluster and job of some layouts."""
+    """Lower bounds on a microbatch's pass for one model, cluster and job."""
 
     layouts: LaunchLayouts
     _known: dict[str, dict[tuple[int, int, int, str], float]] = field(default_factory=dict)
 
     def whole_s(self, group: NodeGroup, degrees: Sequence[Degrees]) -> Floats:
-        """Seconds of a microbatch on one stage with the whole model, on GPUs of a group, by degrees."""
+        """Least seconds of a microbatch through the whole model as one stage on a group, by `degrees`."""
         if group.name not in self._known:
             self._known[group.name] = self._priced(group)
         known, found = self._known[group.name], np.empty(len(degrees))
@@ -48,7 +48,7 @@ class PassBounds:
         return found
 
     def _priced(self, group: NodeGroup) -> dict[tuple[int, int, int, str], float]:
-        """By tensor- and context-parallel degree, sequences per rank and recomputation."""
+        """Seconds by (tensor- and context-parallel degree, sequences per rank, recomputation)."""
         layouts, recompute = self.layouts, self.layouts.options.constraints.recompute
         model, job, sizes = layouts.model, layouts.job, layouts.microbatches
         ranks = tuple(rank_order(layouts.cluster, [group.name]))
@@ -78,7 +78,7 @@ class PassBounds:
 
 
 def _expert_shares(model: Model, most: int, cp: int) -> Iterator[tuple[int, int]]:
-    """(expert degree, fewest replicas that hold it beside `cp` ranks), as far as `most` replicas do."""
+    """Yields (expert degree, fewest replicas that hold it beside `cp` ranks), up to `most` replicas."""
     for ep in divisors(gcd(*expert_counts(model)) or 1):
         dp = ep // gcd(ep, cp)
         if dp <= most:

@@ -1,11 +1,11 @@
 """Chains: uniform layouts whose stages stand on any sequence of node groups, found by an exact program.
 
-For given degrees all stages have one width in GPUs, and a node group holds so many stages of that width.
-Where groups together hold more than one by one, stages stand on them side by side, too, and a stage on
-several has the pace of the slowest of these.
-Degrees wait in the order of a bound on their steps (`PassBounds`). Those that may be faster than the best
-step known are priced on every ground with every expert degree and ZeRO stage (`chain_prices`), and solved on
-every set of grounds (`chain_problem`): a question about fewer groups asks a part of what this one asks.
+For given degrees all stages have one width in GPUs, and a node group holds a number of stages of that width.
+Where joined groups hold more than they do one by one, stages may span them too; a stage on several groups
+runs at the speed of the slowest. Degrees are queued by a lower bound on their steps (`PassBounds`). Those
+that may beat the best step known are priced on every ground with every expert degree and ZeRO stage
+(`chain_prices`) and solved on every set of grounds (`chain_problem`): a question about fewer groups asks a
+part of what this one asks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,9 +49,9 @@ _SHORT = 5  # times its depth: a pipeline that is played to its end
 
 
 class _Row(NamedTuple):
-    """A way of sharding under some degrees: seconds of a step at least, and what its groups' prices are.
+    """One sharding under some degrees: lower bound on its step in seconds, and its prices on each ground.
 
-    `prices`: sums and fixed as of `group_prices` and the number of the layout in these, by ground.
+    `prices`: `sums` and `fixed` of `group_prices`, and the index of the layout in them, by ground.
     """
 
     bound_s: float
@@ -64,7 +64,7 @@ class _Row(NamedTuple):
 
 
 class Chains:
-    """Chains of a model on a cluster with all ways of sharding, found as far as their bounds leave hope."""
+    """Finds chains of a model on a cluster under all shardings, guided by lower bounds."""
 
     def __init__(self, layouts: LaunchLayouts) -> None:
         self.layouts, self._bounds = layouts, PassBounds(layouts)
@@ -91,7 +91,7 @@ class Chains:
         self._waiting = sorted(self._bounded(), key=lambda item: item[0])
 
     def waves(self, best_s: Callable[[], float]) -> Iterator[list[LaunchCandidate]]:
-        """Chains that may be faster than the best step known, wave by wave, the least steps first."""
+        """Yields batches of chains that may beat the best step known; rising in predicted step."""
         sizes, start = iter(_WAVES), 0
         while start < len(self._waiting) and self._waiting[start][0] < best_s():
             stop = start + next(sizes, _WAVES[-1])
@@ -101,7 +101,7 @@ class Chains:
             start = stop
 
     def variants(self, best: Iterable[LaunchCandidate], below_s: float) -> list[LaunchCandidate]:
-        """Other orders and cuts of chains found that may be faster than a limit, the least steps first."""
+        """Other orders and cuts of the chains `best` with steps below `below_s`, the shortest first."""
         found = dict[LaunchCandidate, None]()
         for launch_candidate in best:
             problem, chain, even = self._solved[launch_candidate]
@@ -112,9 +112,9 @@ class Chains:
         return sorted(found, key=lambda launch_candidate: launch_candidate.least_s)
 
     def _side_by_side(self, problem: ChainProblem, chain: Chain, *, even: bool) -> list[Chain]:
-        """A chain with the stages of each group side by side: few links are shared so, whatever else waits.
+        """Variants of a chain with the stages of each group adjacent, so that few transfers share links.
 
-        Stages do not change places: their times, by which they would, do not count what links share.
+        Stages do not swap places: their times ignore link sharing, so swaps would be judged wrongly.
         """
         others = problem.variants(chain, even=even)
         return [other if even else problem.improved(other, same_order=True) for other in others]
@@ -128,7 +128,7 @@ class Chains:
         return LaunchCandidate(chain.step_s * longer, job, layout, sharing=longer)
 
     def _longer(self, candidate: LaunchCandidate, problem: ChainProblem, chain: Chain) -> float:
-        """Times longer the step of a chain is as its transfers share links, as they do when it is played."""
+        """Ratio, 1 or more, of a chain's step with shared links to its step without."""
         depth, chunks = candidate.layout.pp, candidate.layout.vpp
         if depth == 1:
             return 1.0
@@ -171,7 +171,7 @@ class Chains:
     def _solve(
         self, wave: Sequence[tuple[Degrees, Arrangement]], limit_s: float
     ) -> Iterator[LaunchCandidate]:
-        """The chains of some degrees on every set of grounds that may be faster than a limit."""
+        """Yields the chains of a wave, on every set of grounds, whose step may be below `limit_s`."""
         # The likeliest first: what they come to spares most of the others.
         found, most_chunks = self._rows(wave, limit_s), max((1, *self.layouts.chunks))
         self._allowed_s, self._best_s = limit_s, inf
@@ -221,13 +221,13 @@ class Chains:
                     vain.append(set(grounds))
 
     def _limit_s(self, chunks: int) -> float:
-        """What chains with stages of so many chunks have to be faster than: the program of one wave."""
+        """Step in seconds that chains with `chunks` chunks per stage must beat within one wave."""
         return min(self._allowed_s, (_HOPE_INTERLEAVED if chunks > 1 else _HOPE) * self._best_s)
 
     def _chains(
         self, like: LaunchCandidate, plain: ChainProblem, depth: int
     ) -> Iterator[tuple[ChainProblem, Chain, bool]]:
-        """(problem, chain, whether all stages are of equal depth) of at most so many stages.
+        """Yields (problem, chain, whether all stages have equally many blocks), with at most `depth` stages.
 
         Interleaved stages take microbatches in rounds of as many as there are stages.
         """
@@ -259,7 +259,7 @@ class Chains:
                 yield own, chain, False
 
     def _rows(self, wave: Sequence[tuple[Degrees, Arrangement]], limit_s: float) -> list[_Row]:
-        """Each way of sharding under some degrees that may be faster than a limit, with its prices."""
+        """Shardings of a wave that may be faster than `limit_s`, with their prices."""
         able: list[tuple[Degrees, Layout, int, Arrangement]] = []
         asked: dict[tuple[str, ...], dict[tuple[Degrees, Layout], int]] = {}
         for degrees, arrangement in wave:
@@ -283,7 +283,7 @@ class Chains:
         return found
 
     def _problem(self, row: _Row, limit_s: float) -> ChainProblem | None:
-        """The problem of a row; None where that has no chain faster than a limit."""
+        """The chain problem of a row; None if it surely has no chain faster than `limit_s`."""
         layouts, job, degrees = self.layouts, self.layouts.job, row.degrees
         slots = np.minimum(np.array(row.arrangement.slots, np.int32), row.depth)
         sums = np.stack([sums[:, number] for sums, _, number in row.prices], axis=1)
@@ -301,16 +301,16 @@ class Chains:
         return ChainProblem(names, row.passes, slots, prices, gpipe, ordered=ordered)
 
     def _shardings(self, degrees: Degrees) -> list[tuple[Layout, int]]:
-        """Layouts of some degrees that a framework lets have stages, and how many of these at most."""
+        """(layout, most stages) for all layouts of these degrees that a framework can launch."""
         if degrees not in self._sharded:
             able = [(layout, self._most_stages(layout)) for layout in self.layouts.shardings(degrees)]
             self._sharded[degrees] = [(layout, depth) for layout, depth in able if depth]
         return self._sharded[degrees]
 
     def _most_stages(self, layout: Layout) -> int:
-        """Stages that some framework lets a layout have; 0 for none.
+        """Most stages that some framework allows under a layout; 0: none.
 
-        Without sequence parallelism under tensor parallelism only one: it is for what else does not launch.
+        Tensor parallelism without sequence parallelism: 1 only, for models that launch no other way.
         """
         if layout not in self._depths:
             permits = self.layouts.permits
@@ -324,7 +324,7 @@ class Chains:
         return self._depths[layout]
 
     def _priced(self, groups: Sequence[str], rows: Sequence[tuple[Degrees, Layout]]) -> tuple[Floats, Floats]:
-        """Prices of layouts of stages that stand on all of some groups."""
+        """`group_prices` of layouts for stages that span all of `groups`."""
         ranks = rank_order(self.layouts.cluster, groups)
         island = self._placement.island(tuple(ranks)).anonymous()
         job = replace(self.layouts.job, schedule="1f1b")  # stages alone know of no schedule
@@ -332,7 +332,7 @@ class Chains:
         return group_prices(self.layouts.model, island, job, self.layouts.hwdb, of, sequences)
 
     def _roads(self, arrangement: Arrangement, degrees: Degrees) -> ChainRoads:
-        """Roads between stages of one width on these grounds."""
+        """Links between stages of one width on the grounds of an arrangement."""
         key = tuple(ground.name for ground in arrangement.grounds), degrees.width
         if key not in self._roads_of:
             places = [places_together(self.layouts.cluster, name, degrees.width) for name in key[0]]
@@ -340,7 +340,7 @@ class Chains:
         return self._roads_of[key]
 
     def _bounded(self) -> Iterator[tuple[float, Degrees, Arrangement]]:
-        """All degrees and arrangements, with seconds that no chain there is faster than."""
+        """Yields (lower bound on the step in seconds, degrees, arrangement) for all of them."""
         spread, ordered = has_experts(self.layouts.model), bool(self.layouts.options.order)
         for groups in self._vendors.values():
             alike: dict[tuple[int, int], list[Degrees]] = {}

@@ -1,4 +1,4 @@
-"""Uniform layouts that training frameworks can be told: degrees, sharding and chunks of stages alike."""
+"""Uniform layouts that training frameworks can launch: all stages have the same degrees and sharding."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ CONTEXT = (1, 2, 4, 8)  # context-parallel degrees
 
 @dataclass(frozen=True, slots=True)
 class LaunchBudget:
-    """The nearest plan that a framework can launch: which uniform layouts are estimated."""
+    """Limits on the search for a launchable plan: which uniform layouts are estimated."""
 
     chains: int = 8000  # layouts over any sequence of groups that are estimated
     wave: int = 48  # of these at a time
@@ -40,7 +40,7 @@ LAUNCHES = {"quick": LaunchBudget(4000), "normal": LaunchBudget(), "exhaustive":
 
 
 class Degrees(NamedTuple):
-    """What stages of one width in GPUs differ in, but for how states and experts are sharded."""
+    """Degrees, microbatch and recomputation of a stage; expert degree and ZeRO stage are left open."""
 
     tp: int
     cp: int
@@ -56,9 +56,9 @@ class Degrees(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LaunchCandidate:
-    """A uniform layout, the job it runs (its schedule), and about what its step takes.
+    """A uniform layout, the job it runs (with its schedule), and its predicted step in seconds.
 
-    `sharing`: times longer that is than with every transfer over links of its own.
+    `sharing`: ratio of the step with shared links to that without.
     """
 
     least_s: float
@@ -68,7 +68,7 @@ class LaunchCandidate:
 
     @property
     def batch(self) -> object:
-        """What layouts share that are estimated together."""
+        """Key of the layouts that can be estimated together with this one."""
         uniform = self.layout
         return (
             self.job.schedule,
@@ -82,7 +82,7 @@ class LaunchCandidate:
 
 @dataclass(frozen=True)
 class LaunchLayouts(TrainingProblem):
-    """All layouts of stages of a model on a cluster that one of some frameworks can be told."""
+    """Enumerates the uniform layouts of a model on a cluster that one of `frameworks` can launch."""
 
     options: SearchOptions
     frameworks: Sequence[Framework]
@@ -92,25 +92,25 @@ class LaunchLayouts(TrainingProblem):
 
     @property
     def budget(self) -> LaunchBudget:
-        """What looking for them may spend."""
+        """Limits of the search at the chosen effort."""
         return LAUNCHES[self.options.effort]
 
     @property
     def microbatches(self) -> tuple[int, ...]:
-        """Sequences per rank and microbatch that are looked at."""
+        """Sequences per rank and microbatch to try."""
         return tuple(
             divisor for divisor in divisors(self.job.global_batch) if divisor <= self.budget.microbatch
         )
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """How many chunks a stage may hold, above one; under 1f1b as far as the options leave that open."""
+        """Chunks per stage to try, above one; () where schedule, options or frameworks allow none."""
         asked = self.job.schedule
         able = asked == "interleaved" or (asked == "1f1b" and self.options.interleave)
         return self.budget.chunks if able and any(framework.chunks for framework in self.frameworks) else ()
 
     def degrees(self, groups: Sequence[NodeGroup]) -> Iterator[Degrees]:
-        """Degrees of stages on any of these groups, or on several of them."""
+        """Yields the degrees of stages on one or several of these groups."""
         widest = sum(group.count * group.node.gpus for group in groups)
         largest, most = gcd(*head_counts(self.model)), max(group.node.gpus for group in groups)
         tensor = [tp for tp in divisors(largest) if tp <= most]
@@ -130,9 +130,9 @@ class LaunchLayouts(TrainingProblem):
                         yield Degrees(tp, cp, dp, size, recompute)
 
     def shardings(self, degrees: Degrees) -> Iterator[Layout]:
-        """Layouts with every expert degree and ZeRO stage that the options allow.
+        """Yields layouts of these degrees with every expert degree and ZeRO stage that the options allow.
 
-        Sequence parallel under tensor parallelism, and not only where a framework has the latter alone.
+        With tensor parallelism: sequence parallel, and also not where a framework has only the latter.
         """
         tp, cp, dp, size, recompute = degrees
         zeros = (0, 1, 2, 3) if dp * cp > 1 else (0,)
@@ -143,7 +143,7 @@ class LaunchLayouts(TrainingProblem):
                 yield layout
 
     def candidate(self, layout: Layout, size: int, pp: int) -> LaunchCandidate:
-        """`pp` stages under a layout, with `size` sequences per rank: what a framework says of it alone."""
+        """A candidate of `pp` stages under a layout, `size` sequences per rank, to check against rules."""
         chunks = 2 if pp > 1 and schedule_named(self.job.schedule).chunks[0] > 1 else 1
         wanted = Uniform(
             tp=layout.tp,
@@ -160,7 +160,7 @@ class LaunchLayouts(TrainingProblem):
         return LaunchCandidate(0.0, self.job, wanted)
 
     def permits(self, launch_candidate: LaunchCandidate) -> bool:
-        """Whether one of the frameworks can be told a candidate."""
+        """Whether one of the frameworks can launch a candidate."""
         wanted = launch_candidate.layout
         key = launch_candidate.job, replace(wanted, order=(), stage_groups=(), micro_batch=1)
         if key not in self._permitted:
@@ -182,7 +182,7 @@ class LaunchLayouts(TrainingProblem):
 def usable_groups(cluster: Cluster, job: Job, options: SearchOptions) -> list[NodeGroup]:
     """Node groups that are not excluded and whose GPUs have units for the job's number format.
 
-    Those of an order that was asked for, front to back; none where it names what is no group.
+    With `order`: the groups named there, front to back; [] if it names anything else.
     """
     dtype = job.precision.compute
     out = {part for name in options.exclude for part in name.split("+")}

@@ -1,4 +1,4 @@
-"""Stages of many uniform layouts priced together: those of several batches that stand on equal GPUs."""
+"""Price stages of many uniform layouts together, across batches whose stages are on equal GPUs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ _Alike: TypeAlias = tuple[tuple[int, ...], ...]  # kinds of these atoms: stages 
 
 @dataclass
 class LayoutBatch:
-    """Layouts of one depth, number of chunks, cut and order of groups: the same ranks in every stage."""
+    """Layouts with equal depth, chunks, cuts and order of groups, hence equal ranks in each stage."""
 
     job: Job
     stages: list[tuple[int, ...]]  # ranks
@@ -48,13 +48,13 @@ class BatchStage:
     prices: tuple[SlicePrices, ...]
 
     def column(self, name: str) -> Floats:
-        """One price of every chunk, (K, V)."""
+        """The price `name` of every chunk under every layout, (K, V)."""
         return np.stack([getattr(price, name) for price in self.prices], axis=1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a batch asks of its stages: the island and the kinds of atoms of each, and slices of each kind."""
+    """What a batch needs priced: island and atom kinds of each stage, one slice per sequence of kinds."""
 
     stages: list[tuple[Island, _Alike]]
     runs: dict[_Alike, Runs]
@@ -63,9 +63,9 @@ class _Wanted:
 def priced_stages(
     model: Model, placement: Placement, hwdb: Hwdb, batches: Sequence[LayoutBatch]
 ) -> list[list[BatchStage] | TangramError]:
-    """Every stage of every batch, stages alike as one object; or why a batch has no price.
+    """Priced stages of every batch, or its error; equal stages share one object.
 
-    Lowering and playing the atoms on an island takes nearly as long for one layout as for a hundred, so
+    Lowering and simulating the atoms on an island takes nearly as long for one layout as for a hundred, so
     layouts of all batches that have stages there are priced in one setting.
     """
     found: list[list[BatchStage] | TangramError] = []
@@ -129,7 +129,7 @@ def _setting(model: Model, hwdb: Hwdb, job: Job, island: Island, batch: LayoutBa
 def _on_island(
     settings: Sequence[Setting], asked: Sequence[dict[_Alike, Runs]]
 ) -> list[dict[_Alike, BatchStage]]:
-    """The stages that batches of these settings ask about on their island, priced under all layouts."""
+    """For each batch on one island, its distinct stages, priced under its layouts."""
     model = settings[0].model
     sizes = tuple(size for item in settings if isinstance(item.microbatch, tuple) for size in item.microbatch)
     layouts = tuple(layout for item in settings for layout in item.layouts)

@@ -57,15 +57,14 @@ def plan_for_losses(
     shown: int = 1,
     redrawn: Callable[[Result], Result] = lambda result: result,
 ) -> Result:
-    """The plan with the highest liveput of the fastest one, uniform layouts of every width, and copies.
+    """The plan with the highest liveput among the fastest plan, uniform layouts of every width, and copies.
 
-    Liveput is the speed expected after an hour's losses, a Poisson number of nodes, every set alike, none of
-    which comes back or changes its stage: replicas that lost a node stop, the others go on. Copies of
-    pipelines on few nodes each lose least; what they come to does not hang on which plan is the fastest. All
-    of them leave the share of memory free that the fastest one does.
-    `shown` of the fastest are listed. Limits on power leave the others the clocks of the fastest one:
-    `redrawn` says what they draw, and those that draw more than the site may are left out.
-    Raises BadInputError for a rate below 0.
+    Liveput is the speed expected after an hour's node losses: a Poisson number of nodes, every set equally
+    likely, none replaced; replicas that lost a node stop, the others go on. Copies of pipelines on few nodes
+    each lose least, and do not depend on which plan is the fastest. All candidates leave as much memory free
+    as the fastest plan. At most `shown` - 1 alternatives of the chosen plan are listed. Under limits on power
+    the candidates run at the clocks of the fastest: `redrawn` adds their power, and those above the site's
+    limit are dropped. Raises BadInputError for a rate below 0.
     """
     if not 0 <= losses_per_hour < inf:
         raise BadInputError(f"{losses_per_hour:g} losses per hour: give a number, 0 or more")
@@ -109,24 +108,24 @@ def plan_for_losses(
 
 
 def _is_fed(result: Result) -> bool:
-    """Whether the site can feed a plan."""
+    """Whether the plan's power is within the site's limit, if there is one."""
     power = result.document.power
     return power is None or power.site_limit_kw is None or power.chosen.site_kw <= power.site_limit_kw
 
 
 def lasting(wishes: SearchOptions) -> SearchOptions:
-    """The wishes of a search for `plan_for_losses`: it also hands over what lasts longer and is slower."""
+    """Search options for `plan_for_losses`: also return slower plans that lose less with a node."""
     return replace(wishes, top=max(wishes.top, _FINALISTS), lasting=True)
 
 
 def share_left(plan: Plan, losses_per_hour: float, hwdb: Hwdb) -> float:
-    """The share of a plan's speed that is expected to be left after an hour's losses on all its nodes."""
+    """Expected share of a plan's speed left after an hour of node losses on its whole cluster."""
     node_of = Placement(plan.cluster, hwdb).node_of
     return liveput_share(replicas_on_nodes(plan, node_of), len(plan.cluster.node_group), losses_per_hour)
 
 
 def _played(made: Plan, hwdb: Hwdb) -> Result:
-    """A plan that no search made, as a result of its own."""
+    """Simulate a plan that did not come from a search, and return it as a result."""
     reads = ReadSet()
     own = hwdb.read_into(reads)
     played = forecast(made, own)
@@ -136,7 +135,7 @@ def _played(made: Plan, hwdb: Hwdb) -> Result:
 
 
 def _uniform(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, margin: float) -> Iterator[Result]:
-    """The fastest uniform layouts that leave a share of memory free, of every number of replicas, played."""
+    """The fastest uniform layout for each number of replicas that leaves `margin` of memory free."""
     within = hwdb.filled_to(1.0 - margin)
     found = api.estimate_many(model, cluster, job, list(_layouts(cluster)), hwdb=within)
     fitting = [item for item in found if isinstance(item, Estimate) and item.feasible]
@@ -155,7 +154,7 @@ def _uniform(model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, margin: float
 
 
 def _layouts(cluster: Cluster) -> Iterator[Uniform]:
-    """Degrees worth asking about: powers of two, recomputation off and on, the state cut or not."""
+    """Uniform layouts to try: powers of two, full or no recomputation, ZeRO 0 or 1."""
     powers = [2**k for k in range(_MOST_DEGREE.bit_length()) if 2**k <= min(cluster.gpus, _MOST_DEGREE)]
     inside = [tp for tp in powers if tp <= max(group.node.gpus for group in cluster.groups)]
     for tp, pp, recompute, zero in product(inside, powers, ("none", "full"), (0, 1)):

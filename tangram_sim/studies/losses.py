@@ -1,4 +1,4 @@
-"""What a plan loses with nodes, where it comes back from, and what must move to the plan without them."""
+"""State lost with nodes, where to restore it from, and what must move to the plan without them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ MOVES_AND_LOADS = declare(
 
 
 class GoneDocument(Document):
-    """Layers of whose state no copy is left, and their bytes."""
+    """Layers whose state has no copy left, and its bytes."""
 
     place: str
     what: str = Field(description="weights, or optimizer: moments and master copy")
@@ -79,7 +79,7 @@ class LostDocument(AnswerDocument):
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What moves from a plan to the one without some nodes. Bytes and seconds."""
+    """State to move from a plan to one without some nodes. Bytes and seconds."""
 
     moved_bytes: float  # from live nodes to others
     kept_bytes: float  # needed and already there
@@ -87,7 +87,7 @@ class Migration:
     transfer_s: float  # all transfers at once, NICs shared evenly
 
     def finding(self, names: Sequence[str], before_s: float, after_s: float) -> Finding:
-        """What is lost with these nodes and what it costs, of steps before and after."""
+        """A finding on the loss of the nodes `names`: what must move, and the step before and after."""
         figures = {name: getattr(self, name) for name in self.__dataclass_fields__}
         kind = MOVES_AND_LOADS if self.checkpoint_bytes else MOVES
         return kind(nodes=[*names], before_s=before_s, after_s=after_s, **figures)
@@ -109,9 +109,9 @@ def lost_document(
     partners: bool,
     tiers: Callable[[StateMap], Sequence[CheckpointTier]] | None = None,
 ) -> LostDocument:
-    """What goes with the named nodes; `partners`: every node's state is also in the next one's memory.
+    """State lost with the named nodes; `partners`: every node's state is also in the next node's memory.
 
-    `tiers` gives the checkpoint tiers of a plan whose state lies so.
+    `tiers` returns the checkpoint tiers for a map of the state.
     """
     lost = nodes_named(names, plan.cluster)
     state = state_of(plan, Placement(plan.cluster, hwdb).node_of)
@@ -147,9 +147,9 @@ def lost_document(
 
 
 def without_nodes(cluster: Cluster, lost: frozenset[int]) -> tuple[Cluster, tuple[int, ...]]:
-    """The cluster without some nodes, and the old number of every node that is left.
+    """(the cluster without the nodes `lost`, the old number of every node kept).
 
-    Raises InfeasibleError where none is left, BadInputError for a cluster that states its graph in full.
+    Raises InfeasibleError if no node is left, BadInputError for a cluster that states its graph in full.
     """
     if cluster.wiring.full:
         raise BadInputError(
@@ -173,9 +173,9 @@ def without_nodes(cluster: Cluster, lost: frozenset[int]) -> tuple[Cluster, tupl
 
 
 def migration(old: Plan, new: Plan, kept: Sequence[int], names: Sequence[str], hwdb: Hwdb) -> Migration:
-    """What moves from one plan to another.
+    """State to move from the plan `old` to the plan `new`.
 
-    The nodes of the second are those of `kept`, in order; each of its places may be taken by any of its kind.
+    `kept`: old numbers of `new`'s nodes, in order; each place in `new` may go to any node of the same group.
     """
     lost = nodes_named(names, old.cluster)
     held = state_of(old, Placement(old.cluster, hwdb).node_of)
@@ -197,9 +197,9 @@ def migration(old: Plan, new: Plan, kept: Sequence[int], names: Sequence[str], h
 def plan_without(
     cluster: Cluster, names: Sequence[str], hwdb: Hwdb, planned: Callable[[Cluster], Result]
 ) -> Result:
-    """The plan without some nodes, with a note on what must move to it from the plan with them.
+    """The plan without the nodes `names`, with a note on the state that must move to it.
 
-    Raises UnknownNameError for nodes that are not there, InfeasibleError where nothing is left.
+    Raises UnknownNameError for unknown nodes, InfeasibleError where no node is left.
     """
     left, kept = without_nodes(cluster, nodes_named(names, cluster))
     after, before = planned(left), planned(cluster)
@@ -212,7 +212,7 @@ def plan_without(
 def _places(
     held: StateMap, wanted: StateMap, old: Cluster, new: Cluster, kept: Sequence[int]
 ) -> dict[int, int]:
-    """Which node takes each place of the new plan: of the same group, with the fewest bytes to fetch."""
+    """Node for each place of the new plan: of the same group, so that the fewest bytes are fetched."""
     name_of = {node: old.groups[old.node_group[node]].name for node in kept}
     kind_of = {
         **name_of,

@@ -1,4 +1,4 @@
-"""The memory margin: what of every GPU's memory plans leave free, and what to say where none leaves it."""
+"""The memory margin that plans leave free on every GPU, and what happens where no plan leaves it."""
 
 import math
 from collections.abc import Callable
@@ -23,10 +23,10 @@ LARGEST = 0.9  # of the memory: more would leave less than the driver's context
 
 
 def auto_margin(cluster: Cluster, job: Job, hwdb: Hwdb) -> float:
-    """The share of memory to leave free for the error of a predicted peak.
+    """Share of memory to leave free for the error of predicted peaks.
 
-    Under a stack whose peaks were fitted one is off by exp(1.645 r) in one case of twenty: 1 - exp(-1.645 r)
-    is left free. Stacks never fitted are off by more, which the interval of the peak says.
+    Under a fitted stack one peak in twenty exceeds the prediction by a factor above exp(1.645 r): 1 -
+    exp(-1.645 r) is left free. Stacks never fitted have larger errors; the interval of the peak covers those.
     """
     known = [
         group.node.gpu for group in cluster.groups if group.node.gpu.peak_flop_per_s(job.precision.compute)
@@ -36,7 +36,7 @@ def auto_margin(cluster: Cluster, job: Job, hwdb: Hwdb) -> float:
 
 
 def require_margin(margin: float | None) -> None:
-    """Raise BadInputError unless a margin is a share of the memory that leaves something to plan with."""
+    """Raise BadInputError unless the margin is None or a share of memory from 0 to LARGEST."""
     if margin is not None and not 0.0 <= margin <= LARGEST:
         raise BadInputError(
             f"`memory_margin={margin:g}`: give auto or a share of the memory to leave free, 0 to "
@@ -47,10 +47,10 @@ def require_margin(margin: float | None) -> None:
 def kept(
     search: Callable[[Hwdb], Found], cluster: Cluster, job: Job, hwdb: Hwdb, margin: float | None
 ) -> tuple[Found, float]:
-    """What `search` finds in the memory that a margin leaves (None: `auto_margin`), and that margin.
+    """(what `search` finds with `margin` of memory left free, that margin); margin None: `auto_margin`.
 
-    A plan that fits only without the default margin is an answer, with a warning among its notes and a margin
-    of 0. Raises InfeasibleError that names the way out where only a margin that was asked for stands in it.
+    A plan that fits only without the default margin is returned with a warning and a margin of 0. Where only
+    a margin given by the user prevents a plan, raises InfeasibleError that says so.
     """
     free = auto_margin(cluster, job, hwdb) if margin is None else margin
     if not free:

@@ -1,4 +1,4 @@
-"""Bytes of one GPU of every stage over the step of a played plan, by what they are for."""
+"""Memory of one GPU of every stage over the step of a simulated plan, in bytes by use."""
 
 import csv
 import io
@@ -18,11 +18,11 @@ Row = tuple[float, int, str, float]
 
 
 def memory_rows(result: Forecast) -> Iterator[Row]:
-    """(time_s, stage, what, bytes), stage by stage in order of time; a figure holds until its next.
+    """Yields (time_s, stage, what, bytes), stage by stage in order of time; a value holds until the next.
 
-    `states` are weights, gradients and optimizer state; `transient` is what the largest layer needs while it
-    runs, counted for the whole step; `cached` is what the allocator holds beyond tensors; `context` lies
-    outside the allocator. Times may repeat where one pass ends and another starts.
+    `states` are weights, gradients and optimizer state; `transient` is the largest layer's temporary memory,
+    counted for the whole step; `cached` is what the allocator holds beyond tensors; `context` lies outside
+    the allocator. Times may repeat where one pass ends and another starts.
     """
     for stage, memory in enumerate(memory_timeline(result.timeline)):
         chunks = result.step.prices[stage]

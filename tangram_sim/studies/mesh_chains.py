@@ -1,8 +1,8 @@
-"""Chains whose node groups differ in their degrees: what FlagScale's heterogeneous mode launches.
+"""Chains whose node groups differ in their degrees, which FlagScale's heterogeneous mode launches.
 
-The program of `chain_problem` with a layout of its own for every group: all stages on a group have the same
-tensor, data and expert degrees and recomputation, those of another group may have others. All take the same
-microbatches; a pipeline is one, and no sequence is split (cp 1).
+The program of `chain_problem` with a separate layout for every group: all stages on a group have the same
+tensor, data and expert degrees and recomputation. All stages take the same microbatches; there is one
+pipeline, and no sequence is split (cp 1).
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ _PLAYED = 12  # chains that are made plans
 
 @dataclass(frozen=True, slots=True)
 class _GroupLayout:
-    """A layout of the stages on one group, and their prices: `sums` and `fixed` as of `chain_kernels`."""
+    """A layout for the stages on one group, with `sums` and `fixed` as in `ChainPrices`."""
 
     layout: Layout
     slots: int
@@ -52,7 +52,7 @@ class _GroupLayout:
 
     @property
     def rate(self) -> float:
-        """Models passed in a second by all stages that the group holds."""
+        """Microbatches per second if each of the group's stages held the whole model."""
         return float(self.slots / self.sums[0, -1])
 
 
@@ -61,7 +61,7 @@ _Found: TypeAlias = tuple[Chain, tuple[tuple[NodeGroup, Layout], ...], int]
 
 
 class MeshChains:
-    """Plans of one vendor's groups, each group with degrees of its own, that a framework launches."""
+    """Finds plans over one vendor's groups, each group with its own degrees, that a framework can launch."""
 
     def __init__(self, layouts: LaunchLayouts, framework: Framework) -> None:
         self.layouts, self.framework = layouts, framework
@@ -70,7 +70,7 @@ class MeshChains:
         self._roads_of: dict[tuple[tuple[str, ...], tuple[int, ...]], ChainRoads] = {}
 
     def fastest(self, limit_s: float) -> Plan | None:
-        """The fastest plan found whose step is shorter than a limit, transfers on roads of their own."""
+        """The fastest plan found with a step below `limit_s`; None: none found."""
         found, job = list[_Found](), self.layouts.job
         usable = usable_groups(self.layouts.cluster, job, self.layouts.options)
         if self.layouts.options.order or job.schedule not in self.framework.schedules:
@@ -91,7 +91,7 @@ class MeshChains:
         return best
 
     def _priced(self, group: NodeGroup) -> dict[int, list[_GroupLayout]]:
-        """The likeliest layouts of the stages on a group, by the sequences of a microbatch."""
+        """The most promising layouts of stages on a group, by sequences per microbatch."""
         layouts, job, gpus = self.layouts, self.layouts.job, group.count * group.node.gpus
         rows: list[tuple[int, Layout]] = []
         for tp, dp in product(divisors(group.node.gpus), divisors(job.global_batch)):
@@ -124,7 +124,7 @@ class MeshChains:
     def _solve(
         self, microbatch: int, menus: Sequence[tuple[NodeGroup, list[_GroupLayout]]], limit_s: float
     ) -> Iterator[_Found]:
-        """Chains below a limit, of the likeliest choices of a layout for every group."""
+        """Yields chains faster than `limit_s` for the most promising layouts of each group."""
         job, passes = self.layouts.job, self.layouts.job.global_batch // microbatch
         few = int(_CHOICES ** (1.0 / max(len(menus), 1)))
         short = [sorted(menu, key=lambda group_layout: -group_layout.rate)[:few] for _, menu in menus]
@@ -149,7 +149,7 @@ class MeshChains:
                     yield chain, tuple(zip(groups, of, strict=True)), microbatch
 
     def _roads(self, groups: tuple[NodeGroup, ...], widths: tuple[int, ...]) -> ChainRoads:
-        """Roads between stages of so many GPUs on each of these groups."""
+        """Links between stages of these widths in GPUs, one width per group."""
         key = tuple(group.name for group in groups), widths
         if key not in self._roads_of:
             cluster, pairs = self.layouts.cluster, zip(groups, widths, strict=True)
@@ -158,7 +158,7 @@ class MeshChains:
         return self._roads_of[key]
 
     def _played(self, found: _Found) -> tuple[float, Plan | None]:
-        """(seconds of the step, the plan) of a chain, atoms moved; no plan where it cannot be launched."""
+        """(seconds of the step, the plan) after moving atoms; None for the plan if it cannot be launched."""
         layouts = self.layouts
         chain, of, microbatch = found
         free = [places_together(layouts.cluster, group.name, layout.gpus) for group, layout in of]
@@ -176,7 +176,7 @@ class MeshChains:
 
 
 def _likeliest(alike: Sequence[_GroupLayout]) -> list[_GroupLayout]:
-    """Of layouts of one width and recomputation the fastest, and the fastest that takes far less memory."""
+    """Of layouts of equal width and recomputation: the fastest, and the fastest with far less memory."""
     first = max(alike, key=lambda group_layout: group_layout.rate)
     state = first.sums[4, -1]  # bytes of the whole model on a rank of one stage
     lean = [group_layout for group_layout in alike if group_layout.sums[4, -1] < _LEAN * state]
@@ -191,9 +191,9 @@ def refined(
     microbatch: int,
     deadline: Deadline | None = None,
 ) -> tuple[float, Pipeline | None]:
-    """(seconds of the step, the pipeline) of stages, atoms moved while that makes the step shorter.
+    """(seconds of the step, the pipeline) after moving atoms between stages while that shortens the step.
 
-    (inf, None) where they do not fit, or have no price.
+    (inf, None) if the stages do not fit or cannot be priced.
     """
     evaluator = PlanEvaluator(layouts.model, layouts.cluster, job, lowering, Counts(), deadline)
     try:

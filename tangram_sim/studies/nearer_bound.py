@@ -1,4 +1,4 @@
-"""What no plan beats, by how much each proof covers: every plan, single pipelines, fleets of pipelines."""
+"""Lower bounds on the step, and what each covers: every plan, single pipelines, fleets of pipelines."""
 
 from dataclasses import dataclass, replace
 
@@ -20,7 +20,7 @@ NO_FLEET_BOUND = declare("no-bound-on-fleets", Severity.NOTE, "no bound on fleet
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Lower bounds on a step, seconds. `nearest_s` is the largest of them, `covers` which plans it is on."""
+    """Lower bounds on a step, seconds: `nearest_s` is the tightest, `covers` the plans that it bounds."""
 
     every_plan_s: float
     pipeline_s: float  # on single pipelines; 0: not known
@@ -28,9 +28,9 @@ class Bounds:
     covers: str
 
     def of_pipelines(self, step_s: float, *, alone: bool) -> "Bounds":
-        """The same once a plan of `step_s` is found; `alone`: it is a pipeline of the kind bounded.
+        """The bounds after a plan of `step_s` is found; `alone`: a single pipeline of the kind bounded.
 
-        Refined cuts between inner stages may lie below what the search looked at, by a little.
+        `step_s` caps the bound, since refined cuts may be slightly faster than what the search bounds.
         """
         if not self.pipeline_s:
             return self
@@ -44,9 +44,9 @@ class Bounds:
 def tightened(
     bounds: Bounds, best: Forecast, hwdb: Hwdb, wishes: SearchOptions, deadline: Deadline
 ) -> tuple[Bounds, list[Finding]]:
-    """(the bounds with the one on fleets, where that is nearer; why there is none, where it was asked for).
+    """(bounds, tightened by the one on fleets of pipelines; why there is none, if requested).
 
-    Asked for (`fleet_bound=`) it takes as long as it needs; else it is left out where little is open.
+    If requested (`fleet_bound=`) the bound takes as long as it needs; else it is skipped at small gaps.
     """
     spend, plan = BOUNDS[wishes.effort], best.plan
     if wishes.fleet_bound:

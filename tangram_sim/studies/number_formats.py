@@ -1,4 +1,4 @@
-"""`dtype=auto`: which number formats are worth planning with, since old GPUs lack the better one."""
+"""Number formats to plan with under `dtype=auto`, given that old GPUs lack bf16."""
 
 from dataclasses import replace
 
@@ -12,9 +12,9 @@ _BETTER, _OLD = "bf16", "fp16"
 
 
 def resolve(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> Job:
-    """Settle a job's dtype `auto`: bf16 if every island that could be used has it, else fp16.
+    """The job with dtype `auto` settled: bf16 if every group that could be used has it, else fp16.
 
-    Raises UnknownNameError for a schedule that is not installed, BadInputError for a batch beyond any run's.
+    Raises UnknownNameError for schedules not installed, BadInputError for an impossible global batch.
     """
     schedule_named(job.schedule)
     require_whole("global_batch", job.global_batch, MOST_SEQUENCES)
@@ -25,11 +25,11 @@ def resolve(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> 
 
 
 def formats(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> tuple[Job, ...]:
-    """The jobs that `auto` stands for where plans may leave GPUs out: fp16 on all, bf16 without the old ones.
+    """The jobs that dtype `auto` stands for: fp16 on all GPUs, bf16 without the old ones.
 
-    One job where a dtype is given, where all GPUs that could be used have bf16 or none, and where the
-    frameworks asked for have only one of the two. An order may leave islands idle, too: it has the formats of
-    the search without it, so that it is no way around what that prefers. Errors as `resolve`.
+    One job where a dtype is given, where all or none of the usable GPUs have bf16, and where the frameworks
+    requested have only one of the formats. An `order`, which may leave islands idle, gets the same formats as
+    the search without it. Errors as `resolve`.
     """
     wishes, settled = wishes or SearchOptions(), resolve(job, cluster, wishes)
     lacking = _lacking(cluster, wishes)
@@ -42,14 +42,14 @@ def formats(job: Job, cluster: Cluster, wishes: SearchOptions | None = None) -> 
 
 
 def _lacking(cluster: Cluster, wishes: SearchOptions) -> list[bool]:
-    """For every group that could be used (all, if none could), whether its GPUs lack the better format."""
+    """For every usable group (all groups, if none is usable), whether its GPUs lack bf16."""
     usable = [group.node.gpu for group in cluster.groups if _could_be_used(group.name, wishes)]
     usable = usable or [group.node.gpu for group in cluster.groups]
     return [not gpu.peak_flop_per_s(_BETTER) for gpu in usable]
 
 
 def _could_be_used(group: str, wishes: SearchOptions) -> bool:
-    """Whether `order` and `exclude` leave (a piece of) a node group in; names of islands join group names."""
+    """Whether `order` and `exclude` allow (a piece of) a node group; joint islands list their groups."""
     named = [name.split("+") for name in wishes.order]
     ordered = not named or any(part.split(".")[0] == group for parts in named for part in parts)
     return ordered and not any(group in name.split("+") for name in wishes.exclude)

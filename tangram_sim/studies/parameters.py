@@ -1,4 +1,4 @@
-"""Every parameter that predictions rest on: its value, its doubt, and what it was fitted to, if anything."""
+"""Every parameter that predictions depend on: its value, its uncertainty, and the data it was fitted to."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ _STEP_TIMES = ("published runs", "runs of one's own")  # words of the sources of
 
 
 def fitted_on(row: Row) -> str:
-    """What a row rests on: `step times`, `kernel tables`, `link measurements`, `inherited` or `assumed`."""
+    """Source of a row: `step times`, `kernel tables`, `link measurements`, `inherited` or `assumed`."""
     source = row["source"]
     if source == ASSUMED:
         return ASSUMED
@@ -83,7 +83,7 @@ class ParametersDocument(Document):
 
 
 def parameters(hwdb: Hwdb) -> ParametersDocument:
-    """The list, in the order of the files, and how many there are of each kind."""
+    """All parameters in the order of the files, with counts by kind."""
     found = [_parameter(layer, row, hwdb) for layer, row in hwdb.efficiency_rows()]
     return ParametersDocument(
         parameters=found,

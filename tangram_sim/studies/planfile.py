@@ -44,7 +44,7 @@ def job_document(job: Job) -> JobDocument:
 
 
 def pipeline_documents(plan: Plan) -> list[PipelineDocument]:
-    """The decisions of a plan."""
+    """The decisions of a plan as documents, one per pipeline."""
     return [
         PipelineDocument.from_objects(pipeline, stages=[_stage_document(stage) for stage in pipeline.stages])
         for pipeline in plan.pipelines
@@ -66,11 +66,10 @@ def _layout_document(run: LayerLayout) -> LayoutDocument:
 def plan_from_document(
     document: PlanDocument, hwdb: Hwdb, where: str, cluster: Cluster | None = None
 ) -> Plan:
-    """The decisions of a plan file, with the model it embeds and its cluster as `hwdb` knows it.
+    """The plan that a file's decisions describe, with its embedded model and its cluster.
 
-    Figures of GPUs, links and nodes are the file's, except those that stand in an overlay of `hwdb`. The
-    `cluster` is given where it is at hand: one of many groups takes long to read.
-    Raises BadInputError naming `where`.
+    Figures of GPUs, links and nodes are the file's, except those in an overlay of `hwdb`. Pass `cluster` if
+    it is at hand: one of many groups takes long to read. Raises BadInputError naming `where`.
     """
     model = model_from_dict(document.model, where)
     _require_present(document.hwdb_rows, hwdb, where)
@@ -99,7 +98,7 @@ def plan_from_document(
 
 
 def _require_present(rows: Sequence[str], hwdb: Hwdb, where: str) -> None:
-    """Raise UnknownNameError for a GPU or link that the plan was priced with and the database lacks."""
+    """Raise UnknownNameError for a GPU or link that the plan's prices depend on and the database lacks."""
     for kind, table, names in (("GPU", "gpus", hwdb.gpu_names()), ("link", "links", hwdb.link_names())):
         for row in rows:
             name = row.removeprefix(f"{table}/")
@@ -157,7 +156,7 @@ def read_plan(path: Path) -> PlanDocument:
 
 
 def read_plan_keys(path: Path) -> tuple[PlanDocument, dict[str, Any]]:
-    """(a plan file checked against the schema, its JSON object), changed or not; raises as `read_plan`."""
+    """(plan document, JSON object) of a plan file; no warning if it was changed. Raises as `read_plan`."""
     data = read_json(path)
     if not isinstance(data, dict) or "schema_version" not in data:
         raise BadInputError(

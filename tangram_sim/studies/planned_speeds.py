@@ -1,4 +1,4 @@
-"""Speeds of a replay from our own planner: one plan for every fleet, and what changing over moves."""
+"""Speeds of a replay from the planner: one plan per fleet, and the state moved on a change of plan."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _FULL = SearchOptions(replicate=False, spanning=False)
 
 @dataclass(frozen=True)
 class FleetPlan:
-    """The plan of one fleet: what it does, and where its state lies. Nodes are numbered kind by kind."""
+    """The plan for one fleet: its speed, and where its state lies. Nodes are numbered kind by kind."""
 
     option: Option
     document: PlanDocument
@@ -45,7 +45,7 @@ class FleetPlan:
 
 @dataclass(frozen=True)
 class PlannedSpeeds(TrainingProblem):
-    """Plans by fleet. `kinds`: mixed; ignored (all as the slowest kind); or the one kind that is used."""
+    """Speeds from plans by fleet. `kinds`: `mixed`, `ignored` (one layout over all), or the one to use."""
 
     search: str = "auto"
     kinds: str = "mixed"
@@ -56,7 +56,7 @@ class PlannedSpeeds(TrainingProblem):
     memory: SearchMemory = field(default_factory=SearchMemory)  # fleets have most parts of islands in common
 
     def groups_by_kind(self) -> dict[str, int]:
-        """The group of the cluster that stands for each kind: by the name of the group or of its GPU."""
+        """Index of the cluster's group for each kind, by the name of the group, its GPU or its node."""
         found: dict[str, int] = {}
         for index, group in enumerate(self.cluster.groups):
             for name in (group.name, group.node.gpu.name, group.node.name):
@@ -67,7 +67,7 @@ class PlannedSpeeds(TrainingProblem):
         return found
 
     def require_kinds(self, history: Availability) -> None:
-        """Raise for kinds of the history that no group of the cluster stands for."""
+        """Raise BadInputError or UnknownNameError for kinds of the history without a group."""
         known = self.groups_by_kind()
         for kind in history.kinds:
             if kind not in known:
@@ -81,28 +81,28 @@ class PlannedSpeeds(TrainingProblem):
             raise unknown_name("`kinds=`", self.kinds, (*KINDS, *history.kinds))
 
     def best(self, fleet: Fleet) -> Option | None:
-        """The best plan for a fleet, or for a smaller one where that is faster."""
+        """The best plan for a fleet, or the plan of a smaller fleet it contains where that is faster."""
         found = self._plan(self._seen(fleet))
         return found.option if found else None
 
     def all_on(self, fleet: Fleet) -> Sequence[Option]:
-        """The best plans known that fit, fastest first; the fleet's own among them."""
+        """The plans known so far that fit the fleet, fastest first; the fleet's own plan is among them."""
         self.best(fleet)
         counts = dict(fleet)
         fitting = {plan.option for plan in self.plans.values() if plan and plan.option.fits(counts)}
         return sorted(fitting, key=lambda option: (-option.samples_per_s, option.label))
 
     def templates(self, fleet: Fleet) -> Option | None:
-        """Our planner's own plans: pipelines need not be equal."""
+        """The planner's own plan for the fleet, whose pipelines may differ."""
         return self.best(fleet)
 
     def redundant(self, fleet: Fleet) -> Option | None:
-        """Not planned: our plans hold every stage once."""
+        """None: the planner makes no plans that hold stages twice."""
         del fleet
         return None
 
     def resized(self, option: Option, fleet: Fleet) -> Option | None:
-        """The plan with fewer or more of its replicas, at its speed per replica."""
+        """The plan with as many replicas as the fleet holds, at equal speed per replica; None for none."""
         replicas = self._replicas(option)
         if any(count % replicas for _, count in option.nodes):
             return None
@@ -123,7 +123,7 @@ class PlannedSpeeds(TrainingProblem):
         return found
 
     def rerouted(self, option: Option, dead: Sequence[int]) -> float:
-        """Its schedule rerouted and played: passes of its first pipeline, what surrounds them as it is."""
+        """Samples/s with passes of `dead` ranks rerouted (first pipeline simulated); 0 if it cannot run."""
         document = self.by_label[option.label].document
         stages = sorted(
             (stage for stage in document.stages if stage.pipeline == 0 and stage.part == 0),
@@ -137,7 +137,7 @@ class PlannedSpeeds(TrainingProblem):
         return option.samples_per_s * (whole + around) / (now + around) if now else 0.0
 
     def short_of_nodes(self, fleet: Fleet) -> Option | None:
-        """The fastest plan of any larger fleet: peers that take over are no faster than the whole."""
+        """The fastest plan of any larger fleet, as an upper bound on running short of nodes."""
         plans = [plan.option for plan in self.plans.values() if plan and not plan.option.fits(dict(fleet))]
         fastest = max(plans, key=lambda option: option.samples_per_s, default=None)
         return replace(fastest, nodes=fleet) if fastest else None
@@ -146,7 +146,7 @@ class PlannedSpeeds(TrainingProblem):
         return max(1, option.pipelines)
 
     def _seen(self, fleet: Fleet) -> Fleet:
-        """The fleet with its kinds as `kinds` says: mixed, all as the slowest, or one kind alone."""
+        """The part of the fleet to plan for: all of it, or the nodes of the one kind that `kinds` names."""
         if self.kinds == "mixed":
             return fleet
         if self.kinds == "ignored":
@@ -173,7 +173,7 @@ class PlannedSpeeds(TrainingProblem):
         return found
 
     def _asked(self, fleet: Fleet) -> FleetPlan | None:
-        """Ask the planner about a fleet; None, with its reason kept, where nothing fits."""
+        """Plan a fleet; None where nothing fits, with the reason in `reasons`."""
         cluster, job = self.sub_cluster(fleet), self._job_of(fleet)
         mixed = len(fleet) > 1 and self.kinds != "ignored"
         uniform = self.search == "uniform" or (self.search == "auto" and not mixed) or self.kinds == "ignored"
@@ -204,7 +204,7 @@ class PlannedSpeeds(TrainingProblem):
         return found
 
     def _job_of(self, fleet: Fleet) -> Job:
-        """The job, its batch in proportion to the nodes where it goes with the fleet."""
+        """The job; with `whole_fleet` its global batch is in proportion to the fleet's nodes."""
         if not self.whole_fleet:
             return self.job
         nodes = sum(count for _, count in fleet)
@@ -233,10 +233,10 @@ def _words(document: PlanDocument) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StateTransitions(Transitions):
-    """Seconds of changing from one fleet's plan to another's: state from peers, or from a checkpoint.
+    """Seconds to change from one fleet's plan to another's, with state from peers or from a checkpoint.
 
     Defaults are measured on single-V100 nodes with 10 Gb/s (Parcae's tables): rendezvous when nodes join,
-    communicators by group (dp + pp + 1 + dp pp of them), processes and modules up again.
+    communicators per group (dp + pp + 1 + dp pp groups), restart of processes and modules.
     """
 
     speeds: PlannedSpeeds
@@ -274,9 +274,9 @@ class StateTransitions(Transitions):
         return min(group.node.nic_bytes_per_s for group in self.speeds.cluster.groups)
 
     def _moving(self, old: Option, new: Option) -> float:
-        """Seconds until every node has its share; the nodes that the new fleet lacks are those that went.
+        """Seconds until every node has its share of state; nodes that the new fleet lacks are lost.
 
-        Same plan: one node of it was replaced, and fetches all it holds.
+        If both plans are the same, one node was replaced and fetches all it holds.
         """
         key = (old.label, new.label)
         if key not in self._moved:
@@ -288,7 +288,7 @@ class StateTransitions(Transitions):
         return self._moved[key]
 
     def _between(self, before: FleetPlan, after: FleetPlan) -> float:
-        """Nodes of each kind keep their numbers in order, the last ones go or come; places are assigned."""
+        """Seconds to move state, nodes assigned so that little moves; a kind's last ones leave or join."""
         numbers = dict(enumerate(before.kinds))
         standing = _live(before.kinds, after.kinds)
         live = [node for node in numbers if node in standing]
@@ -314,7 +314,7 @@ class StateTransitions(Transitions):
 
 
 def _live(before: Sequence[str], after: Sequence[str]) -> set[int]:
-    """Node numbers of the old plan that the new fleet still has: the first ones of each kind."""
+    """Node numbers of the old plan that the new fleet keeps: the first ones of each kind."""
     left = Counter(after)
     found = set()
     for node, kind in enumerate(before):
@@ -325,7 +325,7 @@ def _live(before: Sequence[str], after: Sequence[str]) -> set[int]:
 
 
 def spread_of(plans: Mapping[Fleet, FleetPlan | None]) -> tuple[float, float]:
-    """90 % interval of the truth over the predicted speed: the mean of the plans' own, errors shared."""
+    """90 % interval of true over predicted speed: mean of the plans' intervals, errors shared."""
     ratios = [
         (plan.document.step_s / plan.document.step_s_high, plan.document.step_s / plan.document.step_s_low)
         for plan in plans.values()
@@ -351,9 +351,9 @@ def planned_question(
     detect_s: float = 0.0,
     scale_batch: bool = False,
 ) -> ReplayQuestion:
-    """A replay whose speeds, state and moves come from our planner.
+    """A replay whose speeds, state and transitions come from the planner.
 
-    A checkpoint blocks for one copy of the state, shared by the largest fleet's nodes at `load_bytes_per_s`,
+    A checkpoint blocks while the largest fleet's nodes write one copy of the state, `load_bytes_per_s` each,
     every 50 steps, unless stated. Raises BadInputError and UnknownNameError for kinds that do not match.
     """
     job = resolve(job, cluster)

@@ -1,4 +1,4 @@
-"""The number format of a planner's plan, where `dtype=auto` leaves the choice: as `plan` makes it."""
+"""Choice of the number format of a planner's plan under `dtype=auto`, by the rules of `plan`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,12 +14,12 @@ FORMATS_TRIED = declare("planner-formats-tried", Severity.NOTE, "in {dtype}; {ot
 
 
 def in_best_format(ask: Callable[[Price], Result], prices: Sequence[Price]) -> Result:
-    """The fastest plan over number formats; `prices` holds the question in each, that of all GPUs first.
+    """The fastest plan over number formats.
 
-    One in fp16 whose GPUs all have bf16 gives way to one in bf16 that is as good. A format is not asked about
-    whose bound lies above the plan of the one before, or once time is over; each has an even share of what is
-    left. A plan on GPUs without units for its format is none. Raises what the first raises where none has a
-    plan.
+    `prices` holds the question in each, the one that suits all GPUs first. An fp16 plan whose GPUs all have
+    bf16 is replaced by a bf16 plan of about the same speed. A format is skipped if its bound exceeds the best
+    plan so far or time is over; each gets an even share of the time left. A plan on GPUs without units for
+    its format does not count. Without any plan, raises the error of the first format.
     """
     found: list[Result] = []
     errors: list[Exception] = []

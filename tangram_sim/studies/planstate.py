@@ -16,7 +16,7 @@ from tangram_sim.training.plan import Plan
 
 @dataclass(frozen=True)
 class PlanOnNodes:
-    """A plan, what it does, and where its state lies."""
+    """A plan with its document, its state by node, and the speed lost with each node."""
 
     plan: Plan
     document: PlanDocument
@@ -31,7 +31,7 @@ class PlanOnNodes:
 
     @property
     def most_held_bytes(self) -> float:
-        """What the fullest node holds: it reads this much from a checkpoint."""
+        """Bytes that the fullest node holds, and reads from a checkpoint."""
         return max(self.state.held_bytes().values(), default=0.0)
 
 

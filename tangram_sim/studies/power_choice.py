@@ -1,6 +1,6 @@
-"""Plans under power caps and a limit of the site, and the clocks that are best by time, energy or cost.
+"""Plans under power caps and a site limit, and the clocks that are best by time, energy or cost.
 
-A plan is played at many clocks (milliseconds each), the clusters at the best of them are planned anew.
+A plan is simulated at many clocks (milliseconds each); the clusters at the best clocks are planned again.
 """
 
 import math
@@ -57,7 +57,7 @@ CAPPED_MFU = declare(
 
 @dataclass(frozen=True)
 class _Point:
-    """A plan played at some clocks, and what it draws."""
+    """A plan simulated at some clocks, and its power."""
 
     result: Result
     watts: ClusterWatts
@@ -66,7 +66,7 @@ class _Point:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The question while it is answered: the cluster at its highest clocks, and the highest under caps."""
+    """One choice of clocks: the cluster at full clocks, the terms, and the highest clocks under caps."""
 
     cluster: Cluster
     terms: PowerTerms
@@ -75,7 +75,7 @@ class _Choice:
     rent_for: Callable[[float], tuple[float | None, list[str]]]  # by the days of the run
 
     def point(self, result: Result, clocks: Clocks) -> _Point:
-        """What a plan draws and costs that was played at these clocks."""
+        """Power and cost of a result that was simulated at these clocks."""
         watts = cluster_watts(result.document, self.cluster, self.hwdb, clocks)
         site_kw, rate, usd = watts.total_w * self.terms.pue / 1000, result.document.tokens_per_s, None
         rent, _ = self.rent_for(run_days(result.document, self.cluster, self.terms.tokens))
@@ -91,7 +91,7 @@ class _Choice:
         return _Point(result, watts, shown)
 
     def played(self, plan: Plan, clocks: Clocks, searched: Result | None = None) -> _Point:
-        """A plan played at these clocks; bounds and counts of `searched`, a search at the same clocks."""
+        """A plan simulated at these clocks; bounds and counts are those of the search `searched`."""
         reads = ReadSet()
         hwdb = self.hwdb.read_into(reads)
         moved = replace(plan, cluster=clocked(self.cluster, clocks))
@@ -106,23 +106,23 @@ class _Choice:
         return self.point(Result(written, seen), clocks)
 
     def fits(self, point: _Point) -> bool:
-        """Whether the site can feed it."""
+        """Whether the power of `point` is within the site's limit."""
         return point.at.site_kw <= self.terms.site_w / 1000 * (1 + 1e-9)
 
     def score(self, point: _Point, weights: Iterable[tuple[str, float]]) -> float:
-        """What is minimised: the weighted mean of the logarithms of step, joules and dollars per token."""
+        """Objective to minimise: weighted sum of the logarithms of step, joules and dollars per token."""
         at = point.at
         values = {"time": at.step_s, "energy": at.joules_per_token, "cost": at.usd_per_million_tokens}
         return sum(weight * math.log(values[name] or 1.0) for name, weight in weights)
 
     def lowered(self, clocks: Clocks, names: Iterable[str]) -> dict[str, float]:
-        """These clocks with those of the named kinds a step lower, as far as they go."""
+        """The clocks with those of the named kinds one step lower, not below LEAST_CLOCK."""
         return {**clocks, **{name: max(clocks[name] - _STEP, LEAST_CLOCK) for name in names}}
 
     def searched(self, start: _Point, weights: tuple[tuple[str, float], ...]) -> list[_Point]:
-        """Points from the highest clocks down: one kind, or all, lowered at a time, always to the best.
+        """Greedy descent from the highest clocks: each step lowers one GPU kind's clock, or all.
 
-        Ends once the site can feed the plan and no step lower is better.
+        Chosen by score lost per kW saved until the site's limit is met, then by score, while a step helps.
         """
         plan, now = start.result.forecast.plan, self.played(start.result.forecast.plan, self.highest)
         found = [now]
@@ -149,9 +149,9 @@ class _Choice:
             now = best
 
     def curve(self, plan: Plan, points: Iterable[PowerPoint]) -> list[PowerPoint]:
-        """Throughput against power, fastest first, that no other point beats in both.
+        """Pareto front of step time and power, fastest first.
 
-        `points`, and the plan at the highest clocks and at those of all kinds a step lower, and so on.
+        Of `points`, and of the plan at the highest clocks and at those of all kinds lowered step by step.
         """
         found, clocks = list(points), self.highest
         while True:
@@ -168,7 +168,7 @@ class _Choice:
         return kept
 
     def nearest(self, plan: Plan, above: _Point, below: _Point) -> _Point:
-        """The highest clocks between two that the site can feed."""
+        """The highest clocks between `above` and `below` that meet the site's limit, by bisection."""
         for _ in range(_BISECTIONS):
             middle = {name: (above.at.clocks[name] + clock) / 2 for name, clock in below.at.clocks.items()}
             point = self.played(plan, middle)
@@ -179,10 +179,10 @@ class _Choice:
 def plan_under_power(
     cluster: Cluster, terms: PowerTerms, hwdb: Hwdb, planned: Callable[[Cluster], Result]
 ) -> Result:
-    """The best plan under the caps and the limit of the site by the objective, with what that costs.
+    """The best plan by the objective under power caps and the site's limit, with their cost in time.
 
-    `planned` plans, or estimates, a cluster. Caps that hold no clock change nothing. Raises InfeasibleError
-    where clocks do not go low enough, BadInputError where a power or a price that is needed is not known.
+    `planned` plans, or estimates, a cluster. Caps that lower no clock change nothing. Raises InfeasibleError
+    where clocks cannot go low enough, BadInputError where a power or price that is needed is not known.
     """
     highest = clocks_under(cluster, terms.caps_w, hwdb)
     rent_for = rents_of(cluster, hwdb)
@@ -213,7 +213,7 @@ def _best(
     planned: Callable[[Cluster], Result],
     tried: list[_Point],
 ) -> tuple[_Point, list[_Point]]:
-    """(the best point that fits, all that were tried); the clocks of the best are planned for anew."""
+    """(the best point within the site's limit, all points tried); its clocks are planned anew."""
     points = [start, *tried, *choice.searched(start, weights)]
     fitting = [point for point in points if choice.fits(point)]
     if not fitting:
@@ -234,9 +234,9 @@ def _best(
 
 
 def redrawn(result: Result, cluster: Cluster, terms: PowerTerms, hwdb: Hwdb) -> Result:
-    """A result whose plan was replaced, at the same clocks: what its document says about power is anew.
+    """A result whose plan was replaced, with the power section computed again at the same clocks.
 
-    `cluster` is that of the question, at its highest clocks. Without power in the document: the result.
+    `cluster` is the question's, at its highest clocks. A result without a power section is returned as it is.
     """
     power = result.document.power
     if power is None:
@@ -269,7 +269,7 @@ def _document(
     tried: Sequence[PowerPoint],
     curve: Sequence[PowerPoint],
 ) -> PowerDocument:
-    """What is said about power of the plan that was chosen, next to the one without caps."""
+    """The power section: the chosen plan compared with the one without caps."""
     terms, spread = choice.terms, best.watts.spread
     slower = best.at.step_s / free.step_s
     doubt = math.exp(INTERVAL * CURVE_SPREAD * abs(math.log(slower)))

@@ -1,4 +1,4 @@
-"""What a plan says about power: caps, watts, joules and carbon, and the same plan without caps beside it."""
+"""The power section of a plan: caps, watts, joules and carbon, compared with the plan without caps."""
 
 from pydantic import Field
 
@@ -7,7 +7,7 @@ from tangram_sim.units import percent
 
 
 class CappedKind(FilePart):
-    """One kind of GPU under power."""
+    """Power limit, clock and mean watts of one kind of GPU."""
 
     gpu: str
     gpus: int
@@ -29,7 +29,7 @@ class PowerPoint(FilePart):
 
     @property
     def tokens_per_s(self) -> float:
-        """Throughput of the step."""
+        """Tokens trained per second."""
         return self.site_kw * 1000 / self.joules_per_token
 
     @property
@@ -39,7 +39,7 @@ class PowerPoint(FilePart):
 
 
 class PowerDocument(FilePart):
-    """Of questions about power: caps, what they cost in time and what they save in energy."""
+    """Power of a plan: caps, what they cost in time and save in energy."""
 
     objective: dict[str, float] = Field(description="weights of time, energy and cost")
     kinds: list[CappedKind]

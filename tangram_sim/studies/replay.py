@@ -1,4 +1,4 @@
-"""What a plan file must satisfy to be played again: decisions that hold together, hardware as it is now."""
+"""Checks that a plan file can be simulated again: consistent decisions, hardware as `hwdb` now states it."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -19,9 +19,9 @@ _NODE_COLUMNS = {"gpu": "gpu", "intra_link": "intra_link", "nic_gbps": "nic_gbps
 
 
 def overlaid(cluster: dict[str, Any], hwdb: Hwdb, where: str) -> dict[str, Any]:
-    """A plan file's cluster section with the figures that overlays of `hwdb` state put in.
+    """A plan file's cluster section, with figures from overlays of `hwdb` replacing the embedded ones.
 
-    Rows of the shipped database do not touch it: a plan replays as it was made.
+    Rows of the shipped database change nothing: a plan replays as it was made.
     """
     fresh: dict[str, Any] = deepcopy(cluster)
     hardware = fresh.get("hardware")
@@ -62,7 +62,7 @@ def _own_columns(row: Row, hwdb: Hwdb) -> set[str]:
 def check_pipelines(
     pipelines: Sequence[Pipeline], model: Model, cluster: Cluster, job: Job, where: str
 ) -> None:
-    """Raise BadInputError, naming `where` and the stage, unless the decisions of a plan hold together."""
+    """Raise BadInputError, naming `where` and the stage, unless the decisions of a plan are consistent."""
     used: set[int] = set()
     for number, pipeline in enumerate(pipelines):
         name = f"{where}: pipeline {number}" if len(pipelines) > 1 else where
@@ -72,7 +72,7 @@ def check_pipelines(
 def _check_pipeline(
     pipeline: Pipeline, model: Model, cluster: Cluster, job: Job, used: set[int], where: str
 ) -> None:
-    """One pipeline; `used` are the ranks of those before it, and takes its own."""
+    """Check one pipeline; `used` holds the ranks of earlier pipelines, and this one's ranks are added."""
     stages = pipeline.stages
     schedule = schedule_named(job.schedule)
     _check_layers(stages, model, schedule, where)
@@ -99,7 +99,7 @@ def _check_pipeline(
 
 
 def _check_layers(stages: Sequence[Stage], model: Model, schedule: Schedule, where: str) -> None:
-    """Every block exactly once and in forward order, the ends where they belong."""
+    """Check that stages hold every block exactly once and in order, embedding and head at the ends."""
     most = max(len(stage.chunks) for stage in stages)
     placed = {
         schedule.place(number, chunk, len(stages)): run
@@ -131,7 +131,7 @@ def _check_layers(stages: Sequence[Stage], model: Model, schedule: Schedule, whe
 
 
 def _check_stage(stage: Stage, microbatch: int, model: Model, job: Job, where: str) -> None:
-    """The parts of a stage against its microbatch, and the layouts of each against the model."""
+    """Check that a stage's parts add up to its microbatch, and each part's layouts against the model."""
     taken = [part.sequences_per_microbatch for part in stage.parts]
     if sum(taken) != microbatch:
         raise BadInputError(
@@ -146,7 +146,7 @@ def _check_stage(stage: Stage, microbatch: int, model: Model, job: Job, where: s
 
 
 def _check_runs(stage: Stage, part: Part, where: str) -> None:
-    """Layouts cover the layers of a stage once each, in order; a stage without layers has one."""
+    """Check that layouts cover a stage's layers once and in order; without layers there is one layout."""
     runs = [run.layers for run in part.layouts]
     if not stage.chunks:
         if len(runs) != 1:
@@ -165,7 +165,7 @@ def _check_runs(stage: Stage, part: Part, where: str) -> None:
 
 
 def _check_layout(layout: Layout, part: Part, model: Model, job: Job, where: str) -> None:
-    """One layout against the ranks and the share of its part, the model and the job."""
+    """Check one layout against its part's ranks and share, the model and the job."""
     share = part.sequences_per_microbatch
     if layout.gpus != len(part.ranks):
         raise BadInputError(

@@ -1,4 +1,4 @@
-"""Replay of a history of availability under policies, side by side, with what no policy can beat."""
+"""Replay a history of availability under several policies, with an upper bound on all of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from tangram_sim.studies.documents import AnswerDocument, Document
 
 
 class SpotPolicyDocument(Document):
-    """What one policy made of the history."""
+    """Result of one policy on the history of availability."""
 
     samples: float = Field(description="sequences trained and kept")
     tokens: float | None = None
@@ -62,7 +62,7 @@ class ReplayDocument(AnswerDocument):
 
 @dataclass(frozen=True)
 class ReplayQuestion:
-    """The question of a replay: history, speeds of layouts, changes of layout, policies' constants."""
+    """Inputs of a replay: history of nodes, speeds of layouts, costs of transitions, policy settings."""
 
     availability: Availability
     speeds: Speeds
@@ -133,13 +133,13 @@ POLICIES: dict[str, tuple[Callable[[ReplayQuestion], Policy], Callable[[ReplayQu
 
 
 def _first_fleet(question: ReplayQuestion) -> tuple[tuple[str, int], ...]:
-    """The largest fleet of the history, of one kind where it has one."""
+    """A fleet of as many nodes as the largest of the history, all of its first kind."""
     most = max((count for _, count in question.availability.counts()), default=0)
     return ((question.availability.kinds[0], most),)
 
 
 def policy_names(given: Sequence[str]) -> tuple[str, ...]:
-    """Names of policies, `all` for every one. Raises UnknownNameError."""
+    """Policies by name, without repetition; `all` stands for every one. Raises UnknownNameError."""
     for name in given:
         if name not in (*POLICIES, "all"):
             raise unknown_name("policy", name, ["all", *POLICIES])
@@ -147,7 +147,7 @@ def policy_names(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def outcomes(question: ReplayQuestion, names: Sequence[str]) -> tuple[dict[str, Outcome], dict[str, str]]:
-    """What each policy made of the history, and why others say nothing."""
+    """(result of each policy on the history, reasons why the others cannot run)."""
     found, left_out = {}, {}
     for name in names:
         make, reason_of = POLICIES[name]
@@ -160,9 +160,9 @@ def outcomes(question: ReplayQuestion, names: Sequence[str]) -> tuple[dict[str, 
 
 
 def bound(question: ReplayQuestion, short: bool = False) -> Outcome:
-    """What no policy can beat: free changes, every node used as soon as it comes.
+    """Upper bound on every policy: transitions are free and nodes work as soon as they arrive.
 
-    `short`: nor plans that run short of nodes.
+    `short`: also bounds policies that go on with fewer nodes than a plan needs.
     """
     return replay(question.availability, Free(question.speeds, short), free_transitions())
 
@@ -170,11 +170,10 @@ def bound(question: ReplayQuestion, short: bool = False) -> Outcome:
 def replay_document(
     question: ReplayQuestion, names: Sequence[str], others: Mapping[str, ReplayQuestion] | None = None
 ) -> tuple[ReplayDocument, dict[str, Outcome]]:
-    """The answer of `train replay`, and the histories behind it.
+    """(the answer of `train replay`, outcomes by policy, best first).
 
-    `others`: the same question asked with less knowledge of kinds, by name; of them restart and replan are
-    played beside the policies, as far as these are asked for. Raises InfeasibleError where nothing runs on
-    any fleet of the history, with the largest one.
+    `others`: the same question with less knowledge of node kinds, by name; for these the policies restart and
+    replan are added if requested. Raises InfeasibleError where nothing runs on any fleet of the history.
     """
     ideal = bound(question)
     history = question.availability
@@ -233,16 +232,16 @@ def _document(
 
 
 def with_notice(transitions: Transitions, notice_s: float) -> Transitions:
-    """Losses announced `notice_s` ahead: where a checkpoint fits, nothing is done again."""
+    """Transitions under losses announced `notice_s` ahead: if a checkpoint fits, no work is lost."""
     if notice_s <= 0 or notice_s < transitions.block_s:
         return transitions
     return replace(transitions, keeps_all=True)
 
 
 def with_scaled_batch(speeds: Speeds, history: Availability) -> Speeds:
-    """Every pipeline keeps the sequences that it has in the best layout of the largest fleet.
+    """Speeds with the batch per pipeline fixed to that of the best layout of the largest fleet.
 
-    Raises BadInputError for tables by number of nodes, which do not say what a pipeline is.
+    Raises BadInputError for tables by number of nodes, which do not define pipelines.
     """
     if not isinstance(speeds, LayoutTable):
         raise BadInputError(

@@ -1,4 +1,4 @@
-"""What is asked about one replica of a service: how it runs, and the load it is under."""
+"""The question about one replica of a service: its settings and its load."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

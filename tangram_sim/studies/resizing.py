@@ -1,8 +1,8 @@
-"""ZERO-resizing, SEMI-migration and unit migration in a plan: tensor-parallel groups with a slow rank.
+"""ZERO-resizing, SEMI-migration and unit migration for tensor-parallel groups with a slow rank.
 
 Shares come from `reliability.stragglers.tensor_shares`, traffic from `tensor_traffic`. Matrix products are
-priced anew with every rank's share; attention and memory-bound kernels run at the rank's own speed, and
-transfers at the speed of the group's links. A group whose shares gain nothing stays as it is.
+priced again with every rank's share; attention and memory-bound kernels run at the rank's own speed, and
+transfers at the speed of the group's links. A group that gains nothing keeps even shares.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ _FIXED = ("attention", "memory")  # of a pass, what does not follow a rank's sha
 
 @dataclass(frozen=True, slots=True)
 class ResizedGroup:
-    """A tensor-parallel group with a slow rank: its place, ranks, how slow they are, what it does."""
+    """A tensor-parallel group with a slow rank: place, slowness of its ranks, shares of columns."""
 
     pipeline: int
     stage: int
@@ -51,15 +51,15 @@ class ResizedGroup:
     sent_bytes: float  # a step
 
     def document(self) -> ResizedGroupDocument:
-        """This resizing as plan files hold it."""
+        """The group as a document of a plan file."""
         return ResizedGroupDocument.from_objects(self, self.shares, pace_before=self.before, pace=self.after)
 
 
 def resized(plan: Plan, wanted: Resizing, hwdb: Hwdb) -> tuple[Plan, tuple[ResizedGroup, ...]]:
-    """A plan on a cluster with slow ranks, its tensor-parallel groups sharing their columns by speed.
+    """(the plan with slow ranks, its tensor-parallel groups sharing columns by speed; the groups resized).
 
-    A group that gains nothing stays as it is. The plan given back runs on a cluster whose ranks are as slow
-    as their group's layers.
+    A group that gains nothing stays as it is. In the returned plan each rank is as slow as its group's
+    layers.
     """
     slow = dict(plan.cluster.health.compute)
     healthy = replace(plan, cluster=replace(plan.cluster, health=replace(plan.cluster.health, compute=())))
@@ -90,11 +90,11 @@ class SharingStage:
 
     @property
     def tp(self) -> int:
-        """Ranks of a group."""
+        """Tensor-parallel degree: ranks per group."""
         return self.setting.layouts[0].tp
 
     def products_s(self, attention: Sequence[float], inner: Sequence[float]) -> list[float]:
-        """Seconds of the products of every rank with these shares of an even rank's columns, [n]."""
+        """Seconds of each rank's matrix products, [n]; arguments: its columns relative to an even share."""
         total = np.zeros(len(inner))
         for shares, parts in ((attention, attention_gemms), (inner, inner_gemms)):
             setting = replace(
@@ -107,7 +107,7 @@ class SharingStage:
         return [float(item) for item in total]
 
     def layers_s(self, shares: Shares) -> list[float]:
-        """Seconds of all layers on a healthy rank with each rank's share, [n]: products priced by share."""
+        """Seconds of all layers on a healthy rank with each rank's share of columns, [n]."""
         moved = np.subtract(shares.received, shares.sent)
         kept = 1 - np.array(shares.pruned)
         costs = self.costs
@@ -120,7 +120,7 @@ class SharingStage:
 
 
 def sharing_stages(played: Forecast, hwdb: Hwdb) -> Iterator[SharingStage]:
-    """The parts of a played plan that have tensor-parallel groups."""
+    """Yields the parts of a simulated plan that have tensor-parallel groups."""
     plan = played.plan
     for seat, island, causes in zip(played.seats, played.islands, played.inside, strict=True):
         part, stage = played.part_of(seat), played.stage_of(seat)
@@ -154,7 +154,7 @@ def sharing_stages(played: Forecast, hwdb: Hwdb) -> Iterator[SharingStage]:
 
 
 def shared_out(stage: SharingStage, slowness: Sequence[float], wanted: Resizing) -> Shares:
-    """What a group with these ranks does as asked; seconds of all layers of a micro-batch."""
+    """How ranks of this slowness share a group's columns by the wanted method; seconds per microbatch."""
     costs = stage.added.costs(stage.costs, wanted.method)
     if wanted.method == "semi-migration" and stage.added.transient_bytes > stage.free_bytes:
         return even(slowness, costs)
@@ -170,7 +170,7 @@ def shared_out(stage: SharingStage, slowness: Sequence[float], wanted: Resizing)
 
 
 def _groups(stage: SharingStage, slow: Mapping[int, float], wanted: Resizing) -> Iterator[ResizedGroup]:
-    """The tensor-parallel groups of one part that have a slow rank, with what they come to."""
+    """Yields the tensor-parallel groups of one part that have a slow rank, with their shares and gains."""
     whole_s = stage.costs.columns_s + stage.costs.fixed_s
     traffic = stage.added.traffic(wanted.method)
     for first in range(0, len(stage.ranks), stage.tp):

@@ -1,4 +1,4 @@
-"""What `plan`, `estimate` and `simulate` return: the document, the played plan, and views of both."""
+"""Return values of `plan`, `estimate` and `simulate`: the document, the simulated plan, and views of both."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @described
 @dataclass(frozen=True)
 class Result(HasDocument):
-    """A document, and the played plan behind it."""
+    """A plan document with its simulation."""
 
     document: PlanDocument = field(metadata=stated("Decisions and predictions."))
     forecast: Forecast = field(metadata=stated("The played step."))
@@ -41,7 +41,7 @@ class Result(HasDocument):
         return self.document.to_frame("stages")
 
     def plot(self, what: Literal["timeline", "memory"] = "timeline") -> Any:
-        """A plotly Figure: the played step over time, or the peak memory of every stage (GiB)."""
+        """A plotly Figure: the simulated step over time, or the peak memory of every stage (GiB)."""
         from tangram_sim.studies.figures import memory_figure, timeline_figure
 
         if what == "memory":

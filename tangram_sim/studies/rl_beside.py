@@ -1,4 +1,4 @@
-"""What stands beside a plan of post-training: other rules, added nodes, the plan played again and again."""
+"""Comparisons for a post-training plan: other rules, added nodes, repeated simulation with other lengths."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ from tangram_sim.studies.rl_plan import RlPrices, kinds_of, plan_document, rollo
 
 
 def compared(problem: RlProblem, deadline: Deadline) -> RlCompareDocument:
-    """Our plan and the plans of other rules, judged by the same player. Raises InfeasibleError."""
+    """The planner's plan and those of simple rules, in the same simulator. Raises InfeasibleError."""
     looked = RlSearch(problem, deadline)
     found = looked.run()
     best = found.best.step_s
@@ -56,7 +56,7 @@ def _rule(name: str, plan: RlPlan | None, step_s: float, best: float, claim: str
 
 
 def with_nodes(problem: RlProblem, added: str) -> RlProblem:
-    """The problem on its fleet and the nodes `added`, written as a cluster on one line."""
+    """The problem with the nodes `added`, a cluster on one line, joined to its fleet."""
     extra = load_cluster(added, problem.hwdb)
     groups: list[NodeGroup] = list(problem.fleet.groups)
     for group in extra.groups:
@@ -72,10 +72,10 @@ def with_nodes(problem: RlProblem, added: str) -> RlProblem:
 
 
 class PostTrainedFleet(CandidateJudge[RlProblem, StepOutcome]):
-    """Post-training on a fleet: the shortest step."""
+    """Judge of post-training on a fleet: the shortest step is best."""
 
     def planned(self, subject: RlProblem, deadline: Deadline) -> StepOutcome:
-        """The best placement, played."""
+        """The best placement, simulated."""
         return RlSearch(subject, deadline).run().best
 
     def value(self, found: StepOutcome) -> float:
@@ -86,10 +86,10 @@ class PostTrainedFleet(CandidateJudge[RlProblem, StepOutcome]):
 def what_if(
     problem: RlProblem, added: Sequence[str], prices: RlPrices, deadline: Deadline
 ) -> RlWhatIfDocument:
-    """The best step without and with each of some additions, cheapest trained tokens first.
+    """The best step without and with each addition of nodes, cheapest trained tokens first.
 
-    Additions with which no placement fits are named, with the reason. Raises InfeasibleError where none fits
-    with any of them, nor without; OutOfTimeError where time was over before the fleet itself had a plan.
+    Additions with which no placement fits are listed with the reason. Raises InfeasibleError where none fits
+    with or without additions; OutOfTimeError if time ran out before the fleet itself had a plan.
     """
     fleets = [("", problem), *((nodes, with_nodes(problem, nodes)) for nodes in added)]
     base: RlPlanDocument | None = None
@@ -142,7 +142,7 @@ def _offer(
 def simulated(
     plan: RlPlan, problem: RlProblem, seeds: int, engine: str, first_seed: int = 0
 ) -> RlSimulateDocument:
-    """A plan played with lengths drawn anew `seeds` times. Raises TangramError where it does not fit."""
+    """A plan simulated with response lengths drawn `seeds` times. Raises TangramError if it does not fit."""
     outcomes = [
         play_step(
             problem.work,

@@ -1,4 +1,4 @@
-"""What the verbs of post-training answer, as documents: plans, comparisons, what nodes would bring."""
+"""Documents of the post-training commands: plans, comparisons, gains from more nodes."""
 
 from typing import Annotated, Literal
 
@@ -16,7 +16,7 @@ class RlLayoutDocument(DegreesDocument):
 
 
 class RlPoolDocument(Document):
-    """One pool: its nodes and GPUs, how long it works in a step, and what it waits."""
+    """One pool: its nodes and GPUs, its busy seconds in a step, and its idle share."""
 
     role: str = Field(description="training, rollout, or both by turns")
     nodes: dict[str, int] = Field(description="nodes by GPU kind")
@@ -28,7 +28,7 @@ class RlPoolDocument(Document):
 
 
 class RlPointDocument(Document):
-    """The step where so many GPUs train and the others generate."""
+    """The step for one split of the GPUs into training and rollout."""
 
     training_gpus: int
     rollout_gpus: int
@@ -36,7 +36,7 @@ class RlPointDocument(Document):
 
 
 class RlAdvantageDocument(Document):
-    """What one GPU of a kind is best at: sequences a second, at its most favourable setting."""
+    """Most sequences per second that one GPU of a kind trains or generates, each in its best setting."""
 
     gpu: str
     gpus: int
@@ -48,7 +48,7 @@ class RlAdvantageDocument(Document):
 
 
 class RlDecisionsDocument(Document):
-    """Decisions of a plan, from which it is played again. Nodes are by group of the fleet, in order."""
+    """Decisions of a plan, enough to simulate it again. Nodes are by group of the fleet, in order."""
 
     placement: str
     mode: str
@@ -97,7 +97,7 @@ class RlPlanDocument(PlanAnswer):
 
 
 class RlRuleDocument(Document):
-    """A rule for who trains and who generates, judged by the same player."""
+    """A rule that assigns GPUs to training and rollout, evaluated by the same simulator."""
 
     rule: str
     step_s: float | None = Field(None, description="None: no plan of this rule fits")
@@ -143,7 +143,7 @@ class RlWhatIfDocument(VersionedAnswer):
 
 
 class RlSimulateDocument(VersionedAnswer):
-    """Output of `tangram rl simulate --json`: a plan played with lengths drawn again and again."""
+    """Output of `tangram rl simulate --json`: a plan simulated with response lengths drawn several times."""
 
     seeds: int
     step_s: dict[str, float] = Field(description="mean, low, high (5th and 95th percentile), standard error")

@@ -1,4 +1,4 @@
-"""Studies of post-training: the best placement, rules beside it, what nodes would bring; as documents."""
+"""Post-training plans as documents: best placement, pools, decisions, prices and assumptions."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ _BAND = (0.5, 0.75, 1.5, 2.0)  # of the stated mean response: lengths drift as t
 
 @dataclass(frozen=True)
 class RlPrices:
-    """USD an hour of one GPU by kind, as given, else the lowest dated rent; kinds without are named."""
+    """USD per GPU-hour by kind: as given, else the lowest dated rent in the database."""
 
     hwdb: Hwdb
     given: Mapping[str, float]
@@ -67,7 +67,7 @@ def kinds_of(cluster: Cluster) -> dict[str, int]:
 
 
 def rollout_kinds(plan: RlPlan) -> dict[str, int]:
-    """GPUs that generate and do not train, by kind; of colocated plans those that do both."""
+    """GPUs of the rollout replicas by kind; in a colocated plan they train, too."""
     return _by_kind(plan.rollout)
 
 
@@ -79,7 +79,7 @@ def _by_kind(replicas: Sequence[RolloutReplicas]) -> dict[str, int]:
 
 
 def plan_document(outcome: StepOutcome, problem: RlProblem, prices: RlPrices) -> RlPlanDocument:
-    """A played plan as a document; what a search adds is the caller's."""
+    """Document of a simulated plan; results of the search are added by the caller."""
     plan = outcome.plan
     low, high = interval(outcome.step_s, problem.overheads.sigma)
     gpus = kinds_of(plan.training.cluster)
@@ -119,7 +119,7 @@ def plan_document(outcome: StepOutcome, problem: RlProblem, prices: RlPrices) ->
 
 
 def lengths_assumed(outcome: StepOutcome) -> list[str]:
-    """What is taken for the lengths of responses, in words."""
+    """Sentences that state the assumed response lengths."""
     work = outcome.work
     found = [
         f"responses of {work.lengths.mean:,.0f} tokens in the mean, at most {work.lengths.cap:,}; plans are "
@@ -135,7 +135,7 @@ def lengths_assumed(outcome: StepOutcome) -> list[str]:
 
 
 def other_lengths(outcome: StepOutcome, problem: RlProblem) -> dict[str, float]:
-    """The step of the same plan at other mean response lengths, by that mean; those that fit."""
+    """Seconds of the same plan's step at other mean response lengths, by that mean; only those that fit."""
     lengths = outcome.work.lengths
     if not isinstance(lengths, LognormalLengths):
         return {}
@@ -154,7 +154,7 @@ def other_lengths(outcome: StepOutcome, problem: RlProblem) -> dict[str, float]:
 
 
 def pools_of(outcome: StepOutcome) -> list[RlPoolDocument]:
-    """The pools of a plan: who works how long."""
+    """The pools of a plan, with busy and idle time and memory."""
     plan, phases = outcome.plan, outcome.phases_s
     update = outcome.memory.get(UPDATE, (0.0, 0.0))
     engine = outcome.memory.get("generation", (0.0, 0.0))
@@ -203,7 +203,7 @@ def pools_of(outcome: StepOutcome) -> list[RlPoolDocument]:
 
 
 def decisions_of(plan: RlPlan, fleet: Cluster) -> RlDecisionsDocument:
-    """The decisions of a plan on a fleet."""
+    """The decisions of a plan as a document; nodes by group of `fleet`."""
     counts = {group.name: group.count for group in plan.training.cluster.groups}
     layout = plan.training.layout
     return RlDecisionsDocument(
@@ -266,7 +266,7 @@ def plan_from(decisions: RlDecisionsDocument, problem: RlProblem) -> RlPlan:
 
 
 def searched_document(problem: RlProblem, prices: RlPrices, deadline: Deadline) -> RlPlanDocument:
-    """The best placement found, with bound, curve, advantages and other plans. Raises InfeasibleError."""
+    """Best placement found, lower bound, curve of splits, advantages, other plans. Raises InfeasibleError."""
     cpu = time.process_time()
     found = RlSearch(problem, deadline).run()
     document = plan_document(found.best, problem, prices)
@@ -288,7 +288,7 @@ def searched_document(problem: RlProblem, prices: RlPrices, deadline: Deadline) 
 
 
 def in_words(plan: RlPlan) -> str:
-    """A plan on one line: who trains, who generates, in which mode."""
+    """A plan on one line: GPUs that train, GPUs that generate, mode."""
     trains = " + ".join(f"{count} {kind}" for kind, count in kinds_of(plan.training.cluster).items())
     generates = " + ".join(
         f"{rollout_replicas.gpus} {rollout_replicas.gpu} (tp {rollout_replicas.tp})"

@@ -1,4 +1,4 @@
-"""Whether a request contradicts itself: what the user fixes against what model, batch and islands allow."""
+"""Checks that a request is consistent: fixed options against model, batch and islands."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -19,11 +19,11 @@ _OF_A_STAGE = ("tp", "cp", "dp", "pp")  # degrees that multiply to its GPUs
 
 
 def named_islands(wishes: SearchOptions, islands: Sequence[Island]) -> SearchOptions:
-    """`order` and `exclude` with names of node groups turned into the islands that hold just them.
+    """The options with node groups and GPU names in `order` and `exclude` replaced by islands.
 
-    `g0` stands for all pieces `g0.1`, `g0.2` of a group that is cut; groups that are joined (`g0+g1`)
-    can only be excluded together, by their own names or the island's. The name of a GPU, or a part of it,
-    stands for all islands of the one kind that it is of.
+    `g0` stands for all pieces `g0.1`, `g0.2` of a group that is cut; groups in a joint island (`g0+g1`) can
+    only be excluded together, by their own names or the island's. A GPU name, or its beginning, stands for
+    all islands of that kind if it matches one kind only.
     """
     return replace(
         wishes, order=_as_islands(wishes.order, islands), exclude=_as_islands(wishes.exclude, islands)
@@ -48,7 +48,7 @@ def _as_islands(given: Sequence[str], islands: Sequence[Island]) -> tuple[str, .
 
 
 def named_groups(wishes: SearchOptions, cluster: Cluster) -> SearchOptions:
-    """`order` and `exclude` with the names of GPUs turned into the node groups that have them."""
+    """The options with GPU names in `order` and `exclude` replaced by the node groups of that kind."""
     kinds = {group.name: group.node.gpu for group in cluster.groups}
 
     def groups(given: Sequence[str]) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def named_groups(wishes: SearchOptions, cluster: Cluster) -> SearchOptions:
 
 
 def _of_kind(name: str, kinds: Mapping[str, Gpu]) -> list[str]:
-    """Places with the only kind of GPU whose name is, or begins with, `name`; none where that is not one."""
+    """Keys of `kinds` whose GPU name is `name` or begins with it; [] unless they are all one kind."""
     begun = [
         place
         for place, gpu in kinds.items()
@@ -70,7 +70,7 @@ def _of_kind(name: str, kinds: Mapping[str, Gpu]) -> list[str]:
 def require_possible(
     model: Model, job: Job, wishes: SearchOptions, islands: Sequence[Island], hwdb: Hwdb
 ) -> None:
-    """Raise BadInputError or InfeasibleError for constraints that no layout can meet, naming the law."""
+    """Raise BadInputError or InfeasibleError for constraints that no layout can meet, naming the rule."""
     fixed = dict(wishes.constraints.fixed)
     for broken in (
         tensor_law(model, fixed.get("tp", 1)),
@@ -94,7 +94,7 @@ def require_possible(
 
 
 def _gpus(model: Model, fixed: dict[str, int], islands: Sequence[Island]) -> None:
-    """A stage takes whole nodes of one island: some number of them must suit the fixed degrees."""
+    """Raise InfeasibleError or BadInputError unless whole nodes of one island suit the fixed degrees."""
     degrees = _degrees(fixed)
     if not degrees:
         return
@@ -128,12 +128,12 @@ def _gpus(model: Model, fixed: dict[str, int], islands: Sequence[Island]) -> Non
 
 
 def _degrees(fixed: dict[str, int]) -> dict[str, int]:
-    """Those of the fixed values that multiply to the GPUs of a stage."""
+    """The fixed degrees whose product is the number of GPUs of a stage."""
     return {name: fixed[name] for name in _OF_A_STAGE if name in fixed}
 
 
 def _suits(island: Island, degrees: dict[str, int]) -> bool:
-    """Whether a stage of the fixed degrees can take some number of the island's nodes."""
+    """Whether some number of the island's nodes suits a stage of the fixed degrees."""
     product, whole = prod(degrees.values()), len(degrees) == len(_OF_A_STAGE)
     sizes = [nodes * island.gpus_per_node for nodes in range(1, island.nodes + 1)]
     return any(size == product if whole else size % product == 0 for size in sizes)
@@ -166,7 +166,7 @@ def left_out(constraints: Constraints, islands: Sequence[Island], used: Collecti
 
 
 def _batch(job: Job, constraints: Constraints, gpus: int) -> None:
-    """Some microbatch, a divisor of the global batch, must give every rank its share."""
+    """Raise BadInputError or InfeasibleError unless some microbatch gives every rank its share."""
     fixed, per_rank = dict(constraints.fixed), constraints.microbatch_per_rank
     dp, batch = fixed.get("dp", 0), job.global_batch
     if dp > batch:

@@ -1,4 +1,4 @@
-"""Microbatches whose sequences differ in length: how long each pass takes, by what attention takes of it."""
+"""Time of passes whose sequences differ in length, from the share of attention."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ _QUADRATIC = "attention"  # the class of kernels whose work grows with the squar
 
 
 def with_lengths(graph: OpGraph, healthy: Forecast, sequences: Sequence[Sequence[int]]) -> OpGraph:
-    """The step with passes as long as their microbatch's sequences make them.
+    """The step's ops, with each pass scaled to the lengths of its microbatch's sequences.
 
-    `sequences` are tokens of the sequences in each microbatch, pipeline by pipeline; `healthy` is the plan
-    played with all sequences as long as the job says, on whose kernels the shares rest. Attention goes with
-    the sum of squared lengths, all else with the tokens. Transfers keep their size. Raises `BadInputError`
-    for another number of microbatches.
+    `sequences`: tokens of the sequences in each microbatch, pipeline by pipeline. `healthy`: the plan
+    simulated with full sequences, which gives the share of attention. Attention scales with the sum of
+    squared lengths, all else with the tokens; transfers keep their size. Raises `BadInputError` for another
+    number of microbatches.
     """
     plan, lowered = healthy.plan, healthy.lowered
     counts = [pipeline.microbatches for pipeline in plan.pipelines]
@@ -48,9 +48,7 @@ def with_lengths(graph: OpGraph, healthy: Forecast, sequences: Sequence[Sequence
 
 
 def _attention(healthy: Forecast) -> dict[tuple[int, int], float]:
-    """The share of a stage's passes that attention takes, by (pipeline, stage); of several parts the
-    largest.
-    """
+    """Attention's share of the time of a stage's passes, by (pipeline, stage); the largest over its parts."""
     found: dict[tuple[int, int], float] = {}
     for seat, shares in zip(healthy.seats, healthy.inside, strict=True):
         total = sum(share.seconds for share in shares)
@@ -61,7 +59,7 @@ def _attention(healthy: Forecast) -> dict[tuple[int, int], float]:
 
 
 def _longer(plan: Plan, pipeline: int, attention: float, sequences: Sequence[Sequence[int]]) -> FloatArray:
-    """How many times longer a pass of each microbatch takes than one of full sequences, [microbatches]."""
+    """Time of each microbatch's pass over that with full sequences, [microbatches]."""
     full = plan.pipelines[pipeline].microbatch
     tokens = np.array([sum(held) for held in sequences], dtype=np.float64) / (full * plan.job.seq)
     squares = np.array([sum(n * n for n in held) for held in sequences], dtype=np.float64)
@@ -69,7 +67,7 @@ def _longer(plan: Plan, pipeline: int, attention: float, sequences: Sequence[Seq
 
 
 class StepShares(NamedTuple):
-    """Figures of a step with sequences of given lengths, as shares of those of a step with full ones."""
+    """Ratios of a step with sequences of given lengths to a step with full sequences."""
 
     tokens: float
     flop: float  # that the model needs, the numerator of MFU
@@ -77,7 +75,7 @@ class StepShares(NamedTuple):
 
 
 def step_shares(plan: Plan, sequences: Sequence[Sequence[int]], hwdb: Hwdb) -> StepShares:
-    """The shares for `sequences`: tokens of each sequence, microbatch by microbatch."""
+    """Ratios for `sequences`, the tokens of each sequence, microbatch by microbatch."""
     job = plan.job
     gpu = plan.cluster.groups[0].node.gpu  # operations are the same on any
     lengths = Counter(length for held in sequences for length in held)

@@ -1,4 +1,4 @@
-"""The answer of `tangram serve estimate`, and how its intervals are made."""
+"""The answer of `tangram serve estimate`, and its intervals."""
 
 from math import exp
 from typing import Any
@@ -20,7 +20,7 @@ class ReplicaPowerDocument(Document):
 
 
 class ServicePredictionDocument(VersionedAnswer):
-    """What a service is predicted to do, and what that rests on."""
+    """Predicted behaviour of a service, and the sources of the prediction."""
 
     verdict: str = Field(
         "",

@@ -1,4 +1,4 @@
-"""Playing a closed loop on a fleet: what a benchmark with a greatest concurrency would measure."""
+"""Simulate a closed loop on a fleet, as a benchmark with a maximum concurrency measures it."""
 
 import time
 
@@ -20,7 +20,7 @@ def simulate_clients(
     engine: str = FAST,
     slo: Slo | None = None,
 ) -> tuple[ServeSimulationDocument, PlayedService]:
-    """Play the workload's requests by `clients` who each wait for their answer; its arrivals do not count."""
+    """Simulate the requests in a closed loop of `clients` that wait; arrival times are ignored."""
     begun = time.process_time()
     if fleet.link is not None:
         raise BadInputError("clients who wait are played on replicas that do both, prefill and decode")

@@ -1,7 +1,7 @@
-"""Planners of a service side by side: the same question, every plan under the same judge.
+"""Compare planners of a service on the same question, with every plan evaluated the same way.
 
-Plans of models are played by the simulator. Plans of problems with given throughputs are judged by these: a
-batch lasts as long as its busiest replica, the shares of the plan taken as they are.
+Plans of models are simulated. Plans of problems with given throughputs are evaluated by these: a batch lasts
+as long as its busiest replica, with the plan's shares.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ class ServiceComparisonDocument(VersionedAnswer):
 def compare_services(
     plan: Callable[[str], ServePlanDocument], planners: Sequence[str], objective: str
 ) -> ServiceComparisonDocument:
-    """Ask `plan` for the plan of each planner; one without a plan says why."""
+    """The plan of each planner, from calling `plan` with its name; one without a plan states why."""
     return ServiceComparisonDocument(
         objective=objective, planners={name: _row(plan, name) for name in planners}
     )
@@ -55,10 +55,10 @@ def _row(plan: Callable[[str], ServePlanDocument], name: str) -> ServicePlannerD
 
 
 def problem_planners(problem: RentalProblem) -> dict[str, RentalProblem]:
-    """Planners of a problem with given throughputs: by name, the problem with what each may use.
+    """Planners for a problem with given throughputs: by name, the problem restricted to what each may use.
 
-    `milp` may use all; `melange` the least configuration of each kind alone that serves anything; a kind
-    that kind alone; each with the whole budget and what is available.
+    `milp` may use all configurations; `melange` for each kind alone the smallest that serves anything; the
+    name of a kind only that kind. Each has the whole budget and all available GPUs.
     """
     alone: dict[str, list[int]] = {}
     for c, configuration in enumerate(problem.configurations):
@@ -104,7 +104,7 @@ def compare_problem(
 
 
 def _busiest_s(problem: RentalProblem, found: ServePlanDocument) -> float | None:
-    """Seconds until the busiest replica of a plan of a batch is through with its shares."""
+    """Seconds until the busiest replica of a batch plan finishes its share."""
     counts = {replica.configuration: replica.count for replica in found.replicas}
     return max(
         (

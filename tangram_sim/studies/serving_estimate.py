@@ -45,7 +45,7 @@ LIMITS = {
 
 
 def service_cost(question: ReplicaQuestion, hwdb: Hwdb) -> tuple[LayerStepCost, KvCapacity]:
-    """(cost of iterations, KV memory) of the replica that a question is about. Raises TangramError."""
+    """(cost of iterations, KV memory) of the replica in the question. Raises TangramError."""
     model = load_model(question.model)
     engine = engine_defaults(hwdb, question.engine, hwdb.gpu(question.gpu), question.version)
     precision = precision_of(question.precision, model, question.kv_dtype)
@@ -104,7 +104,7 @@ def estimate_service(question: ReplicaQuestion, hwdb: Hwdb) -> ServeEstimateDocu
 def _steady(
     question: ReplicaQuestion, hwdb: Hwdb, cost: LayerStepCost, capacity: KvCapacity, load: Load
 ) -> tuple[Steady, ServeEstimateDocument]:
-    """The replica under the load of the question, as `cost` prices it, and the answer without watts."""
+    """(steady state of the replica under the question's load, the answer without power)."""
     most = open_loop(cost, cost.deployment, capacity, load, np.inf)
     if question.rate:
         found = open_loop(cost, cost.deployment, capacity, load, question.rate)
@@ -131,9 +131,9 @@ def check_load(isl: float, osl: float, cached: float, concurrency: float, rate: 
 def estimate_many(
     question: ReplicaQuestion, hwdb: Hwdb, loads: Mapping[str, Sequence[float] | Floats]
 ) -> dict[str, Floats]:
-    """Many loads on the replica of one question, at once: `loads` has arrays isl, osl, concurrency or rate.
+    """Predict many loads on one replica at once: `loads` has arrays isl, osl, concurrency or rate.
 
-    The answer has arrays tpot_s, ttft_s, e2e_s, output_tok_s, step_s, overloaded. Raises TangramError.
+    Returns arrays tpot_s, ttft_s, e2e_s, output_tok_s, step_s, overloaded. Raises TangramError.
     """
     cost, capacity = service_cost(question, hwdb)
     isl, osl, cached = (
@@ -221,9 +221,9 @@ def _document(
 
 
 def _parts(cost: LayerStepCost, load: Load, steady: Steady) -> dict[str, float]:
-    """Where the time between two output tokens goes: seconds by part, summed over the stages.
+    """Seconds between two output tokens by part, summed over the stages.
 
-    The part `prompts` is the time spent on other requests' prompts, `host` what no other part explains.
+    The part `prompts` is the time spent on other requests' prompts, `host` the remainder.
     """
     fit, running = cost.fit, np.maximum(steady.running, 1.0)
     zero = np.zeros_like(running)
@@ -296,7 +296,7 @@ def _emulated(deployment: Deployment) -> list[str]:
 
 
 def _verdict(question: ReplicaQuestion, steady: Steady) -> str:
-    """By how much the rate of the question is more than the replica serves; empty where it is not."""
+    """By how much the requested rate exceeds what the replica serves, in words; empty if it keeps up."""
     if not steady.overloaded[0]:
         return ""
     served = float(steady.request_rate[0])

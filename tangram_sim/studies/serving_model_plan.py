@@ -1,4 +1,4 @@
-"""Plans of a service for models on GPUs on offer: priced by the cost layer, replayed before shown."""
+"""Service plans for models on offered GPUs: priced by the cost layer and simulated."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -51,14 +51,14 @@ def plan_service(
     planner: str = "milp",
     priced: PricedOffers | None = None,
 ) -> ServePlanDocument:
-    """GPUs, replicas and shares for a workload, and what the simulator makes of them.
+    """GPUs, replicas and shares of requests for a workload, with a simulation of the plan.
 
-    `models` by the names that the fleet of the answer calls them; of several, requests name theirs or are
-    dealt to all in turn. `planner` is one of `planner_names`. Throughputs keep the objective on latency on
-    average; of a rate the plan is derated until 99 % of the replayed requests keep it.
-    `time_limit_s` is for all of it: of what comes late there is the plan, played, and no comparisons.
-    Configurations `priced` already, on offers that have no less of any kind, are not priced again.
-    Raises InfeasibleError.
+    `models` by the names used in the answer's fleet; with several, requests name theirs or are assigned in
+    turn. `planner` is one of `planner_names`. Throughputs are those that meet the latency objective on
+    average; for a request rate the plan is derated until 99 % of the simulated requests meet it.
+    `time_limit_s` covers everything: after it the simulated plan is returned without comparisons.
+    Configurations already `priced`, on offers with no less of any kind, are not priced again. Raises
+    InfeasibleError.
     """
     begun, limit = time.process_time(), Deadline.of(time_limit_s)
     question = ServiceQuestion.of(models, offers, workload, goal)
@@ -110,7 +110,7 @@ def _batch(
     hwdb: Hwdb,
     time_limit_s: float | None,
 ) -> ServePlanDocument:
-    """The plan of a batch, with comparisons, as the simulator plays it."""
+    """The plan of a batch, with comparisons, simulated."""
     found = _planned(question, priced, time_limit_s, beside=True)
     if found.status == "infeasible":
         return found
@@ -202,10 +202,10 @@ def _replayed_until_kept(
     hwdb: Hwdb,
     limit: Deadline,
 ) -> tuple[ServePlanDocument | None, Sequence[PricedConfiguration]]:
-    """(the plan with its replay, None where there is none; the throughputs that it was planned with).
+    """(the simulated plan, None if there is none; the throughputs that it was planned with).
 
-    A mean that keeps the objective leaves a tail that does not: all throughputs are derated until the tail
-    does, too; of plans that never do, the one with the most good requests is taken.
+    Means that meet the objective may leave a tail that does not: all throughputs are derated until the tail
+    does. If none does, the plan with the most good requests is taken.
     """
     best: ServePlanDocument | None = None
     best_rates, slo = rates, question.goal.slo
@@ -251,7 +251,7 @@ def _preferred(serve_plan: ServePlanDocument, other: ServePlanDocument, goal: Se
 
 
 def _better(one: PlayedPlanDocument | None, other: PlayedPlanDocument | None, slo: Slo) -> bool:
-    """Whether a plan is played better: its tail keeps the objective, then more good requests a second."""
+    """Whether plan `one` simulates better: its tail meets the objective, then by good requests/s."""
     if one is None or other is None:
         return other is None
     kept, before = _keeps(one, slo), _keeps(other, slo)
@@ -262,9 +262,9 @@ def _better(one: PlayedPlanDocument | None, other: PlayedPlanDocument | None, sl
 def _spread(
     found: ServePlanDocument, models: Mapping[str, Model], goal: ServiceGoal, table: CalibrationTable
 ) -> float:
-    """The standard deviation of the log error of tokens/s, of what is least sure among kinds and models.
+    """Standard deviation of log tokens/s, the largest over the GPU kinds and models used.
 
-    A batch is a burst: all its requests come at once.
+    For a batch that of bursts: all its requests come at once.
     """
     residual = "residual_burst_output_tok_s" if goal.objective == MAKESPAN else "residual_output_tok_s"
     used = sorted({gpu for replica in found.replicas if replica.count for gpu in replica.gpus})
@@ -281,7 +281,7 @@ def _interval(makespan_s: float | None, factor: float) -> tuple[float, float] | 
 
 
 def _as_goodput(found: ServePlanDocument, rate_rps: float, utilisation: float) -> ServePlanDocument:
-    """The plan with makespans for the requests of one second turned into rates, requests/s."""
+    """The plan with its makespans, for the requests of one second, converted to rates in requests/s."""
 
     def rate(makespan_s: float | None) -> float | None:
         return makespan_s and rate_rps / makespan_s

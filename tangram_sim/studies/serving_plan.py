@@ -1,4 +1,4 @@
-"""Plans of a service from given throughputs: the question asked, the answer as one document."""
+"""Service plans for given throughputs, as one document."""
 
 import time
 from collections.abc import Sequence
@@ -51,14 +51,14 @@ class LeverDocument(Document):
 
 
 class PathDocument(Document):
-    """One route of requests through the nodes, and its share of them."""
+    """One route through the nodes, and the share of the requests that takes it."""
 
     nodes: list[int]
     share: float
 
 
 class PlayedPlanDocument(Document):
-    """The plan as the simulator plays it: times in seconds, rates in requests a second."""
+    """The plan's result in simulation: times in seconds, rates in requests per second."""
 
     promised: float = Field(description="the plan's own makespan in seconds, or requests a second")
     played: float = Field(description="what the simulator makes of it")
@@ -73,7 +73,7 @@ class PlayedPlanDocument(Document):
 
 
 class PlayedScenarioDocument(PlayedPlanDocument):
-    """What is left of the plan in a scenario, as the simulator plays it with what then comes."""
+    """What is left of the plan in a scenario, simulated under the scenario's requests."""
 
     name: str
     replicas: int = Field(description="that are left")
@@ -81,7 +81,7 @@ class PlayedScenarioDocument(PlayedPlanDocument):
 
 
 class HostDocument(Document):
-    """Equal nodes of a plan that bears the loss of any one: the replicas that each holds a part of."""
+    """Identical nodes of a plan that tolerates the loss of any one, and the replicas on each."""
 
     gpu: str
     count: int
@@ -90,7 +90,7 @@ class HostDocument(Document):
 
 
 class PlanEnergyDocument(ReplicaPowerDocument):
-    """Mean power of a plan's replicas, and joules of a token; a site is GPUs and hosts times PUE."""
+    """Mean power of a plan's replicas, and joules per token; the site is GPUs and hosts times PUE."""
 
     site_w: float = Field(description="(gpu_w + host_w) times the power usage effectiveness")
     site_joules_per_output_token: float
@@ -149,7 +149,7 @@ class ServePlanDocument(RentedDocument, VersionedAnswer):
 
 
 def ignored_keys(ignored: Sequence[str]) -> list[str]:
-    """A note on keys of a problem file that were not understood, if there are any."""
+    """A note that names unknown keys of a problem file; [] if there are none."""
     return [f"keys that mean nothing here: {', '.join(ignored)}"] if ignored else []
 
 
@@ -160,10 +160,10 @@ def plan_problem(
     *,
     beside: bool = True,
 ) -> ServePlanDocument:
-    """The best plan of a problem with given throughputs, its bound, and `beside` it rivals and levers.
+    """The best plan of a problem with given throughputs, and its bound; `beside` adds rivals and levers.
 
-    `ignored` are keys of the file that were not understood; the answer names them. A problem without a plan
-    gives a document with status "infeasible" and the reason.
+    `ignored`: unknown keys of the file; the answer names them. Without a plan the document has the status
+    "infeasible" and a reason.
     """
     begun = time.process_time()
     if isinstance(problem, FlowProblem):
@@ -245,7 +245,7 @@ def _rental_document(problem: RentalProblem, answer: RentalAnswer) -> ServePlanD
 
 
 def _assumptions(problem: RentalProblem) -> dict[str, Any]:
-    """How the terms of the problem were understood, by name."""
+    """How the terms of the problem were interpreted, by name."""
     said: dict[str, Any] = {
         "throughputs": "given; a replica that serves several types divides its time between them",
         "rivals": "one kind alone under the same budget; capped: also under what is available",

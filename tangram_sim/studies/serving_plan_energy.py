@@ -1,4 +1,4 @@
-"""Watts and joules of a service plan: every replica under its share of the requests."""
+"""Watts and joules per token of a service plan, each replica under its share of the requests."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,9 +29,9 @@ def with_energy(
     hwdb: Hwdb,
     speed_spread: float,
 ) -> ServePlanDocument:
-    """The plan with watts and joules per token, where the power limits of its GPUs are known.
+    """The plan with watts and joules per token; a note where a power limit is unknown.
 
-    `speed_spread` is the standard deviation of log tokens/s: a batch that takes longer costs more. Raises
+    `speed_spread`: standard deviation of log tokens/s, since a slower batch uses more energy. Raises
     InfeasibleError where a replica cannot be held to the power cap.
     """
     goal, known = question.goal, {one.name: one for one in priced}
@@ -73,9 +73,9 @@ def with_energy(
 
 
 def _power(one: PricedConfiguration, rates: Floats, question: ServiceQuestion, hwdb: Hwdb) -> ReplicaPower:
-    """Mean watts of a replica that serves so many requests a second of each type.
+    """Mean watts of a replica that serves `rates` requests per second of each type.
 
-    Types count as one of their mean lengths: work is nearly linear in prompt and output tokens.
+    All types count as one type of their mean lengths: work is nearly linear in prompt and output tokens.
     """
     goal = question.goal
     name = one.model or next(iter(question.models))

@@ -1,4 +1,4 @@
-"""A service plan as a fleet: what `tangram serve simulate` plays and `tangram serve export` launches."""
+"""A service plan as a fleet file, which `tangram serve simulate` and `tangram serve export` read."""
 
 from collections.abc import Sequence
 from math import ceil, isfinite
@@ -49,7 +49,7 @@ def fleet_document(
 
 
 def _degrees(priced: PricedConfiguration) -> dict[str, Any]:
-    """The stages of a replica, or the degrees of one with groups of its own or experts that are spread."""
+    """The stages of a replica, or its degrees where attention is data-parallel or experts are spread."""
     if priced.attention_dp > 1 or priced.ep > 1:
         ((kind, tp, _),) = priced.stages
         return {"gpu": kind, "tp": tp, "attention_dp": priced.attention_dp, "ep": priced.ep}
@@ -62,10 +62,10 @@ def _drafts(priced: PricedConfiguration) -> dict[str, Any]:
 
 
 def _planned_sequences(priced: PricedConfiguration, question: ServiceQuestion) -> dict[str, int]:
-    """Requests at once that a replica may run and keep the time per token asked for; {} without such a limit.
+    """Most concurrent requests of a replica at which it meets the time per token; {} without such a limit.
 
-    By Little's law: requests/s, times tokens of each, times seconds per token. More of them would make all of
-    them too slow.
+    By Little's law: requests/s, times tokens per request, times seconds per token. More concurrent requests
+    would slow all of them down too much.
     """
     tpot_s = question.goal.slo.tpot_s
     if not isfinite(tpot_s) or priced.role == PREFILL:

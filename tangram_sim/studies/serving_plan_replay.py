@@ -1,4 +1,4 @@
-"""A service plan in the simulator: what it makes of the promise."""
+"""Simulate a service plan and compare the result with what the plan promises."""
 
 from dataclasses import replace
 from math import ceil
@@ -19,7 +19,7 @@ _MOST_PLAYED = 30_000  # requests
 
 
 def replayed(found: ServePlanDocument, question: ServiceQuestion, hwdb: Hwdb) -> ServePlanDocument:
-    """The plan with its replay: a batch all at once, else the workload at the rate that the plan promises."""
+    """The plan with its simulation: a batch all at once, else the workload at the promised rate."""
     workload = question.workload
     objective = question.goal.objective
     if objective == MAKESPAN:

@@ -1,4 +1,4 @@
-"""Watts and joules of an estimated service, their intervals, and what a power cap leaves uncertain."""
+"""Watts and joules of an estimated service, their intervals, and the uncertainty under a power cap."""
 
 from math import hypot, log
 
@@ -10,9 +10,9 @@ SLOWER_IS_DEARER = 0.6  # power that flows whatever runs makes a slower token de
 
 
 def with_power(answer: ServeEstimateDocument, power: ReplicaPower) -> ServeEstimateDocument:
-    """The answer with watts and joules per token, their intervals and what they rest on.
+    """The answer with watts and joules per token, their intervals and sources.
 
-    No interval of watts reaches above what boards and caps let all GPUs draw together.
+    Intervals of watts end at the most that boards and caps let all GPUs draw together.
     """
     watts = float(power.gpu_w[0])
     low, high = answer.intervals["output_tok_s"]
@@ -37,9 +37,9 @@ def with_power(answer: ServeEstimateDocument, power: ReplicaPower) -> ServeEstim
 def under_cap(
     answer: ServeEstimateDocument, free: ServeEstimateDocument, cap_w: float
 ) -> ServeEstimateDocument:
-    """The answer under a power cap, its intervals wider by what the assumed clocks leave open.
+    """The answer under a power cap, with intervals widened for the uncertainty of the assumed clocks.
 
-    `free` is the same replica without the cap. A cap that slows nothing widens nothing.
+    `free`: the same replica without the cap. A cap that slows nothing widens nothing.
     """
     intervals, slowed = dict(answer.intervals), False
     for name, (low, high) in answer.intervals.items():

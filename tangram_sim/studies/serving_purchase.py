@@ -1,4 +1,4 @@
-"""What budgets buy for a service: good tokens a second against dollars an hour (a Pareto front)."""
+"""Service plans by budget: good tokens per second against dollars per hour (a Pareto front)."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from tangram_sim.studies.serving_whatif import (
 
 
 class BudgetDocument(ServiceCandidateDocument):
-    """What one budget buys."""
+    """The plan for one budget."""
 
     budget_usd_per_hour: float
 
@@ -49,9 +49,9 @@ def purchase_serving(
     goal: ServiceGoal,
     time_limit_s: float | None = None,
 ) -> ServePurchaseDocument:
-    """Every budget (USD an hour) planned for the most requests within the objective, and replayed.
+    """The plan with the most good requests per second for every budget (USD per hour), simulated.
 
-    A budget may also rent what a smaller one does, so none is worth less. Raises BadInputError.
+    A larger budget may also take a smaller one's plan, so its value is never lower. Raises BadInputError.
     """
     if not budgets or not all(0 < item < float("inf") for item in budgets):
         raise BadInputError("`budgets`: one or more are wanted, USD an hour, each above 0")

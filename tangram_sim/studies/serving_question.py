@@ -1,4 +1,4 @@
-"""What is asked of a planner of models: the offers, the requests by model and type, the limits."""
+"""The question for service planners: offers, requests by model and type, limits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,10 +28,10 @@ MAKESPAN, COST, GOODPUT = OBJECTIVES = ("makespan", "cost", "goodput")
 
 @dataclass(frozen=True, slots=True)
 class PlanScenario:
-    """What a plan must also cope with: some GPU kinds `lost` or any one `node`, more requests, other prices.
+    """A case a plan must tolerate: lost GPU kinds or any one `node` lost, more requests, or other prices.
 
-    Without what is `lost` it must serve the part `coverage` of `rate_factor` times the requests, and stay
-    within the budget at `price_factors` (kind, factor on its price).
+    Without what is `lost` the plan must serve `coverage` of `rate_factor` times the requests, and stay within
+    the budget at `price_factors` (kind, factor on its price).
     """
 
     name: str
@@ -41,7 +41,7 @@ class PlanScenario:
     price_factors: tuple[tuple[str, float], ...] = ()
 
     def on(self, hwdb: Hwdb) -> "PlanScenario":
-        """The same with the kinds' own names. Raises UnknownNameError."""
+        """The scenario with GPU kinds spelled as in the database. Raises UnknownNameError."""
         return replace(
             self,
             lost=tuple(kind if kind == NODE else hwdb.gpu(kind).name for kind in self.lost),
@@ -61,8 +61,8 @@ class PlanScenario:
 
 @dataclass(frozen=True, slots=True)
 class EnergyTerms:
-    """What watts are limited by, and what becomes of them: a cap of each GPU (0: the board's own limit), the
-    site's power usage effectiveness, grams of CO2 equivalent a kWh (0: not told)."""
+    """Watts per GPU (0: the board's limit), power usage effectiveness, grams of CO2 equivalent per kWh (0:
+    not stated)."""
 
     power_cap_w: float = 0.0
     pue: float = 1.0
@@ -74,10 +74,10 @@ class EnergyTerms:
 class ServiceGoal:
     """The objective of a plan and its limits.
 
-    `makespan`: all requests at once, finished as soon as possible. `cost`: the workload's rate, as cheaply as
-    possible. `goodput`: as many requests a second of the workload's mix as the budget allows. For the last
-    two, replicas are busy at most the part `utilisation` of the time. The plan also holds in each of the
-    `scenarios`.
+    `makespan`: all requests arrive at once and are finished as soon as possible. `cost`: the workload's rate,
+    as cheaply as possible. `goodput`: as many requests per second of the workload's mix as the budget allows.
+    For the last two, replicas are busy at most the share `utilisation` of the time. The plan must also hold
+    in each of the `scenarios`.
     """
 
     objective: str = fact(MAKESPAN, "makespan, cost or goodput.")
@@ -106,9 +106,9 @@ class ServiceGoal:
 
 @dataclass(frozen=True, slots=True)
 class AskedType:
-    """A type of requests: mean tokens, how many there are (or how many a second), and the model.
+    """A request type: mean tokens, number of requests (or requests per second), and model.
 
-    In an answer the model is named where there are several.
+    The model is named in an answer only where there are several.
     """
 
     input_tokens: float
@@ -120,7 +120,7 @@ class AskedType:
 @described
 @dataclass(frozen=True)
 class ServiceQuestion:
-    """The requests sorted into types, for models on offers."""
+    """The planning question: models, offered GPUs, and the requests sorted into types."""
 
     models: Mapping[str, Model] = field(metadata=stated("Models by the names that requests call them."))
     offers: Offers = field(metadata=stated("GPUs that may be used, with prices."))
@@ -133,7 +133,7 @@ class ServiceQuestion:
     def of(
         cls, models: Mapping[str, Model], offers: Offers, workload: Workload, goal: ServiceGoal
     ) -> "ServiceQuestion":
-        """The question; requests that name no model are dealt to all in turn. Raises BadInputError."""
+        """The question; requests without a model are assigned to all in turn. Raises BadInputError."""
         goal = replace(
             goal, engine=offers.engine or goal.engine, precision=offers.precision or goal.precision
         )
@@ -276,14 +276,14 @@ class ServiceQuestion:
 
 
 def _moved_bytes(priced: Sequence[PricedConfiguration], types: int) -> tuple[float, ...]:
-    """KV bytes of each type that pass from prefill to decode; 0 where no replica does one half."""
+    """KV-cache bytes of each type sent from prefill to decode; 0 if no replica does one alone."""
     return next(
         (configuration.kv_bytes for configuration in priced if configuration.kv_bytes), (0.0,) * types
     )
 
 
 def _owned(workload: Workload, models: tuple[str, ...]) -> Workload:
-    """The workload with models assigned: the only one, or in turn where its requests name none."""
+    """The workload with models assigned to requests: the only model, or in turn where requests name none."""
     if len(models) == 1:
         return replace(workload, models=())
     if not workload.models:

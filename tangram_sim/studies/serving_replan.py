@@ -1,4 +1,4 @@
-"""A service that follows prices and availability: policies compared with the best plan in hindsight."""
+"""Policies for a service that follows prices and availability, compared with the best plan in hindsight."""
 
 import time
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def follow_market(
     switching: Switching,
     time_limit_s: float | None = None,
 ) -> ServeReplanDocument:
-    """Every policy over the trace, hindsight first. Raises BadInputError for problems of a batch."""
+    """Results of every policy on a market trace, hindsight first. Raises BadInputError for a batch."""
     if problem.objective != COST or problem.scenarios or problem.slices:
         raise BadInputError(
             "replanning is of a rate: give a problem of kind cost, without slices and scenarios"

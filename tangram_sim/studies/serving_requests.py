@@ -1,4 +1,4 @@
-"""What requests ask of a fleet: which of its models and types, and whether a context is too long."""
+"""Match requests to a fleet's models and types, and find those too long for a model's context."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,10 +11,10 @@ from tangram_sim.serving.workload import Ints, Workload
 
 
 def asking(workload: Workload, fleet: ServiceFleet) -> Workload:
-    """The workload in the fleet's own models. Raises BadInputError where they do not fit.
+    """The workload with the fleet's model names. Raises BadInputError where they do not match.
 
-    What a trace calls models means nothing to a fleet of one model, which serves all of it; a trace
-    that names none asks for a fleet's only one.
+    A fleet of one model serves all requests, whatever the trace calls their models; a trace without model
+    names asks for the fleet's only model.
     """
     served = fleet.models
     if not served:
@@ -51,9 +51,9 @@ def beyond_context(workload: Workload, fleet: ServiceFleet) -> list[str]:
 
 
 def nearest_types(workload: Workload, types: Sequence[ServedType]) -> Ints:
-    """The nearest type for every request, by the logarithms of its tokens, among those of its model.
+    """Number of the nearest type of every request's model, by the logarithms of its tokens, [requests].
 
-    Numbers of types, one for each request; 0 where there are no types.
+    0 where there are no types.
     """
     if not types:
         return np.zeros(len(workload), dtype=np.int64)

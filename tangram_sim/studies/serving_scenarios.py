@@ -1,4 +1,4 @@
-"""A service plan in each scenario that it must bear: what is left of it, played with what then comes."""
+"""Simulate a service plan in each scenario that it must tolerate."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,12 +22,12 @@ _SHARES_S = 2.0  # seconds to share out the requests over what is left
 def with_scenario_replays(
     found: ServePlanDocument, question: ServiceQuestion, priced: Sequence[PricedConfiguration], hwdb: Hwdb
 ) -> ServePlanDocument:
-    """The plan, replayed in every scenario of its goal: replicas on lost kinds gone, the rest as it is.
+    """The plan with a simulation of every scenario of its goal: replicas on lost kinds are gone.
 
-    Requests are shared out again over the replicas that are left, and so many of them come as the scenario
-    says: of a batch they must be through within the plan's makespan, else they come at that part of the rate.
-    Where what is left cannot serve them, a note among the plan's says so in place of a replay. Of any lost
-    node it is the one whose loss leaves the least.
+    Requests are distributed again over the remaining replicas, in the amount that the scenario states: a
+    batch must finish within the plan's makespan, otherwise requests arrive at that part of the rate. Where
+    the remaining replicas cannot serve them, a note replaces the simulation. If any one node is lost, the
+    node whose loss leaves the least capacity is taken.
     """
     told, notes = list[PlayedScenarioDocument](), list[str]()
     for scenario in question.goal.scenarios:
@@ -66,9 +66,9 @@ def _after(
     lost: Mapping[str, int],
     question: ServiceQuestion,
 ) -> tuple[list[PricedConfiguration], ServePlanDocument | None]:
-    """(configurations with the replicas that are left of each, how requests are shared out over them).
+    """(configurations with their remaining replicas, how requests are distributed over them).
 
-    What holds a lost kind is gone, and so many replicas as are `lost` with a node.
+    Replicas on a lost kind are gone, and those `lost` with a node, a number by configuration.
     """
     known = {configuration.name: configuration for configuration in priced}
     left = [
@@ -86,7 +86,7 @@ def _batch_s(shared: ServePlanDocument | None) -> float:
 
 
 def _shared_out(left: Sequence[PricedConfiguration], question: ServiceQuestion) -> ServePlanDocument:
-    """A plan that uses these replicas at most and shares out the requests as evenly as can be."""
+    """A plan with at most these replicas that distributes the requests as evenly as possible."""
     problem = replace(
         question.rental(left),
         objective=BATCH,
@@ -98,7 +98,7 @@ def _shared_out(left: Sequence[PricedConfiguration], question: ServiceQuestion) 
 
 
 def _part(workload: Workload, types: Ints, share: float) -> tuple[Workload, Ints]:
-    """A part of a batch, or more than all of it, evenly drawn from its requests."""
+    """(requests, their types) for `share` of a batch, above 1 more than all, drawn evenly."""
     count = max(1, round(len(workload) * share))
     chosen = (np.arange(count) / share).astype(np.int64) % len(workload)
     return workload.chosen(chosen), types[chosen]

@@ -1,4 +1,4 @@
-"""Playing a workload on a fleet: the run as one document, and what it says about overload."""
+"""Simulate a workload on a fleet: the run as one document, with a verdict on overload."""
 
 import math
 import time
@@ -23,7 +23,7 @@ _OVERLOADED = 0.1  # of all requests still there when the last one arrives, and 
 
 
 class RequestCountsDocument(Document):
-    """What became of the requests: arrived = completed + failed + running."""
+    """Counts of requests by outcome: arrived = completed + failed + running."""
 
     arrived: int
     completed: int
@@ -110,7 +110,7 @@ def simulate_service(
     types: Ints | None = None,
     progress: Progress | None = None,
 ) -> tuple[ServeSimulationDocument, PlayedService]:
-    """Play `workload` on `fleet`; `types` of requests are those of the fleet's shares (router weighted)."""
+    """Simulate `workload` on `fleet`; `types`: each request's type, for the shares of router `weighted`."""
     begun = time.process_time()
     workload = asking(workload, fleet)
     if types is None:
@@ -243,7 +243,7 @@ def _instance(outcome: ServiceOutcome, place: int, capacity: int, peak: int) -> 
 
 
 def _verdict(outcome: ServiceOutcome) -> str:
-    """By how much requests came faster than they were finished; empty where they did not."""
+    """By how much requests arrived faster than they finished, in words; empty if they did not."""
     work = outcome.played.workload
     if work.span_s <= 0 or len(outcome.served) < 20:
         return ""

@@ -1,8 +1,8 @@
-"""Engine settings of a fleet's replicas: the ones with which it serves most requests within the objective.
+"""Tune engine settings of a fleet's replicas for the most requests within the objective.
 
 Settings are keys of a replica in a fleet file. Every kind of replica is tuned alone on its share of the
-requests, one setting after the other; what counts is the greatest rate at which it is played and 99 % of the
-requests keep the objective.
+requests, one setting after the other, for the greatest simulated rate at which 99 % of the requests meet the
+objective.
 """
 
 import time
@@ -79,11 +79,11 @@ def tune_service(
     hwdb: Hwdb,
     choices: Mapping[str, Sequence[Setting]] | None = None,
 ) -> ServeTuneDocument:
-    """The fleet in `data` (keys of a fleet file) with the settings that serve most within `slo`.
+    """The fleet in `data` (keys of a fleet file) with the settings that serve the most requests within `slo`.
 
-    `choices`: what else may be tried, by key of ALLOWED; degrees (tp, attention_dp, ep) of models with
-    experts are words like `tp1 dp4 ep4`, drafts are of replicas with an `acceptance`. Never worse than the
-    settings of the file on these requests. Raises BadInputError, InfeasibleError.
+    `choices`: further settings to try, by key of ALLOWED; degrees (tp, attention_dp, ep) of models with
+    experts are words like `tp1 dp4 ep4`, drafts are for replicas with an `acceptance`. Never worse than the
+    file's settings on these requests. Raises BadInputError, InfeasibleError.
     """
     begun = time.process_time()
     if not isfinite(slo.ttft_s):
@@ -154,7 +154,7 @@ def _undrafted(data: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
 
 
 def degrees_of(model: Model, entry: Mapping[str, Any]) -> list[str]:
-    """Every (tp, attention_dp, ep) of a model with experts on a replica's GPUs, in words; of one stage."""
+    """All (tp, attention_dp, ep), as words, for a model with experts on a one-stage replica's GPUs."""
     stages = entry.get("stages") or [entry]
     if len(stages) > 1 or entry.get("pp", 1) > 1:
         return []
@@ -176,7 +176,7 @@ def with_settings(entry: Mapping[str, Any], settings: Mapping[str, Setting]) -> 
 def _shared_out(
     entries: Sequence[Mapping[str, Any]], told: Sequence[TunedReplicaDocument]
 ) -> list[dict[str, Any]]:
-    """The entries with shares of the requests of their model in proportion to what they serve alone."""
+    """The entries with shares of their model's requests in proportion to the rates that they serve alone."""
     able = [tuned_replica.goodput_rps * tuned_replica.count for tuned_replica in told]
     found = []
     for entry, mine in zip(entries, able, strict=True):
@@ -204,7 +204,7 @@ def _fleet_keeps(
 
 
 def _own_requests(fleet: ServiceFleet, place: int, workload: Workload) -> Workload:
-    """As many requests as the workload has, of the types that replicas of entry `place` are sent."""
+    """As many requests as the workload has, drawn by the shares that replicas of entry `place` receive."""
     shares = np.array(fleet.shares.get(_names(fleet)[place], ()))
     if len(shares) < 2 or not shares.any():
         return workload
@@ -240,7 +240,7 @@ class _Tuning:
         self._built = cache(self._build)
 
     def run(self) -> "_Tuning":
-        """This search, done."""
+        """Run the search; returns itself."""
         self.default_rps = self._rate({}, 0.0)
         found: list[tuple[float, dict[str, Setting]]] = []
         for starts in ((), self._spread()):
@@ -269,13 +269,13 @@ class _Tuning:
                 self._try(key, [max(round(factor * self._limit(key)), 1)])
 
     def _limit(self, key: str) -> int:
-        """A limit in force: as found, as in the file, or the engine's own."""
+        """A limit in force (concurrent requests or tokens): tuned, from the file, or the default."""
         replica = self._built(tuple(self.settings.items()))
         assert replica is not None
         return replica.rules.seats if key == SEATS else replica.rules.budget_tokens
 
     def _try(self, key: str, values: Sequence[Setting]) -> None:
-        """Take the best of the values of one setting, where it is better than what is found."""
+        """Adopt the best value of one setting if it beats the best rate so far."""
         for value in values:
             if value == self.settings.get(key, self.entry.get(key)):
                 continue
@@ -332,10 +332,10 @@ class _Tuning:
         return replace(built.replicas[0], model="")
 
     def bound_rps(self) -> float:
-        """Requests/s beyond which full iterations take too long, whatever the settings.
+        """Upper bound on requests/s, whatever the settings.
 
-        Of each number format, with all seats and the whole budget: the rate at which a replica is busy all
-        the time, decoding as many at once as memory holds or the time per token allows.
+        For each number format, with the most concurrent requests and tokens: the rate at which a replica is
+        always busy, decoding as many at once as memory holds or the time per token allows.
         """
         allowed = [[(), *(((key, value),) for value in self.choices.get(key, ()))] for key in ALLOWED]
         found = self.best_rps
@@ -347,7 +347,7 @@ class _Tuning:
         return found
 
     def document(self, entry: Mapping[str, Any], fleet: ServiceFleet, place: int) -> TunedReplicaDocument:
-        """What was found."""
+        """The tuned settings and rates of this replica as a document."""
         replica = self._built(tuple(self.settings.items()))
         assert replica is not None
         rules = replica.rules

@@ -1,4 +1,4 @@
-"""What more GPUs would do for a service: requests a second within the objective, dollars a million tokens."""
+"""What more GPUs gain for a service: requests per second within the objective, dollars per million tokens."""
 
 import itertools
 import time
@@ -30,7 +30,7 @@ _NOW = "the fleet as it is"
 
 @dataclass(frozen=True, slots=True)
 class GpuPurchase:
-    """So many GPUs more of a kind; a price of 0 is that of the fleet's offers."""
+    """`count` more GPUs of a kind; a price of 0 means that of the fleet's offers."""
 
     gpu: str
     count: int
@@ -38,7 +38,7 @@ class GpuPurchase:
 
 
 class ServiceCandidateDocument(Document):
-    """What a fleet achieves with a purchase, or with what a budget rents, planned and then simulated."""
+    """Planned and simulated service on a fleet with a purchase, or on what a budget rents."""
 
     name: str
     status: str
@@ -72,7 +72,7 @@ class ServeWhatIfDocument(VersionedAnswer):
 
 @dataclass(frozen=True, slots=True)
 class RentableFleet:
-    """GPUs that a service may use, for at most so many USD an hour; None: all are paid for anyway."""
+    """GPUs that a service may use within a budget in USD per hour; None: all GPUs are paid for anyway."""
 
     offers: Offers
     budget_usd_per_hour: float | None = None
@@ -80,7 +80,7 @@ class RentableFleet:
 
 @dataclass(frozen=True)
 class OfferedService(CandidateJudge[RentableFleet, ServePlanDocument]):
-    """A service on GPUs on offer: as many requests a second that keep the objective as they can serve."""
+    """Judge of services on offered GPUs: the most requests per second that meet the objective is best."""
 
     models: Mapping[str, Model]
     workload: Workload
@@ -88,7 +88,7 @@ class OfferedService(CandidateJudge[RentableFleet, ServePlanDocument]):
     goal: ServiceGoal
 
     def planned(self, subject: RentableFleet, deadline: Deadline) -> ServePlanDocument:
-        """The plan with the most good requests a second, replayed."""
+        """The plan with the most good requests per second, simulated."""
         return plan_service(
             self.models,
             subject.offers,
@@ -101,7 +101,7 @@ class OfferedService(CandidateJudge[RentableFleet, ServePlanDocument]):
     def best_of(
         self, subject: RentableFleet, found: ServePlanDocument, held: Sequence[ServePlanDocument]
     ) -> ServePlanDocument:
-        """The one with the most good requests: of equals its own, or under a budget a smaller budget's."""
+        """The plan with the most good requests; of equals its own or, with a budget, the smaller's."""
         plans = (found, *held) if subject.budget_usd_per_hour is None else (*held, found)
         return max(plans, key=good_rps)
 
@@ -110,7 +110,7 @@ class OfferedService(CandidateJudge[RentableFleet, ServePlanDocument]):
         return good_rps(found)
 
     def includes(self, subject: RentableFleet, other: RentableFleet) -> bool:
-        """Whether the other has no more GPUs of any kind and no larger budget."""
+        """Whether `other` has no more GPUs of any kind and no larger budget than `subject`."""
         there = {gpu.name: gpu.available for gpu in subject.offers.gpus}
         return (subject.budget_usd_per_hour or inf) >= (other.budget_usd_per_hour or inf) and all(
             there.get(gpu.name, 0) >= gpu.available for gpu in other.offers.gpus
@@ -126,9 +126,9 @@ def what_if_serving(
     goal: ServiceGoal,
     time_limit_s: float | None = None,
 ) -> ServeWhatIfDocument:
-    """The fleet as it is and with every purchase, each planned for goodput. Raises BadInputError.
+    """The fleet unchanged and with every purchase, each planned for goodput. Raises BadInputError.
 
-    All GPUs are there to be used, so there is no budget; a candidate that cannot serve says why.
+    All GPUs may be used, without a budget; a candidate that cannot serve states why.
     """
     for gpu in offers.gpus:
         if gpu.available == inf:
@@ -221,7 +221,7 @@ def candidate(
 def beside_first(
     judged: Iterable[Judged[Subject, ServePlanDocument]], usd: Callable[[Subject], float | None]
 ) -> list[ServiceCandidateDocument]:
-    """The figures of candidates at their `usd` an hour; gains are over the first."""
+    """Results of candidates at their `usd` per hour; gains are relative to the first."""
     found = list[ServiceCandidateDocument]()
     for item in judged:
         found.append(candidate(item, usd(item.subject), found[0] if found else None))

@@ -1,4 +1,4 @@
-"""Statistics of a workload: rate, burstiness, lengths, its requests sorted into types; of rates over time."""
+"""Statistics of a workload or of rates over time: rate, burstiness, lengths, request types."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ class LengthsDocument(Document):
 
 
 class RequestTypeDocument(Document):
-    """Requests alike in prompt and output, at their mean lengths."""
+    """A type of similar requests, at their mean lengths."""
 
     input_tokens: float
     output_tokens: float
@@ -33,7 +33,7 @@ class RequestTypeDocument(Document):
 
 
 class ArrivalsDocument(VersionedAnswer):
-    """When requests come."""
+    """Rate and burstiness of arrivals."""
 
     span_s: float
     rate_rps: float

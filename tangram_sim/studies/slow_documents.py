@@ -1,4 +1,4 @@
-"""What runs slow, in plan files and in files of `--slow`."""
+"""Documents of slowdowns, in plan files and in files for `--slow`."""
 
 from typing import Annotated
 
@@ -44,7 +44,7 @@ class SlowFile(FilePart):
 
 
 class ResizedGroupDocument(FilePart):
-    """A tensor-parallel group that shares its columns by speed; shares are of an even rank's columns."""
+    """A tensor-parallel group that shares its columns by speed; shares are relative to an even share."""
 
     pipeline: int
     stage: int
@@ -70,7 +70,7 @@ class SlowPhase(FilePart):
 
 
 class SlowDocument(FilePart):
-    """What was slow when a plan was played, and what that cost."""
+    """Slowdowns in a simulated plan, and what they cost."""
 
     slowdowns: list[StatedSlowdown]
     pause: Pause | None = Field(None, description="ranks that stop now and then")

@@ -1,4 +1,4 @@
-"""Reading what is slow: files of `--slow`, the short form `n3=1.5`, presets with sources, draws."""
+"""Read slowdowns: files for `--slow`, the short form `n3=1.5`, presets with sources, random draws."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ PRESETS = {
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """What is slow, and how ranks pause."""
+    """Slowdowns, pauses, sequence lengths and resizing of a question."""
 
     slowdowns: tuple[Slowdown, ...] = ()
     pause: Pause | None = None
@@ -51,13 +51,13 @@ class Slow:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether everything runs as priced."""
+        """Whether nothing differs from the healthy step: no slowdown, pause or short sequences."""
         nothing_else = self.pause is None and not self.sequences
         return nothing_else and all(slowdown.factor == 1 for slowdown in self.slowdowns)
 
 
 def read_every_slow(given: Sequence[str], cluster: Cluster) -> Slow:
-    """What several `--slow` say together: pairs add up, a file stands alone.
+    """The slowdowns of several `--slow` options together: pairs add up, a file must be the only one.
 
     Raises `BadInputError` or `UnknownNameError`.
     """
@@ -73,7 +73,7 @@ def read_every_slow(given: Sequence[str], cluster: Cluster) -> Slow:
 
 
 def read_slow(text: str, cluster: Cluster) -> Slow:
-    """What `--slow` says: a file, or `WHERE=FACTOR` pairs separated by commas; draws are made here.
+    """Slowdowns of one `--slow`: a file, or `WHERE=FACTOR` pairs with commas; draws are made here.
 
     Raises `BadInputError` or `UnknownNameError`.
     """
@@ -120,7 +120,7 @@ def read_sequences(path: Path) -> tuple[tuple[int, ...], ...]:
 
 
 def slow_of(document: SlowDocument) -> Slow:
-    """What a plan file says was slow."""
+    """The slowdowns that a plan file records."""
     slowdowns = tuple(map(checked, document.slowdowns))
     return Slow(slowdowns, document.pause, tuple(map(tuple, document.sequences)), document.resizing)
 
@@ -169,7 +169,7 @@ def _entry(entry: Any, cluster: Cluster, where: str) -> list[Slowdown]:
 
 
 def _traffic(given: dict[str, Any], named: list[str], where: str) -> dict[str, Any]:
-    """An entry of background traffic as a slowdown's document has it."""
+    """Keys of a SlowdownDocument for an entry of background traffic."""
     kept = {"what": "network", **{key: given[key] for key in given if key not in (*_TRAFFIC, "starts_at")}}
     if (
         len(named) > 1
@@ -194,7 +194,7 @@ def _traffic(given: dict[str, Any], named: list[str], where: str) -> dict[str, A
 
 
 def _hours(shares: Any, starts_at: Any, where: str) -> list[tuple[float, Any]]:
-    """Background traffic of 24 hours from 00:00 on, as a run meets it that starts at `starts_at`."""
+    """(seconds, share) of background traffic by hour, for a run that starts at `starts_at`."""
     if not isinstance(shares, list) or len(shares) != 24:
         count = len(shares) if isinstance(shares, list) else 1
         raise BadInputError(f"{where}: by_hour: {count} shares; give 24, one for every hour from 00:00 on")
@@ -222,7 +222,7 @@ def _trace(path: Path) -> list[tuple[float, float]]:
 
 
 def _lognormal(given: dict[str, Any], where: str) -> float:
-    """A drawn factor: {lognormal: {median: 1.3, sigma: 0.2, seed: 1}}."""
+    """A slowdown factor drawn from {lognormal: {median: 1.3, sigma: 0.2, seed: 1}}."""
     law = given.get("lognormal")
     try:
         if (
@@ -242,7 +242,7 @@ def _lognormal(given: dict[str, Any], where: str) -> float:
 
 
 def _drawn(given: dict[str, Any], cluster: Cluster, where: str) -> list[Slowdown]:
-    """Nodes drawn as a preset says: {preset: megascale, seed: 1}."""
+    """Slow nodes drawn by a preset, {preset: megascale, seed: 1}."""
     name, seed = given.get("preset"), given.get("seed", 0)
     if name not in PRESETS:
         raise unknown_name("preset of slowness", str(name), PRESETS)

@@ -1,6 +1,4 @@
-"""Plans for clusters parts of which run slow: planned anew, replayed, estimated; never worse than going
-on.
-"""
+"""Plans for clusters with slow parts: planned anew, replayed, estimated; never worse than staying."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,9 +25,7 @@ _BOUNDS = ("lower_bound_step_s", "lower_bound_covers", "work_bound_step_s", "pip
 
 
 def replayed(made: Plan, slow: Slow, hwdb: Hwdb, engine: str = "fast") -> Result:
-    """A plan for the healthy cluster, played while these things are slow; what that costs stands beside
-    it.
-    """
+    """A plan for the healthy cluster, simulated under slowdowns; the document has the cost of these."""
     reads = ReadSet()
     hwdb = hwdb.read_into(reads)
     healthy = forecast(made, hwdb, engine)
@@ -61,7 +57,7 @@ def _with_lengths(document: PlanDocument, shares: StepShares) -> PlanDocument:
 def _anew(
     hurt: Cluster, planned: Callable[[Cluster], Result], around: Callable[[Cluster], Result] | None
 ) -> Result:
-    """The faster of both planners' plans; a bound that one of them proves holds for the other's."""
+    """The faster of both planners' plans; lower bounds proven by `planned` are kept where they still hold."""
     found = planned(hurt)
     if around is None or not hurt.health.compute:
         return found
@@ -84,11 +80,11 @@ def plan_slow(
     planned: Callable[[Cluster], Result],
     around: Callable[[Cluster], Result] | None = None,
 ) -> Result:
-    """The best of: plans made for the cluster as it runs now, and the healthy one's plan gone on with.
+    """The best plan for a cluster with slowdowns: newly planned, or the healthy cluster's plan continued.
 
-    `planned` plans a cluster; `around` plans one with slow ranks, too, where more than one planner is to be
-    asked. Windows of a step are not planned for; slowdowns of some steps are planned for as if they lasted.
-    With nothing slow the answer is the healthy cluster's plan.
+    `planned` plans a cluster; `around` is a second planner for clusters with slow ranks. Slowdowns within a
+    step are ignored in planning; those of some steps are planned for as if they lasted. Without slowdowns the
+    answer is the healthy cluster's plan.
     """
     with_slowdowns(cluster, slow.slowdowns)  # refuses what the cluster has not before anything is planned
     if slow.sequences:

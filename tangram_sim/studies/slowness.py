@@ -1,6 +1,4 @@
-"""What a plan achieves while parts of its cluster run slow: both engines, phases of steps, windows,
-pauses.
-"""
+"""Simulate a plan while parts of its cluster run slow: both engines, phases of steps, windows, pauses."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -37,7 +35,7 @@ def stages_of(plan: Plan) -> Stages:
 
 
 def slow_plan(plan: Plan, slowdowns: Sequence[Slowdown]) -> Plan:
-    """The decisions on the cluster as slowdowns leave it; those of a part of a step are left out."""
+    """The plan on the cluster with its slowdowns applied, except those that last only part of a step."""
     lasting = [slowdown for slowdown in slowdowns if not slowdown.seconds]
     return replace(plan, cluster=with_slowdowns(plan.cluster, lasting, stages_of(plan)))
 
@@ -50,11 +48,11 @@ def play_slow(
     sequences: Sequence[Sequence[int]] = (),
     resizing: Resizing | None = None,
 ) -> Forecast:
-    """Play a plan for the healthy cluster under these slowdowns, with microbatches of these sequences.
+    """Simulate a plan for the healthy cluster under slowdowns, with microbatches of these sequences.
 
-    Lasting ones slow what they name itself, and the step is priced anew. Those of a window within the step
-    slow the passes of the stages they touch while it lasts, by as much as these passes would be slower
-    throughout. With `resizing` tensor-parallel groups share their columns by speed.
+    Lasting slowdowns slow the hardware they name, and the step is priced again. A slowdown of a window within
+    the step slows the passes of the stages it affects during the window, by the same factor as if it lasted.
+    With `resizing` tensor-parallel groups share their columns by speed.
     """
     slow = slow_plan(plan, slowdowns)
     if resizing is not None:
@@ -81,7 +79,7 @@ def play_slow(
 
 
 def _under(plan: Plan, slowdown: Slowdown) -> Plan:
-    """A plan whose cluster has one more slowdown than it has already."""
+    """The plan with one more slowdown applied to its cluster."""
     alone = with_slowdowns(plan.cluster, [replace(slowdown, seconds=None)], stages_of(plan)).health
     was = plan.cluster.health
     merged = {
@@ -99,7 +97,7 @@ def _product(a: tuple[tuple[int, float], ...], b: tuple[tuple[int, float], ...])
 
 
 def _pass_factors(healthy: LoweredPlan, hurt: LoweredPlan) -> Iterator[tuple[int, float]]:
-    """(compute stream, how much longer its passes take) of every stage."""
+    """Yields (compute stream, factor by which its passes take longer) for every stage."""
     for number, (before, after) in enumerate(zip(healthy.steps, hurt.steps, strict=True)):
         for stage in range(len(before.prices)):
             took = [
@@ -123,7 +121,7 @@ def _window(factor: float, slowdown: Slowdown) -> Speed:
 def slow_section(
     plan: Plan, played: Forecast, slow: Slow, healthy_step_s: float, hwdb: Hwdb, engine: str = "fast"
 ) -> SlowDocument:
-    """What was slow, what it cost, and when: phases are played one by one."""
+    """Document section on slowdowns and their cost; each phase of steps is simulated."""
     step_s = played.step_s
     pause_s = slow.pause.mean_s(plan.gpus_used) if slow.pause else 0.0
     groups = tuple[ResizedGroup, ...]()
@@ -151,9 +149,8 @@ def slow_section(
 
 
 def lossless_bound_s(healthy_step_s: float, cluster: Cluster, dtype: str) -> float:
-    """The healthy step x N / sum(1 / x_i) over all GPUs, each counted by its peak: what is computed must be
-    computed somewhere. Of the plan at hand; another plan may have a better healthy step.
-    """
+    """Seconds of the healthy step x N / sum(1 / x_i) over all GPUs, each weighted by its peak: lost work must
+    be computed elsewhere. A bound for the plan at hand; another may have a faster healthy step."""
     healthy = slow = 0.0
     for node, group in enumerate(cluster.node_group):
         peak = cluster.groups[group].node.gpu.peak_flop_per_s(dtype)
@@ -164,10 +161,10 @@ def lossless_bound_s(healthy_step_s: float, cluster: Cluster, dtype: str) -> flo
 
 
 def _phases(plan: Plan, slow: Slow, hwdb: Hwdb, engine: str) -> list[SlowPhase]:
-    """Runs of steps in which the same things are slow; none where nothing begins or ends.
+    """Runs of steps with the same slowdowns; [] where none begins or ends.
 
-    A step keeps the background traffic with which it begins; its phases end with its (longest) period. None,
-    too, where a share lasts for less than a step: steps begin with few of such shares.
+    A step keeps the background traffic at its start; the phases end with the longest period. Also [] where a
+    traffic share lasts less than a step, since few steps begin in it.
     """
     slowdowns = slow.slowdowns
     borders = {b for one in slowdowns if one.steps for b in (one.steps[0], one.steps[1] + 1)} - {0}
@@ -258,7 +255,7 @@ PHASE = declare("slow-phase", Severity.NOTE, "slow: steps {first} {until}: {step
 
 
 def slow_findings(document: PlanDocument) -> list[Finding]:
-    """What was slow, and what it cost."""
+    """Findings on the slowdowns and their cost."""
     slow = document.slow
     if slow is None:
         return []

@@ -1,4 +1,4 @@
-"""What slow ranks cost in a measured run, and what helps: the question behind `tangram stragglers`."""
+"""Cost of slow ranks in a measured run, and remedies: the question behind `tangram stragglers`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class StragglersDocument(AnswerDocument):
 
 @dataclass(frozen=True)
 class Diagnosis(HasDocument):
-    """A document, and the analysis behind it."""
+    """The answer to a stragglers question, with the analysis behind it."""
 
     document: StragglersDocument
     found: StragglerCost
@@ -65,9 +65,9 @@ class Diagnosis(HasDocument):
 
 
 def diagnose(paths: Sequence[Path], stages: int = 1, setup: Setup | None = None) -> Diagnosis:
-    """Read a trace, replay it with and without its slow ranks, and price what could be done.
+    """Read a trace, replay it with and without its slow ranks, and price the remedies.
 
-    Raises `BadInputError` for traces that cannot be replayed, or a setup that does not suit them.
+    Raises `BadInputError` for traces that cannot be replayed, or a setup that does not match them.
     """
     trace = read_trace(paths, stages)
     setup = setup or Setup()

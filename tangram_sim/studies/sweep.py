@@ -1,10 +1,10 @@
-"""Sweeps: many independent pieces of work over all cores, each answer kept on disk under what it depends on.
+"""Sweeps: independent pieces of work over all cores, with answers cached on disk by what they depend on.
 
 A repeated or interrupted sweep resumes: answers are written one by one, each file whole or not at all. The
-key of an answer is a digest of its content (model, cluster, job, wishes, all rows of the hwdb); the
-folder is that of this very package (version and digest of its source), so that neither a changed row nor a
-changed program ever meets an old answer. A digest over key, package and answer stands in each file: one that
-was damaged or edited is made anew, with a warning.
+key of an answer is a digest of its inputs (model, cluster, job, options, all rows of the hwdb); the folder is
+that of this package (version and digest of its source), so that a changed row or program never meets an old
+answer. Each file holds a digest over key, package and answer: a damaged or edited answer is computed again,
+with a warning.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ LATE_S = 0.7  # what other processes may take beyond the deadline to send their 
 
 @cache
 def package_label() -> str:
-    """Version of the package with a digest of its source: answers of another program are not ours."""
+    """Version of the package with a digest of its source: answers of other code are not reused."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).resolve().parent.parent.rglob("*.py")):
         digest.update(path.name.encode())
@@ -63,12 +63,12 @@ def cache_limit_bytes() -> float:
 
 
 def _digest(key: str, answer: Answer) -> str:
-    """Digest of an answer with what it is an answer to, by this very package: no other is believed."""
+    """Digest of an answer, its key and this package's source; an answer with another digest is ignored."""
     return content_key([package_label(), key, json.dumps(answer, allow_nan=False)])
 
 
 class Cache:
-    """Answers on disk. Never an error: what cannot be read or written is told, and the sweep goes on."""
+    """Cache of answers on disk. Unreadable or unwritable files cause notes, never errors."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._own = folder, folder / package_label()
@@ -109,7 +109,7 @@ class Cache:
         return answer
 
     def put(self, key: str, answer: Answer) -> None:
-        """Keep an answer; after the first failure (a full disk) nothing more is written, which is noted."""
+        """Store an answer; after the first failure (a full disk) nothing more is written, with a note."""
         if self._broken:
             return
         try:
@@ -124,7 +124,7 @@ class Cache:
 
 
 def _too_many(jobs: int) -> tuple[str, ...]:
-    """A note where `jobs` processes are more than this machine's cores can use."""
+    """A note if `jobs` exceeds the number of processes that this machine's cores can use."""
     most = MOST_PER_CORE * cores()
     return (f"{jobs} processes asked for, {most} used: {MOST_PER_CORE} a core",) if jobs > most else ()
 
@@ -167,7 +167,7 @@ class Sweep:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of the cache."""
+        """Notes on the cache and the number of processes."""
         return [*self._too_many, *(dict.fromkeys(self.cache.notes) if self.cache else ())]
 
     def run(
@@ -181,14 +181,14 @@ class Sweep:
         of: int = 0,
         deadline: Deadline | None = None,
     ) -> list[Answer | None]:
-        """`work` of every item, in order. Equal keys are worked on once.
+        """Results of `work` for every item, in order. Items with equal keys are worked on once.
 
-        Of a search in several runs `before` is what earlier ones answered, `of` the most there is to do.
-        `work` must be a function of a module (it travels to other processes) and return what JSON can
-        hold. An interruption keeps every answer that had arrived.
+        For a search in several runs `before` is the number of earlier answers and `of` the largest total, for
+        progress. `work` must be a function of a module (it is sent to other processes) and return what JSON
+        can hold. An interruption keeps every answer that had arrived.
 
-        Each item has an even share of the time that a `deadline` leaves. Once that is over, by the clock or
-        by Ctrl-C, no other item is begun: what has no answer is None.
+        Each item gets an even share of the time that a `deadline` leaves. Once it is over, by the clock or by
+        Ctrl-C, no other item is begun; items without an answer are None.
         """
         found: dict[str, Answer] = {}
         for key in dict.fromkeys(keys):
@@ -230,7 +230,7 @@ class Sweep:
     def _spread(
         self, work: Callable[[Item, Deadline], Answer], waiting: dict[str, Item], deadline: Deadline
     ) -> Iterator[tuple[str, Answer]]:
-        """Answers of several processes as they come, until the deadline is over."""
+        """Yields (key, answer) from several processes as they arrive, until the deadline is over."""
         from joblib import Parallel, delayed
 
         def tasks() -> Iterator[Any]:
@@ -272,7 +272,7 @@ class Sweep:
 def _in_turn(
     work: Callable[[Item, Deadline], Answer], waiting: dict[str, Item], deadline: Deadline | None
 ) -> Iterator[tuple[str, Answer]]:
-    """One answer after the other."""
+    """Yields (key, answer) of items worked on one after the other, until the deadline is over."""
     timed = deadline or Deadline()
     for begun, (key, item) in enumerate(waiting.items()):
         if timed.over():
@@ -283,7 +283,7 @@ def _in_turn(
 def _one(
     work: Callable[[Item, Deadline], Answer], key: str, item: Item, deadline: Deadline
 ) -> tuple[str, Answer]:
-    """Do one item: (its key, the answer). Raises TangramError where `work` returns no dict."""
+    """(key, answer) of one item. Raises TangramError where `work` returns no dict."""
     answer = work(item, deadline)
     if not isinstance(answer, dict):
         raise TangramError(f"{work.__name__} answered {type(answer).__name__}; a sweep wants a dict")

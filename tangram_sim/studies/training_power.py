@@ -1,8 +1,8 @@
-"""Power of training: clocks that caps leave, watts of a plan, and what counts as power, carbon and money.
+"""Power of training: clocks under caps, watts of a plan, and its terms of power, carbon and money.
 
-Assumed, for nobody has published runs of training under caps: at its highest clock a GPU draws its board's
-limit in large matrix products; an operation costs energy with the square of the clock, so power above what
-flows whatever runs goes with the cube of the clock; memory and links keep their rates.
+Assumed, as no measurements of training under caps are published: at its highest clock a GPU draws its board's
+limit in large matrix products; the energy of an operation grows with the square of the clock, so power above
+the constant part grows with the cube; memory and links keep their rates.
 """
 
 import math
@@ -28,7 +28,7 @@ TIME = (("time", 1.0),)
 
 @dataclass(frozen=True, slots=True)
 class PowerTerms:
-    """What is asked about power: most watts by GPU kind, most watts of the site, PUE, carbon and money."""
+    """Terms on power: watts by GPU kind and of the site, PUE, carbon, electricity, objective weights."""
 
     caps_w: tuple[tuple[str, float], ...] = ()  # by GPU kind; "": of every kind
     site_w: float = math.inf  # GPUs and hosts in the mean of a step, times PUE
@@ -39,13 +39,13 @@ class PowerTerms:
     tokens: float = math.inf  # to train: by the days of the run nodes are rented at one price or another
 
     def on(self, cluster: Cluster) -> "PowerTerms":
-        """The terms without caps of kinds of GPU that a cluster has not."""
+        """The terms without caps for GPU kinds that are not in the cluster."""
         kinds = kinds_of(cluster)
         return replace(self, caps_w=tuple(cap for cap in self.caps_w if not cap[0] or cap[0] in kinds))
 
 
 def caps_of(given: Sequence[str], hwdb: Hwdb) -> tuple[tuple[str, float], ...]:
-    """Most watts by GPU kind out of `400W` and `H100=400W`. Raises BadInputError or UnknownNameError."""
+    """Power caps in watts by GPU kind from `400W`, `H100=400W`. Raises BadInputError, UnknownNameError."""
     caps: dict[str, float] = {}
     for item in given:
         kind, _, watts = item.rpartition("=")
@@ -57,7 +57,7 @@ def caps_of(given: Sequence[str], hwdb: Hwdb) -> tuple[tuple[str, float], ...]:
 
 
 def weights_of(text: str) -> tuple[tuple[str, float], ...]:
-    """Weights out of `energy` or `time=1,energy=2`, their sum 1. Raises BadInputError, UnknownNameError."""
+    """Weights that sum to 1, from `energy` or `time=1,energy=2`. Raises BadInputError, UnknownNameError."""
     found: dict[str, float] = {}
     for item in text.split(","):
         name, _, weight = (word.strip() for word in item.partition("="))
@@ -83,14 +83,14 @@ def kinds_of(cluster: Cluster) -> dict[str, Gpu]:
 
 
 def _always_w(power: GpuPower) -> float:
-    """Watts that flow at any clock in large matrix products: of the idle board and of its memory."""
+    """Watts that large matrix products draw at any clock: the idle board and its memory."""
     return float(power.idle_w) + MEMORY_SHARE * float(power.memory_w)
 
 
 def clock_under(power: GpuPower, cap_w: float) -> float:
-    """The highest clock at which large matrix products draw `cap_w` at most, relative to the highest.
+    """Highest clock at which large matrix products draw at most `cap_w`, relative to the highest clock.
 
-    1.0 at the board's limit and above. Below what the lowest clock draws it is lower than `LEAST_CLOCK`.
+    1.0 at the board's limit and above; below `LEAST_CLOCK` if the cap is below the power of the lowest clock.
     """
     always, limit = _always_w(power), float(power.limit_w)
     return float(min(max((cap_w - always) / (limit - always), 0.0) ** (1 / 3), 1.0))
@@ -103,10 +103,10 @@ def cap_at(power: GpuPower, clock: float) -> float:
 
 
 def clocks_under(cluster: Cluster, caps_w: Sequence[tuple[str, float]], hwdb: Hwdb) -> dict[str, float]:
-    """The clock of every kind of GPU under its cap.
+    """The clock of every GPU kind under its cap, relative to the highest.
 
-    Raises InfeasibleError where a kind cannot be held to its cap, UnknownNameError for a kind that the
-    cluster has not, BadInputError where the power of a kind is not known.
+    Raises InfeasibleError where a kind cannot be held to its cap, UnknownNameError for a kind that is not in
+    the cluster, BadInputError where the power of a kind is not known.
     """
     caps, kinds = dict(caps_w), kinds_of(cluster)
     for name in caps:
@@ -127,7 +127,7 @@ def clocks_under(cluster: Cluster, caps_w: Sequence[tuple[str, float]], hwdb: Hw
 
 
 def clocked(cluster: Cluster, clocks: Clocks) -> Cluster:
-    """The cluster with the arithmetic of every kind of GPU at its clock, memory and links as before."""
+    """The cluster with every GPU kind's compute at its clock; memory and links are unchanged."""
     groups = tuple(
         replace(group, node=replace(group.node, gpu=group.node.gpu.slowed(1.0 / clock, clock)))
         if (clock := clocks.get(group.node.gpu.name, 1.0)) != 1.0
@@ -139,7 +139,7 @@ def clocked(cluster: Cluster, clocks: Clocks) -> Cluster:
 
 @dataclass(frozen=True, slots=True)
 class KindWatts:
-    """Mean watts of one kind of GPU over a step, all GPUs of the kind together, idle ones too."""
+    """Mean watts of all GPUs of one kind over a step, idle ones included."""
 
     gpus: int
     gpu_w: float
@@ -149,7 +149,7 @@ class KindWatts:
 
 @dataclass(frozen=True, slots=True)
 class ClusterWatts:
-    """Mean watts of a cluster over a step of a plan, by kind of GPU; `spread` is half of a 90 % interval."""
+    """Mean watts of a cluster over a step by GPU kind; `spread`: factor to each end of the 90 % interval."""
 
     kinds: Mapping[str, KindWatts]
     spread: float  # factor between the middle and an end of the interval
@@ -167,7 +167,7 @@ class ClusterWatts:
 
     @property
     def most_w(self) -> float:
-        """Watts where every GPU draws all that it may at the same time, without PUE."""
+        """Watts if every GPU draws its limit at the same time, without PUE."""
         return sum(kind.limit_w + kind.host_w for kind in self.kinds.values())
 
 

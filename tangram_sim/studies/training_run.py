@@ -1,7 +1,7 @@
-"""A training run of so many tokens by a plan: days, dollars, megawatt hours, with 90 % intervals.
+"""Days, dollars and megawatt hours of training a number of tokens with a plan, with 90 % intervals.
 
 Prices are those of the nodes' rows, else the lowest dated rent of the GPU kind, else what the cluster file
-says. Failures are counted as in a purchase, by a published rate where nobody states one.
+says. Failures are counted as in a purchase, by a published rate where none is stated.
 """
 
 import math
@@ -34,8 +34,8 @@ def training_run(
 ) -> RunDocument:
     """Days, dollars and megawatt hours of training `tokens` with a plan on `cluster`.
 
-    All nodes of the cluster are paid for and draw power, idle ones too. Of `power` PUE, carbon and the price
-    of electricity count; the clocks are those that the document says.
+    All nodes of the cluster are paid for and draw power, idle ones too. From `power` come PUE, carbon and the
+    price of electricity; clocks come from the document.
     """
     good, failing = _goodput(document, cluster)
     step = document.step_s
@@ -124,7 +124,7 @@ def ranks_of(document: PlanDocument) -> list[int]:
 
 
 def _goodput(document: PlanDocument, cluster: Cluster) -> tuple[float, str]:
-    """(useful share of the time under failures of nodes, at Daly's interval; source of their rate)."""
+    """(useful share of the time under node failures, at Daly's interval; source of the failure rate)."""
     mtbf_hours, failing = usual_mtbf_hours()
     nodes = len(set(_nodes_used(document, cluster)))
     mtbf_s, block_s = mtbf_hours * HOUR_S / max(nodes, 1), checkpoint_s(document, nodes)
@@ -134,14 +134,14 @@ def _goodput(document: PlanDocument, cluster: Cluster) -> tuple[float, str]:
 
 
 def run_days(document: PlanDocument, cluster: Cluster, tokens: float) -> float:
-    """Days that a plan trains `tokens` in, failures counted; for tokens without an end infinite ones."""
+    """Days in which a plan trains `tokens`, including failures; infinite for infinite tokens."""
     if math.isinf(tokens):
         return math.inf
     return tokens / (document.tokens_per_s * _goodput(document, cluster)[0]) / DAY_S
 
 
 def rents_of(cluster: Cluster, hwdb: Hwdb) -> Callable[[float], tuple[float | None, list[str]]]:
-    """By the days of a run (USD an hour of all nodes, what was taken); None where a rent is not known.
+    """A function of the days of a run: (USD per hour of all nodes or None, the rents taken).
 
     Nodes with a price of their own in the cluster file are not reserved.
     """
@@ -181,7 +181,7 @@ class WantedRun:
 
 
 def wanted_run(tokens: float | str | None, finish_within: float | str | None = None) -> WantedRun | None:
-    """What is asked of a run: amounts as `300B`, times in days or as `14d`; None without tokens.
+    """The run that is asked for: amounts as `300B`, times in days or as `14d`; None without tokens.
 
     Raises BadInputError for other amounts and times, and for a time without tokens.
     """
@@ -196,7 +196,7 @@ def wanted_run(tokens: float | str | None, finish_within: float | str | None = N
 
 
 def with_run(result: Result, hwdb: Hwdb, wanted: WantedRun | None, power: PowerTerms | None = None) -> Result:
-    """The result with what a wanted run takes with its plan in its document; as it is where none is."""
+    """The result with days, dollars and energy of the wanted run; unchanged if none is wanted."""
     if wanted is None:
         return result
     cluster = result.forecast.plan.cluster

@@ -1,10 +1,10 @@
-"""`--schedule auto`, `--parallelizer auto`: the plan of the first of them, and what the others would gain.
+"""`--schedule auto`, `--parallelizer auto`: plan with the first combination, and see what the others gain.
 
-The first is searched in full. The others begin at its plan, in its number format, with a glance: quick, over
-whole islands; over parts of islands, too, where that plan is none of theirs, since they hold more than fits.
-What a glance finds far behind is left at that; the rest is searched in full, another parallelizer only where
-a glance, over parts of islands in the end, finds more than the plan it began at. Schedules of several chunks
-per stage search nothing of their own: they cut the plans that the first search ranked.
+The first is searched in full. The others start from its plan, in its number format, with a quick search (a
+glance) over whole islands; over parts of islands, too, where that plan is not valid for them. If a glance is
+far behind, the combination is dropped; otherwise it is searched in full, another parallelizer only where a
+glance, in the end over parts of islands, beats the plan it started from. Schedules of several chunks per
+stage search nothing of their own: they cut the plans that the first search ranked.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ _SAME = 1e-9  # relative
 
 @dataclass(frozen=True, slots=True)
 class _Try:
-    """One schedule with one parallelizer, what it came to, and whether that is of a glance only."""
+    """One schedule with one parallelizer and the result; `glanced`: only a quick search was made."""
 
     name: str
     schedule: str
@@ -71,12 +71,12 @@ def plan(
     progress: Progress | None = None,
     deadline: Deadline | None = None,
 ) -> Result:
-    """As `api.plan`, where the job's schedule and the parallelizer may be `auto`: all of them are tried.
+    """As `api.plan`, but the job's schedule and the parallelizer may be `auto`: all of them are tried.
 
-    The plan of the first, 1f1b with grid, is the one that would be given without `auto`. Another takes its
-    place where it is faster; one that no framework can launch has to be by more than plans beside it may be
-    slower (`simple_within`). A note says what each came to. Half of a time limit is the first one's. Raises
-    InfeasibleError with the first one's reason where none has a plan.
+    The first, 1f1b with grid, is what is planned without `auto`. Another replaces it if it is faster; one
+    that no framework can launch must be faster by more than `simple_within`. A note gives the result of each.
+    The first gets half of a time limit. Raises InfeasibleError with the first one's reason where none has a
+    plan.
     """
     schedules: Sequence[str] = SCHEDULES if job.schedule == AUTO else (job.schedule,)
     # Frameworks have one layout in a stage, whoever proposes strategies of layers.
@@ -139,17 +139,17 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """The try whose plan is shown so far."""
+    """The combination whose plan is the best so far."""
 
     name: str
     result: Result
 
 
 def _best(done: Sequence[_Try], wishes: SearchOptions) -> _Best | None:
-    """The fastest plan; one that no framework can launch has to be faster by what plans shown may be slower.
+    """The fastest plan; one that no framework can launch must be faster by more than `simple_within`.
 
-    Never slower than the first one found, which is what would be given without `auto`. Of those as fast to
-    rounding the first.
+    Never slower than the first one found, which is what is planned without `auto`. Of those equal to rounding
+    the first is taken.
     """
     prefers = wishes.beside and not wishes.frameworks
 
@@ -169,14 +169,14 @@ def _best(done: Sequence[_Try], wishes: SearchOptions) -> _Best | None:
 
 
 def _least_s(result: Result) -> float:
-    """The step below which no plan is, whatever its schedule, with room for rounding."""
+    """Lower bound on the step, seconds, for every schedule, with room for rounding."""
     return result.document.work_bound_step_s * (1 + _SAME)
 
 
 def _beside(
     ask: "partial[Result]", attempt: _Try, job: Job, wishes: SearchOptions, best: Result, known: list[Plan]
 ) -> _Try:
-    """What a try comes to beside the best plan: in full where a glance is near it."""
+    """The result of one combination: a quick search, then a full one if its step is near the best plan's."""
     own = replace(job, schedule=attempt.schedule, dtype=best.forecast.plan.job.dtype)
     parts = wishes.sub_islands and not known
     quick = replace(wishes, effort=_GLANCE, sub_islands=parts, beside=False)
@@ -203,7 +203,7 @@ def _cut(
     best: Result,
     simple: Sequence[Plan],
 ) -> _Try:
-    """What the plans of one chunk per stage come to when they are cut; what frameworks launch where near."""
+    """Result of cutting plans of one chunk per stage into chunks; near the best, launchable ones too."""
     own = replace(job, schedule=attempt.schedule, dtype=simple[0].job.dtype)
     found = ask(own, wishes=replace(wishes, beside=False), known=simple)
     if wishes.beside and found.step_s <= _NEAR * best.step_s:
@@ -212,12 +212,12 @@ def _cut(
 
 
 def _same(glance: Result, known: Sequence[Plan]) -> bool:
-    """Whether a glance found nothing but the plan at which it began."""
+    """Whether a quick search found nothing but a plan it started from."""
     return glance.forecast.plan in known
 
 
 def _known(best: Result, attempt: _Try, hwdb: Hwdb) -> list[Plan]:
-    """The best plan under another schedule, where both have one chunk per stage and its memory suffices."""
+    """The best plan under another schedule, if both have one chunk per stage and memory suffices; else []."""
     made = best.forecast.plan
     if chunked(made.job.schedule) or chunked(attempt.schedule):
         return []
@@ -226,12 +226,12 @@ def _known(best: Result, attempt: _Try, hwdb: Hwdb) -> list[Plan]:
 
 
 def fullness(made: Plan, hwdb: Hwdb) -> float:
-    """Memory of the fullest GPU under a plan over what it has."""
+    """Peak memory of the fullest GPU over its capacity."""
     return lower_plan(made, Lowering.of(made, hwdb)).fullness()
 
 
 def _named(progress: Progress | None, name: str) -> Progress | None:
-    """Progress that says which try it is of."""
+    """A progress callback that adds the name of the combination."""
     if progress is None:
         return None
     tell = progress

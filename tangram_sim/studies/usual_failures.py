@@ -1,4 +1,4 @@
-"""What is assumed of failures where nobody states it: a published rate, seconds from the plan's own bytes."""
+"""Failure figures assumed where none are stated: a published rate, seconds from state bytes."""
 
 from functools import lru_cache
 
@@ -30,7 +30,7 @@ def checkpoint_s(document: PlanDocument, nodes: int) -> float:
 
 
 def restart_s(document: PlanDocument, nodes: int) -> float:
-    """Seconds from a loss until the plan trains again: a new start, and reading what it holds."""
+    """Seconds from a failure until the plan trains again: restart, and reading its state."""
     frozen = (1.0 - document.job.trainable) * _parameters(document) * _weight_bytes(document)
     return RESTART_S + (_trained_bytes(document) + frozen) / (max(nodes, 1) * STORE_BYTES_PER_S)
 

@@ -173,7 +173,7 @@ def _hold_together(
 
 @lru_cache(maxsize=64)
 def topology_of(cluster: Cluster) -> Topology:
-    """The cluster's graph; equal nodes share one box. BadInputError for a stated graph that is torn."""
+    """The cluster's graph; identical nodes share one box. Raises BadInputError if it is disconnected."""
     if cluster.wiring.full:
         return stated_topology(cluster)
     kinds: list[Box] = []
@@ -202,7 +202,7 @@ def topology_of(cluster: Cluster) -> Topology:
 
 
 class _Net(GraphParts):
-    """Leaves of every group, an uplink per group, limits between groups."""
+    """The fabric of a derived graph: leaves of every group, an uplink per group, limits between groups."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
@@ -230,7 +230,7 @@ class _Net(GraphParts):
         return group.count * group.node.nic_bytes_per_s / self.cluster.network.oversubscription
 
     def _group(self, index: int) -> int:
-        """The leaves of one group; the vertex that its other groups are reached from."""
+        """Add the leaves of one group; returns the vertex through which other groups reach it."""
         wiring, group = self.cluster.wiring, self.cluster.groups[index]
         nodes = wiring.leaf_nodes or group.count
         pods = -(-group.count // nodes)

@@ -1,6 +1,6 @@
-"""What a node looks like inside when its row says only its GPUs, its link class and its NICs.
+"""Default graph of a node whose row states only its GPUs, its link class and its NICs.
 
-Every rule here is a default for a form of node, with its source; a cluster file may state the graph instead
+Every rule here is a default for one kind of node, with its source; a cluster file may state the graph instead
 (docs/models/topology.md lists the rules).
 """
 
@@ -42,7 +42,7 @@ _MESH_PEERS = {"xGMI-MI100": 3, "xGMI-MI210": 3}  # other GPUs that one is joine
 
 
 def cube_mesh(link: Link, gpus: int) -> dict[tuple[int, int], float]:
-    """Rates of the hybrid cube mesh by pair of GPUs; none for other links, or other numbers of GPUs.
+    """Bytes/s of the hybrid cube mesh by pair of GPUs; empty for other links or numbers of GPUs.
 
     P100 has four links: every pair of the cube once. Half a cube keeps the links of its half.
     """
@@ -87,7 +87,7 @@ class _Build(GraphParts):
         self.edges.append(Wire(link, kind, rate, rate, latency_s).between(a, b))
 
     def scale_up(self) -> None:
-        """Scale-up links: a switch, direct links, or none (PCIe alone)."""
+        """Add the scale-up links: a switch, direct links, or none (PCIe alone)."""
         link, count = self.node.intra, len(self.gpus)
         if self.node.bridge is not None:
             bridge = self.node.bridge
@@ -107,7 +107,7 @@ class _Build(GraphParts):
             self._edge(gpu, switch, link.name, link.kind, link.bytes_per_s, link.latency_s / 2)
 
     def _direct(self) -> dict[tuple[int, int], float]:
-        """Rates of direct links by pair, where GPUs are joined without a switch."""
+        """Bytes/s of direct links by pair of GPUs, for GPUs joined without a switch."""
         link, count = self.node.intra, len(self.gpus)
         pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
         if mesh := cube_mesh(link, count):
@@ -124,7 +124,7 @@ class _Build(GraphParts):
         return {}
 
     def hosts(self) -> None:
-        """Host bridges, PCIe switches and NICs of every node."""
+        """Add the host bridges, PCIe switches and NICs of every node."""
         node = self.node
         boxed = node.intra.kind not in ("pcie", "none", "network")
         sockets = node.sockets or (2 if node.gpus >= 8 else 1)

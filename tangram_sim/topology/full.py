@@ -1,4 +1,4 @@
-"""A derived graph written out in full, vertex by vertex: to edit, for instance to take one link out."""
+"""A derived graph written out vertex by vertex, so that it can be edited, e.g. to remove a link."""
 
 from math import inf
 
@@ -11,10 +11,10 @@ MOST_GPUS = 2048  # a person edits this
 
 
 def full_wiring(cluster: Cluster) -> Wiring:
-    """The cluster's graph as a cluster file may state it.
+    """The cluster's graph in the form in which a cluster file states it.
 
-    Raises BadInputError for graphs too large to write out, and for stated limits inside a group, which
-    are not edges.
+    Raises BadInputError for graphs too large to write out, and for stated limits inside a group, which are
+    not edges.
     """
     topology = topology_of(cluster)
     if not topology.derived:

@@ -1,4 +1,4 @@
-"""The graph's shape in memory: boxes (scale-up domains, equal ones stored once) joined by a fabric.
+"""The graph's data structure: boxes (scale-up domains, identical ones stored once) joined by a fabric.
 
 A box holds GPUs, scale-up switches, PCIe switches, host bridges and NICs; the fabric holds leaves and spines.
 10,000 GPUs in equal nodes are one box and a list of attachments.
@@ -28,7 +28,7 @@ class GraphParts:
         self.edges: list[Edge[int]] = []
 
     def vertex(self, name: str, kind: str) -> int:
-        """The index of a new vertex."""
+        """Add a vertex and return its index."""
         self.names.append(name)
         self.kinds.append(kind)
         return len(self.names) - 1
@@ -48,14 +48,14 @@ def _edge_name(names: Sequence[str], edge: Edge[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Port(Wire):
-    """Where a NIC leaves its box: the link up to the leaf."""
+    """The connection of a NIC to the fabric: the link from its box to the leaf."""
 
     nic: int  # vertex of the box
 
 
 @dataclass(frozen=True)
 class Box:
-    """One scale-up domain. Vertices are known by index; `gpus` are in rank order."""
+    """The graph of one scale-up domain. Vertices are indices; `gpus` are in rank order."""
 
     names: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -73,11 +73,11 @@ class Box:
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        """(edge, other vertex) of every vertex."""
+        """(edge, other vertex) pairs of every vertex."""
         return _neighbours(len(self.names), self.edges)
 
     def reachable(self, start: int, edges: frozenset[int], without: int = -1) -> frozenset[int]:
-        """Vertices that `edges` join to `start`; edge `without` counts as cut."""
+        """Vertices connected to `start` by `edges`, without edge `without`."""
         seen, ahead = {start}, [start]
         while ahead:
             for edge, other in self.neighbours[ahead.pop()]:
@@ -93,12 +93,12 @@ class Box:
 
     @cached_property
     def host_edges(self) -> frozenset[int]:
-        """Edges of PCIe, between host bridges and to NICs."""
+        """Edges that are not scale-up links: PCIe, between host bridges, and to NICs."""
         return frozenset(range(len(self.edges))) - self.scale_up_edges
 
     @cached_property
     def near_side(self) -> Mapping[int, frozenset[int]]:
-        """For every edge whose removal cuts its own kind of graph in two: the vertices on the side of `a`."""
+        """For every edge whose removal disconnects its kind of graph: the vertices on the side of `a`."""
         found = {}
         for edges in (self.scale_up_edges, self.host_edges):
             for index in edges:
@@ -108,13 +108,13 @@ class Box:
         return found
 
     def edge_name(self, index: int) -> str:
-        """`gpu0 - nvswitch (NVLink4)`."""
+        """Name of an edge, e.g. `gpu0 - nvswitch (NVLink4)`."""
         return _edge_name(self.names, self.edges[index])
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """Leaves and spines."""
+    """The network between boxes: leaves and spines."""
 
     names: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -124,11 +124,11 @@ class Fabric:
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        """(edge, other vertex) of every vertex."""
+        """(edge, other vertex) pairs of every vertex."""
         return _neighbours(len(self.names), self.edges)
 
     def edge_name(self, index: int) -> str:
-        """`g0/leaf - core (uplink)`."""
+        """Name of an edge, e.g. `g0/leaf - core (uplink)`."""
         return _edge_name(self.names, self.edges[index])
 
 
@@ -154,15 +154,15 @@ class Topology:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the whole graph."""
+        """Number of GPUs in the whole graph."""
         return self.first_rank[-1]
 
     def box_of(self, rank: int) -> int:
-        """The box a rank sits in."""
+        """Index of the box that holds a rank."""
         return bisect_right(self.first_rank, rank) - 1
 
     def split(self, ranks: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
-        """Places inside each box that `ranks` take, by box."""
+        """Positions of `ranks` inside their boxes, by box."""
         found: dict[int, list[int]] = {}
         for rank in sorted(ranks):
             box = self.box_of(rank)

@@ -1,7 +1,7 @@
-"""What a group of ranks gets from the graph: bus bandwidth by algorithm, hop latencies, the limiting edge.
+"""Communication of groups of ranks on the graph: bus bandwidth by algorithm, latencies, limiting edge.
 
-Groups that communicate at once share edges, NICs and uplinks. Boxes that are equal and equally filled are
-looked at once; between boxes, flows are summed per edge of the fabric.
+Groups that communicate at once share edges, NICs and uplinks. Boxes that are identical and hold the same
+members are evaluated once; between boxes, flows are summed per edge of the fabric.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ _Way = tuple[tuple[int, bool], ...]
 
 @dataclass(frozen=True, slots=True)
 class GroupPaths:
-    """A group's slowest paths, with what others on them take. Rates are bytes/s, one direction."""
+    """Rates of a group's slowest paths while other groups share them, in bytes/s, one direction."""
 
     ranks: int
     boxes: int  # scale-up domains it spans
@@ -37,7 +37,7 @@ class GroupPaths:
 
 @dataclass
 class PathFinder:
-    """Asks one topology; answers are kept by (group, groups beside it)."""
+    """Computes rates and latencies on one topology; group results are cached."""
 
     topology: Topology
     reach: Reach
@@ -64,7 +64,7 @@ class PathFinder:
         return self._kept[members, others]
 
     def road(self, source: Iterable[int], target: Iterable[int], busy: bool = True) -> tuple[Rate, float]:
-        """(rate, latency s) from one set of ranks to another, all pairs side by side.
+        """(rate, latency s) from one set of ranks to another, all pairs sending at the same time.
 
         With `busy`, the other GPUs of each box use its NICs at the same time.
         """
@@ -83,7 +83,7 @@ class PathFinder:
         return self._between_boxes(split[0], split[1], busy)
 
     def halves(self) -> Rate:
-        """What the first half of the boxes (of the GPUs, in a single box) sends the other half."""
+        """Rate from the first half of the boxes (of the GPUs, in a single box) to the other half."""
         boxes = len(self.topology.boxes)
         border = self.topology.first_rank[boxes // 2] if boxes > 1 else self.topology.gpus // 2
         if not border:
@@ -91,14 +91,14 @@ class PathFinder:
         return self.road(range(border), range(border, self.topology.gpus), busy=False)[0]
 
     def exit_rate(self, box: int, places: Places, back: bool = False, beside: Places = ()) -> Rate:
-        """What the GPUs at `places` of a box send (or receive) through its NICs beside others."""
+        """Rate at which GPUs of a box send (or receive) through its NICs while those in `beside` do."""
         return self._named(self._of(box).exit(places, (beside,) if beside else (), back).rate, box)
 
     def uplinks(self, leaves: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[str, float, float]]:
-        """For sets of leaves that boxes are plugged into, seconds per byte upwards.
+        """Uplinks of the given sets of leaves, which boxes are plugged into.
 
-        (vertex above, seconds per byte to it, seconds per byte from there to the top); a set that needs no
-        more than one step has 0 for the second part.
+        (vertex above, seconds per byte to it, seconds per byte from there to the top); the last is 0 for a
+        set that needs only one step.
         """
         found, fabric = {}, self.topology.fabric
         first = leaves[0]
@@ -209,12 +209,12 @@ class PathFinder:
     # between boxes
 
     def _spread(self, box: int, places: Places) -> list[tuple[int, float]]:
-        """(vertex of the fabric, share of the group's traffic) of the ports that members use."""
+        """(fabric vertex, share of the group's traffic) for the ports that the members use."""
         leaves = self.topology.attached[box]
         return [(leaves[port], share) for port, share in self._of(box).exit(places).shares]
 
     def _flows(self, a: int, mine: Places, b: int, theirs: Places) -> Counter[tuple[int, int]]:
-        """Shares of the traffic from one box to another by (leaf, leaf): the k-th port to the k-th port."""
+        """Shares of the traffic between two boxes by (leaf, leaf): the k-th port sends to the k-th port."""
         found: Counter[tuple[int, int]] = Counter()
         outs, ins = self._spread(a, mine), self._spread(b, theirs)
         for index, (leaf, share) in enumerate(outs):
@@ -229,7 +229,7 @@ class PathFinder:
         return found
 
     def _way(self, a: int, b: int) -> _Way:
-        """(edge, crossed from its b to its a) of the shortest way through the fabric."""
+        """(edge, whether it is crossed from b to a) along the shortest path through the fabric."""
         if (a, b) not in self._ways:
             fabric = self.topology.fabric
             came: dict[int, _Way] = {a: ()}
@@ -257,7 +257,7 @@ class PathFinder:
         return found
 
     def _fabric(self, mine: Counter[tuple[int, int]], everyone: Counter[tuple[int, int]]) -> Rate:
-        """What the edges that this group's flows cross leave to it."""
+        """Rate left to this group on the fabric edges that it shares with all others."""
         found, fabric = Rate(inf, ""), self.topology.fabric
         total = self._loads(everyone)
         for edge, back in self._loads(mine):
@@ -267,7 +267,7 @@ class PathFinder:
         return found
 
     def _stated_inside(self, mine: dict[int, Places], beside: Sequence[dict[int, Places]]) -> Rate:
-        """Limits on what one box exchanges with its neighbours under the same leaf."""
+        """Rate limit stated for traffic of one box with its neighbours under the same leaf."""
         found = Rate(inf, "")
         if self.topology.fabric.inside:
             for box, places in mine.items():
@@ -279,7 +279,7 @@ class PathFinder:
         return found
 
     def _hop(self, split: dict[int, Places]) -> float:
-        """Latency of the longest step between neighbours of the ring of boxes."""
+        """Seconds of latency of the longest step between neighbours in the ring of boxes."""
         boxes = sorted(split)
         return max(self._latency(a, b) for a, b in zip(boxes, (*boxes[1:], boxes[0]), strict=True))
 
@@ -292,7 +292,7 @@ class PathFinder:
     def _exchange_outside(
         self, mine: dict[int, Places], beside: Sequence[dict[int, Places]], n: int
     ) -> tuple[float, str]:
-        """Seconds per byte of an all-to-all on the slowest edge of the fabric."""
+        """(seconds per byte of an all-to-all on its slowest fabric edge, name of that edge)."""
         loads: Counter[tuple[int, bool]] = Counter()
         own: set[tuple[int, bool]] = set()
         for number, split in enumerate((mine, *beside)):
@@ -351,7 +351,7 @@ class PathFinder:
 
 
 def _exchange(paths: BoxPaths, members: Places, others: tuple[Places, ...], n: int) -> tuple[float, str]:
-    """Seconds per byte that a rank holds of an all-to-all's part inside a box; its slowest edge."""
+    """(seconds per byte held by a rank, slowest edge) of the part of an all-to-all inside a box."""
     groups = [group for group in (members, *others) if len(group) > 1]
     loads: Counter[tuple[int, bool]] = Counter()
     turned: Counter[int] = Counter()

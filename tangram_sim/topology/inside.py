@@ -1,8 +1,8 @@
-"""What the paths inside one box deliver to a group: among its members, and from them to the NICs.
+"""Rates of paths inside one box: among the members of a group, and from them to the NICs.
 
-A ring over several channels moves no more bytes per second than the least cut between two members (each
-channel crosses every cut), and on meshes of equal links edge-disjoint rings reach it. Members relay, other
-GPUs do not. PCIe is used where scale-up links do not join all members.
+A ring over several channels moves at most the bytes per second of the minimum cut between two members (each
+channel crosses every cut), and on meshes of equal links edge-disjoint rings reach that. Members relay, other
+GPUs do not. PCIe is used where scale-up links do not connect all members.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,19 +20,19 @@ _SOURCE, _SINK = -1, -2
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Bytes per second of one direction, and what limits it in words."""
+    """Bytes per second of one direction, and a description of what limits it."""
 
     bytes_per_s: float
     limited_by: str
 
     def least(self, other: "Rate") -> "Rate":
-        """The lower of two; the first where they are equal."""
+        """The lower of two rates; the first one if they are equal."""
         return other if other.bytes_per_s < self.bytes_per_s else self
 
 
 @dataclass(frozen=True)
 class Reach:
-    """The share of a link's rate that transfers reach."""
+    """Efficiency of links: the share of a link's rate that transfers achieve."""
 
     peer: Callable[[str, str], float]  # (link class, kind) -> share, between GPUs
     dma: float  # of PCIe, between a GPU and a NIC
@@ -41,7 +41,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """What a group's members move through the NICs of their box, and its spread over the ports."""
+    """Rate of a group's members through the NICs of their box, and its distribution over the ports."""
 
     rate: Rate
     shares: tuple[tuple[int, float], ...]  # (port, share of the group's traffic)
@@ -49,30 +49,30 @@ class Exit:
 
 @dataclass(frozen=True)
 class BoxPaths:
-    """Answers for one kind of box, kept."""
+    """Rates and routes in one kind of box; results are cached."""
 
     box: Box
     reach: Reach
 
     def ring(self, members: Places, others: tuple[Places, ...] = ()) -> Rate:
-        """Bus bandwidth of a ring over `members` while the groups `others` run the same beside it."""
+        """Bus bandwidth of a ring over `members` while the groups `others` run the same collective."""
         return _ring(self, members, others)
 
     def exit(self, members: Places, others: tuple[Places, ...] = (), back: bool = False) -> Exit:
-        """What `members` send (or with `back` receive) through NICs, `others` doing the same."""
+        """Rate at which `members` send (or with `back` receive) through NICs while `others` do so too."""
         return _exit(self, members, others, back)
 
     def between(self, sources: Places, targets: Places) -> Rate:
-        """What `sources` send to `targets`, all side by side."""
+        """Rate from `sources` to `targets`, all sending at the same time."""
         return _between(self, sources, targets)
 
     def route(self, source: int, target: int, members: Places) -> tuple[tuple[int, bool], ...]:
-        """(edge, crossed from its b to its a) of the shortest way; members may relay."""
+        """(edge, whether it is crossed from b to a) along the shortest path; members may relay."""
         edges, relays = self.used(members)
         return _routes(self.box, source, edges, relays)[self.box.gpus[target]]
 
     def latency_s(self, source: int, target: int, members: Places) -> float:
-        """Sum of the latencies on the shortest way."""
+        """Seconds of latency along the shortest path."""
         return sum(self.box.edges[edge].latency_s for edge, _ in self.route(source, target, members))
 
     def used(self, members: Places) -> tuple[frozenset[int], frozenset[int]]:
@@ -112,7 +112,7 @@ def _used(paths: BoxPaths, members: Places) -> tuple[frozenset[int], frozenset[i
 
 
 def _sharers(paths: BoxPaths, edge: int, others: tuple[Places, ...]) -> int:
-    """How many groups, this one among them, need an edge because they have members on both its sides."""
+    """Number of groups, this one included, that need an edge to connect members on both its sides."""
     box, side = paths.box, paths.box.near_side.get(edge)
     if side is None:
         return 1
@@ -125,7 +125,7 @@ def _sharers(paths: BoxPaths, edge: int, others: tuple[Places, ...]) -> int:
 
 
 def _islets(paths: BoxPaths, members: Places) -> dict[int, set[int]]:
-    """Host bridge -> parts of the group, each joined by scale-up links, that have a GPU below it."""
+    """Host bridge -> parts of the group (each connected by scale-up links) with a GPU below it."""
     box = paths.box
     scale = _among(box, box.scale_up_edges, _allowed(box, members))
     found: dict[int, set[int]] = {}
@@ -178,7 +178,7 @@ def _ring(paths: BoxPaths, members: Places, others: tuple[Places, ...]) -> Rate:
 def _cuts(
     box: Box, arcs: dict[tuple[int, int], float], gpus: Sequence[int], vertices: frozenset[int]
 ) -> list[tuple[float, frozenset[int]]]:
-    """(bytes/s, side of the source) of the least cuts between the first member and each other, both ways."""
+    """(bytes/s, source side) of minimum cuts between the first member and every other one, both ways."""
     switches = [vertex for vertex in vertices if box.kinds[vertex] == "nvswitch"]
     if len(switches) == 1 and all(switches[0] in arc for arc in arcs):  # a star: each member's own link
         hub = switches[0]
@@ -194,7 +194,7 @@ def _cuts(
 
 
 def _host_limit(paths: BoxPaths, members: Places, others: tuple[Places, ...], edges: frozenset[int]) -> Rate:
-    """What host bridges turn around: every part below sends one ring's traffic up and gets one down."""
+    """Limit of the host bridges' peer traffic: every part below sends a ring's traffic up and receives it."""
     found = Rate(inf, "")
     if edges <= paths.box.scale_up_edges:
         return found
@@ -210,7 +210,7 @@ def _host_limit(paths: BoxPaths, members: Places, others: tuple[Places, ...], ed
 
 
 def _near_ports(box: Box, gpu: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """(port, edges on the way) of the NICs nearest to a GPU over PCIe."""
+    """(port, edges on the path) of the NICs nearest to a GPU over PCIe."""
     ports: dict[int, list[int]] = {}
     for index, port in enumerate(box.ports):
         ports.setdefault(port.nic, []).append(index)
@@ -232,7 +232,7 @@ def _near_ports(box: Box, gpu: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
 
 @lru_cache(maxsize=4096)
 def _ways_out(box: Box, members: Places) -> tuple[tuple[int, tuple[tuple[int, tuple[int, ...]], ...]], ...]:
-    """(GPU, its nearest ports) of members that have any."""
+    """(GPU, nearest ports) of members that have any. Raises InfeasibleError if none has."""
     ways = tuple((box.gpus[place], _near_ports(box, box.gpus[place])) for place in members)
     found = tuple((gpu, near) for gpu, near in ways if near)
     if not found:
@@ -313,7 +313,7 @@ def _between(paths: BoxPaths, sources: Places, targets: Places) -> Rate:
 def _routes(
     box: Box, source: int, edges: frozenset[int], relays: frozenset[int]
 ) -> dict[int, tuple[tuple[int, bool], ...]]:
-    """Shortest ways from the GPU at a place to all vertices."""
+    """Shortest paths from one GPU to all vertices, as (edge, whether crossed from b to a)."""
     came: dict[int, tuple[tuple[int, bool], ...]] = {box.gpus[source]: ()}
     ahead = [box.gpus[source]]
     while ahead:

@@ -1,4 +1,4 @@
-"""Largest flow through a small directed network, and the cut that limits it (Ford and Fulkerson, 1956)."""
+"""Maximum flow through a small directed network, and its minimum cut (Ford and Fulkerson, 1956)."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ Arcs = Mapping[tuple[int, int], float]
 
 
 def max_flow(arcs: Arcs, source: int, sink: int) -> tuple[float, frozenset[int]]:
-    """(bytes/s from `source` to `sink`, vertices on the source's side of the least cut).
+    """(bytes/s from `source` to `sink`, vertices on the source's side of the minimum cut).
 
     `arcs` are capacities by (tail, head). Shortest augmenting paths (Edmonds and Karp, 1972): boxes have at
     most some hundred vertices.

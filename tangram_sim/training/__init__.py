@@ -1,1 +1,1 @@
-"""Training: the job, the plan, its schedules, and a step of it as a graph of ops."""
+"""Training: the job, the plan, pipeline schedules, and one step as an op graph."""

@@ -1,4 +1,4 @@
-"""Nouns of work: what is to be trained in one step, and with how many bytes per number."""
+"""The training job: the work of one step, and bytes per number."""
 
 from dataclasses import dataclass, fields, replace
 
@@ -13,7 +13,7 @@ MOST_SEQUENCES, MOST_TOKENS = 1 << 20, 1 << 24  # of a step, of a sequence: far 
 
 
 def require_whole(field: str, value: object, most: int | None = None) -> None:
-    """Raise BadInputError unless a job's figure is a whole number from 1 to `most` (None: no limit)."""
+    """Raise BadInputError unless a field of a job is an integer from 1 to `most` (None: no limit)."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most and value > most):
         limits = f"1 to {most}" if most else "1 or more"
         raise BadInputError(f"`{field}={shown(value)}`: give a whole number, {limits}")
@@ -24,11 +24,11 @@ _SCHEDULES = ("1f1b", "gpipe", "zb-h1", "interleaved", "zb-v", "dualpipe-v", "au
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A precision, and what training keeps beside the weights in it: gradients and a master copy.
+    """A precision, with the bytes of gradients and of a master copy of the weights.
 
-    `bf16` keeps fp32 gradients (Megatron-LM forces fp32 accumulation for bf16), `fp16` keeps 2-byte
-    gradients under loss scaling; both keep an fp32 master copy. fp8, mxfp8 and nvfp4 compute their
-    GEMMs in that type and everything else in bf16.
+    `bf16` keeps fp32 gradients (Megatron-LM forces fp32 accumulation for bf16), `fp16` keeps 2-byte gradients
+    under loss scaling; both keep an fp32 master copy. fp8, mxfp8 and nvfp4 compute their GEMMs in that type
+    and everything else in bf16.
     """
 
     precision: Precision
@@ -66,7 +66,7 @@ PACKED_SPREAD = 1.63  # tokens seen over the mean document: exp(0.7 squared), lo
 
 
 def _schedule(text: str) -> str:
-    """A schedule's name; ours in any case."""
+    """A schedule's name; built-in names in lower case."""
     return text.lower() if text.lower() in _SCHEDULES else text
 
 
@@ -182,7 +182,7 @@ class Job:
     )
 
     def __post_init__(self) -> None:
-        """Raise BadInputError or UnknownNameError for values that no run can have."""
+        """Raise BadInputError or UnknownNameError for impossible values."""
         # No upper limit for the batch here: bounds over fleets ask about steps without end. A user's is held
         # to MOST_SEQUENCES where it comes in.
         require_whole("global_batch", self.global_batch)
@@ -201,7 +201,7 @@ class Job:
             raise unknown_name("dtype", self.dtype, ["auto", *RECIPES])
 
     def __repr__(self) -> str:
-        """The batch, and what differs from the defaults."""
+        """The batch, and all values that differ from the defaults."""
         said = [
             f"{field.name}={getattr(self, field.name)!r}"
             for field in fields(self)
@@ -216,18 +216,18 @@ class Job:
 
     @property
     def recipe(self) -> Recipe:
-        """The precision and what is kept beside it; `auto` must have been resolved before."""
+        """The precision with bytes of gradients and master copy; `auto` must have been resolved before."""
         recipe = RECIPES[self.dtype]
         return replace(recipe, gradient_bytes=self.gradient_bytes) if self.gradient_bytes else recipe
 
     @property
     def code(self) -> Code:
-        """What the code of the stack does, whatever its kernels and links take."""
+        """Properties of the stack's code that do not depend on kernel or link speeds."""
         return code_of(self.stack)
 
     @property
     def reduces_apart(self) -> bool:
-        """Whether gradients are reduced over data parallelism where nothing is computed beside it."""
+        """Whether data-parallel gradient reduction overlaps with no computation."""
         return self.gradients_last or self.code.reduces_apart
 
     @property
@@ -242,21 +242,21 @@ class Job:
 
     @property
     def bytes_per_parameter(self) -> float:
-        """Least weights, gradients and optimizer state, bytes per parameter held once."""
+        """Lower bound on weights, gradients and optimizer state, bytes per parameter of one copy."""
         precision = self.precision
         trained = precision.weight_bytes + self.recipe.gradient_bytes + self.optimizer_bytes
         return self.trainable * trained + (1.0 - self.trainable) * self.frozen_bytes
 
     @property
     def frozen_bytes(self) -> float:
-        """Bytes of a frozen weight of a block: no more than the type that products read, 4 bits in NF4."""
+        """Bytes of a frozen weight of a block: at most those of the products' operand type; 4 bits in NF4."""
         if self.frozen:
             return NF4_BYTES
         return min(self.precision.weight_bytes, self.precision.operand_bytes)
 
     @property
     def attended(self) -> int:
-        """Tokens of what attention sees as one sequence: all, or the usual one of documents packed in."""
+        """Tokens that attention treats as one sequence: all, or with packed documents a typical one's."""
         return min(self.seq, max(round(self.packed * PACKED_SPREAD), 1)) if self.packed else self.seq
 
     @property
@@ -265,11 +265,11 @@ class Job:
         return self.global_batch * self.seq
 
     def tied_bytes(self, model: Model) -> float:
-        """Bytes of the gradient of a tied matrix, one copy of it; 0 where a model's ends are not tied."""
+        """Bytes of one copy of a tied matrix's gradient; 0 where embedding and head are not tied."""
         kept = self.recipe.gradient_bytes
         width = self.precision.activation_bytes if self.code.ties_as_computed else kept
         return model.tied * model.vocabulary_parameters * width * self.trainable
 
     def boundary_bytes(self, model: Model, sequences: float) -> float:
-        """Activations of `sequences` between two stages, each element sent once."""
+        """Bytes of the activations of `sequences` between two stages, each element sent once."""
         return sequences * self.seq * model.hidden * self.precision.activation_bytes

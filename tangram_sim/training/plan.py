@@ -1,6 +1,6 @@
-"""Nouns of plans: a priced partial plan (one slice on one island), and the whole plan with its decisions.
+"""Types of plans: a priced partial plan (one slice on one island), and the whole plan with its decisions.
 
-Predictions of a whole plan are not here: they are made from it (`tangram_sim.studies.forecast`), so that
+Predictions of a whole plan are made from it (`tangram_sim.studies.forecast`) rather than stored here, so that
 another hardware database re-prices the same decisions.
 """
 
@@ -22,7 +22,7 @@ UNLIMITED = 1 << 30  # "fits however many stages stand behind"
 
 @dataclass(frozen=True, slots=True)
 class StagePrice:
-    """One pipeline stage, priced: seconds per microbatch, bytes per rank."""
+    """The price of one pipeline stage: seconds per microbatch, bytes per rank."""
 
     forward_s: float
     backward_s: float
@@ -38,18 +38,18 @@ class StagePrice:
     context_bytes: float = 0.0  # outside the allocator: driver context, libraries, communication
 
     def peak_bytes(self, in_flight: int) -> float:
-        """Peak of what the allocator holds of it, with that many microbatches in flight: what must fit."""
+        """Peak bytes held by the allocator with `in_flight` microbatches: what must fit."""
         return self.static_bytes + (1.0 + self.fragmentation) * self._activations(in_flight)
 
     def tensor_bytes(self, in_flight: int) -> float:
-        """Peak of the tensors alone."""
+        """Peak bytes of the tensors alone, with `in_flight` microbatches."""
         return self.static_bytes + self._activations(in_flight)
 
     def _activations(self, in_flight: int) -> float:
         return in_flight * self.activation_bytes + self.transient_bytes
 
     def in_flight_limit(self) -> int:
-        """The most microbatches in flight that fit; 0 when not even one does."""
+        """The most microbatches in flight that fit memory; 0 where none does."""
         free = (self.capacity_bytes - self.static_bytes) / (1.0 + self.fragmentation) - self.transient_bytes
         if free < self.activation_bytes:
             return 0
@@ -61,9 +61,9 @@ def passage(
 ) -> tuple[Any, Any, Any]:
     """(latency, forward latency, closing) of consecutive stages, front to back, `hop_s` between neighbours.
 
-    Latency is the time of one microbatch forward and backward. Closing is the latest end of any stage's
-    tail (what follows its last backward), counted from when the first stage starts the last microbatch of
-    a pipeline that waits for nothing else. Stages are floats, or arrays over layouts.
+    Latency is the time of one microbatch forward and backward. Closing is the latest end of any stage's tail
+    (the work after its last backward), counted from when the first stage starts the last microbatch, in a
+    pipeline without other waits. Stages are floats, or arrays over layouts.
     """
     latency = forward = closing = 0.0 * forward_s[0]
     for place in range(len(forward_s) - 1, -1, -1):
@@ -91,9 +91,9 @@ class LayoutRun:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What the nodes of one island do in a partial plan on several: sequences of every microbatch, a layout.
+    """Share of an island's nodes in a partial plan on several islands: sequences of a microbatch, a layout.
 
-    No sequences of its own: all islands together are one part under the partial plan's layout.
+    0 sequences: all islands together are one part under the partial plan's layout.
     """
 
     island: str
@@ -107,9 +107,9 @@ class Portion:
 class PartialPlan:
     """One slice on (a part of) one island, priced; `stages` holds its inner pipeline.
 
-    `runs` is empty where `layout` holds for all atoms. Else it gives the layout of every run of atoms, from
-    `start` to `stop`; `layout` is that of the first, and all of them have its `pp`. On a joint island
-    `portions` says what the nodes of each of its islands do, and `nodes` is 1.
+    `runs` is empty where `layout` applies to all atoms. Otherwise it gives the layout of every run of atoms,
+    from `start` to `stop`; `layout` is that of the first, and all have the same `pp`. On a joint island
+    `portions` gives the work of the nodes of each member island, and `nodes` is 1.
     """
 
     start: int  # atoms [start, stop)
@@ -134,14 +134,14 @@ class PartialPlan:
 
     @property
     def latency_s(self) -> float:
-        """Seconds one microbatch spends in it, forward and backward, inner hops included."""
+        """Seconds of one microbatch through the slice, forward and backward, inner transfers included."""
         return sum(stage.forward_s + stage.backward_s for stage in self.stages) + 2 * self.hop_s * (
             len(self.stages) - 1
         )
 
     @property
     def end_copies(self) -> int:
-        """Copies of whole gradients of a tied matrix at its front; at its back, where the front is no end."""
+        """Copies of whole gradients of a tied matrix at the first atom; at the last if not from atom 0."""
         place = 0 if self.start == 0 else -1
         shared: Sequence[Portion | PartialPlan] = [
             portion for portion in self.portions if portion.sequences
@@ -150,7 +150,7 @@ class PartialPlan:
 
     @property
     def tail_s(self) -> float:
-        """Longest time any inner stage still needs after its last backward."""
+        """The longest time that an inner stage needs after its last backward, seconds."""
         return max(stage.gradient_sync_s + stage.optimizer_s for stage in self.stages)
 
 
@@ -174,7 +174,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One pipeline place; `chunks` are runs of blocks (several when interleaved, none: embedding or head)."""
+    """A pipeline stage; `chunks` are runs of blocks (several: interleaved, none: embedding or head only)."""
 
     chunks: tuple[tuple[int, int], ...]
     embedding: bool
@@ -183,7 +183,7 @@ class Stage:
 
     @property
     def layout(self) -> Layout:
-        """The layout of the first layers of the first part: the layout of the stage in the simple case."""
+        """Layout of the first layers of the first part, which is the stage's layout in the simple case."""
         return self.parts[0].layouts[0].layout
 
     @property
@@ -202,15 +202,15 @@ class Pipeline:
 
 
 def sequences_processed(pipelines: Sequence[Pipeline]) -> int:
-    """Sequences that pipelines side by side have room for in one step."""
+    """Capacity in sequences per step of all `pipelines` together."""
     return sum(pipeline.microbatches * pipeline.microbatch for pipeline in pipelines)
 
 
 def holds_batch(pipelines: Sequence[Pipeline], global_batch: int) -> bool:
-    """Whether pipelines take a global batch: exactly, or with the last microbatch of a single one short.
+    """Whether the pipelines' capacity matches a global batch: exactly, or with a partial last microbatch.
 
-    Sailor's replicas need not divide the batch (10 of them, 1,024 sequences). The short microbatch is priced
-    as a full one, as its model does; no microbatch is empty.
+    Partial only in a single pipeline, and never empty: it is priced as a full one, as in Sailor's model,
+    whose replicas need not divide the batch (10 of them, 1,024 sequences).
     """
     over = sequences_processed(pipelines) - global_batch
     return over == 0 or (len(pipelines) == 1 and 0 < over < pipelines[0].microbatch)
@@ -219,7 +219,7 @@ def holds_batch(pipelines: Sequence[Pipeline], global_batch: int) -> bool:
 @described
 @dataclass(frozen=True)
 class Plan:
-    """Decisions only: who computes what, under which layout and schedule."""
+    """Decisions only: which ranks compute which layers, under which layout and schedule."""
 
     model: Model = field(metadata=stated("What is trained: a `Model`."))
     cluster: Cluster = field(metadata=stated("Where: a `Cluster`."))
@@ -235,32 +235,32 @@ class Plan:
 
     @cached_property
     def gpus_used(self) -> int:
-        """GPUs that the plan occupies."""
+        """Number of GPUs that the plan uses."""
         return len(self.ranks)
 
     @property
     def ranks(self) -> frozenset[int]:
-        """The ranks that the plan occupies."""
+        """Ranks that the plan uses."""
         return frozenset(
             rank for pipeline in self.pipelines for stage in pipeline.stages for rank in stage.ranks
         )
 
     @cached_property
     def gpu_kinds(self) -> tuple[Gpu, ...]:
-        """The kinds of GPUs that the plan occupies, as the cluster holds them."""
+        """GPU kinds that the plan uses, as defined in its cluster."""
         return self.cluster.kinds_of(self.ranks)
 
     @property
     def vendors(self) -> frozenset[str]:
-        """Who makes them."""
+        """Vendors of the GPUs that the plan uses."""
         return frozenset(gpu.vendor for gpu in self.gpu_kinds)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one part of a stage is to be: ranks of one GPU kind, their sequences of each microbatch, a layout.
+    """Specification of one part of a stage: ranks of one GPU kind, their sequences per microbatch, a layout.
 
-    `layout` is one for all layers of the stage, or runs (stop, layout) in order, up to the stage's last one.
+    `layout` is one for all layers of the stage, or runs (stop, layout) in order, up to the last layer.
     """
 
     island: str
@@ -291,10 +291,10 @@ def pipeline_of_shares(
 
     `cuts` are the boundaries of all places in forward order, 0 and the number of blocks included: as many
     places as stages, times `chunks`. `place` is the schedule's (stage, chunk, stages) -> place; rounds over
-    the stages if not given. The first place gets the embedding, the last one the head; the microbatch is
-    what the first stage's parts take together. A place without blocks is allowed at either end. Raises
-    ValueError for numbers that do not match; what the model, the cluster and memory say is found when the
-    plan is lowered or replayed.
+    the stages if not given. The first place gets the embedding, the last one the head; the microbatch is the
+    sum over the first stage's parts. A place at either end may have no blocks. Raises ValueError for
+    inconsistent numbers; conflicts with the model, the cluster or memory are found when the plan is lowered
+    or simulated.
     """
     depth = len(shares)
     if not depth or not all(shares) or len(cuts) != depth * chunks + 1:

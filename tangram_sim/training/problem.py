@@ -1,4 +1,4 @@
-"""What every search for a training plan is asked."""
+"""The input of every search for a training plan."""
 
 from dataclasses import dataclass
 

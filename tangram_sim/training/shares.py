@@ -1,4 +1,4 @@
-"""Work shared out by speed: sequences over parts of a stage, microbatches over pipelines."""
+"""Division of work by speed: sequences over parts of a stage, microbatches over pipelines."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 def by_earliest_end(
     total: int, end_s: Callable[[int, int], float], sizes: Sequence[int], least: int = 0
 ) -> tuple[int, ...]:
-    """Units of each worker, `total` in all, so that the last worker ends as early as it can.
+    """Units of each worker, `total` in all, such that the last worker finishes as early as possible.
 
-    A worker takes `sizes[worker]` units a turn, the last turn of all may hold fewer; `end_s(worker, turns)`
-    is when it is through with so many turns, and grows with them. Each has `least` turns to begin with, then
-    the next turn goes where it would end first, ties to the first worker. With single units no other way
-    ends earlier: whoever ends last here would not end earlier had its last unit gone elsewhere, since no
-    other worker would be through with it before (exchange argument).
+    A worker takes `sizes[worker]` units a turn, fewer in the very last turn; `end_s(worker, turns)` is when
+    it has finished so many turns, and increases with them. Each worker has `least` turns initially; each
+    further turn goes to the worker that would finish it first, ties to the first worker. With single units
+    this is optimal: moving the last unit of the worker that finishes last elsewhere would not finish earlier,
+    since no other worker would have finished it before (exchange argument).
     """
     shares = [least * size for size in sizes]
     turns = [least] * len(sizes)

@@ -1,11 +1,11 @@
-"""Software stacks by name, and what the code of each does differently whatever the hardware."""
+"""Software stacks by name, and how the code of each differs on any hardware."""
 
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What the code of a training stack does, whatever its kernels and links take. Off: the plain way."""
+    """What a training stack's code does, whatever its kernel and link speeds. False: the basic method."""
 
     # Full recomputation ends as soon as everything the backward pass reads is there again: torch's checkpoint
     # without re-entrance (`early_stop`, PyTorch 2.1), and XLA, which drops what nothing reads.
@@ -112,5 +112,5 @@ _VARIANTS = {"amp-pipe": replace(_AMP, blocks_on_sends=False, reduces_late=False
 
 
 def code_of(stack: str) -> Code:
-    """What the code of a stack does; of one by any other name, the plain way of everything."""
+    """Properties of a stack's code; of an unknown stack, all basic."""
     return _CODE.get(stack) or _VARIANTS.get(stack, Code())

@@ -1,1 +1,1 @@
-"""`tangram web`: a local web page with forms for the verbs; each request runs in a process of its own."""
+"""`tangram web`: a local web page with forms for the commands; each request runs in its own process."""

@@ -95,7 +95,7 @@ def _file(name: str, package: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _RunStream:
-    """A run as server-sent events: `progress` any number of times, then one `answer`.
+    """A run as a stream of server-sent events: any number of `progress`, then one `answer`.
 
     If the reader disconnects, the run is ended.
     """

@@ -1,4 +1,4 @@
-"""What the forms offer: the known hardware, models and clusters by name, with a few facts on each."""
+"""Choices of the forms: the known hardware, models and clusters by name, with a few facts on each."""
 
 from tangram_sim import __version__
 from tangram_sim.clusters import Cluster

@@ -1,4 +1,4 @@
-"""HTTP connections that are closed where no request comes: idle ones take nobody's place."""
+"""HTTP connections that are closed if no request arrives, so that idle ones do not block others."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ _LOOK_S = 1.0
 
 
 class PromptConnection(H11Protocol):
-    """A connection of HTTP/1.1 that waits for its client's requests, but not for ever."""
+    """An HTTP/1.1 connection that is closed if no complete request arrives in time."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -19,7 +19,7 @@ class PromptConnection(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether it has no whole request to answer: none has come, or a part of one."""
+        """Whether the connection has no complete request to answer."""
         return self.cycle is None or self.cycle.response_complete or self._body_is_open
 
     @property
@@ -40,13 +40,13 @@ class PromptConnection(H11Protocol):
             min(waiting, key=lambda item: item._since_s).leave()
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; a body may be long as long as it comes."""
+        """Receive data; while a request body keeps arriving, the waiting time starts again."""
         if self._body_is_open:
             self._since_s = self.loop.time()
         super().data_received(data)
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
+        """Start waiting for the next request."""
         self._since_s = self.loop.time()
         super().on_response_complete()
 

@@ -40,7 +40,7 @@ class KeptAnswer(Document):
 
 
 class KeptLine(Document):
-    """A line of the list of kept answers."""
+    """One entry in the list of kept answers."""
 
     key: str = Field(description="of its question, which names it in addresses")
     kept_at: str

@@ -1,4 +1,4 @@
-"""Forms of the page, derived from the fields of questions: what is asked, offered and checked."""
+"""Forms of the page, derived from the fields of questions: labels, choices and checks."""
 
 from typing import Any, Literal, get_args
 
@@ -8,12 +8,12 @@ from tangram_sim.web.documents import FieldChoice
 
 
 def form_fields(verb: str) -> list[FieldChoice]:
-    """The fields of the form of a verb: those of its question that are options and may be set on a page."""
+    """The form fields of a verb: the options of its question that may be set on the page."""
     return [_field(leaf) for leaf in page_leaves(verb) if not leaf.about.positional]
 
 
 def page_leaves(verb: str) -> list[Leaf]:
-    """The fields of a verb's question that may be set on a page."""
+    """The fields of a verb's question that may be set on the page."""
     return [leaf for leaf in leaves(question_type(verb)) if leaf.about.on_page]
 
 

@@ -1,4 +1,4 @@
-"""Answers of the page on this machine's disk: a private file for each question, with a checksum."""
+"""History of the page's answers on this machine's disk: one private file per question, with a checksum."""
 
 import json
 import os
@@ -33,7 +33,7 @@ NOWHERE = Path(os.devnull)  # no folder: nothing is listed there, and nothing de
 
 
 def history_folder() -> tuple[Path, str]:
-    """`tangram-sim/history` in the user's folder of data (XDG_DATA_HOME or ~/.local/share), or why not."""
+    """(`tangram-sim/history` in XDG_DATA_HOME or ~/.local/share, reason if there is none)."""
     home = os.environ.get("XDG_DATA_HOME")
     try:
         return (Path(home) if home else Path.home() / ".local" / "share") / "tangram-sim" / "history", ""
@@ -42,12 +42,12 @@ def history_folder() -> tuple[Path, str]:
 
 
 def question_key(asked: VerbRequest) -> str:
-    """The name of a question: equal requests have equal names, on every machine."""
+    """Key of a question: equal requests have equal keys, on every machine."""
     return content_key(asked.model_dump(mode="json", exclude={"keep"}))
 
 
 class History:
-    """The kept answers in a folder; `why_off` says why none are kept, or is empty."""
+    """The kept answers in a folder; `why_off` states why none are kept, or is empty."""
 
     def __init__(self, folder: Path, why_off: str = "") -> None:
         self.folder, self.why_off = folder, why_off
@@ -58,7 +58,7 @@ class History:
                 self.why_off = "the folder cannot be made, or others than you can use it"
 
     def put(self, asked: VerbRequest, answer: VerbAnswer) -> None:
-        """Keep an answer in place of an older one to the same question; a disk that is full keeps none."""
+        """Store an answer, replacing an older one to the same question; a failure to write is ignored."""
         kept = KeptAnswer(
             kept_at=datetime.now(UTC).isoformat(timespec="seconds"), request=asked, answer=answer
         ).model_dump(mode="json")
@@ -69,7 +69,7 @@ class History:
                 drop_oldest(self._files(), MOST_BYTES)
 
     def get(self, key: str) -> KeptAnswer | None:
-        """The answer under a key; None where there is none. Raises BadInputError for a damaged one."""
+        """The answer stored under a key; None if there is none. Raises BadInputError for a damaged one."""
         path = self.folder / f"{key}.json"
         if not _NAME.fullmatch(path.name) or not path.is_file() or path.is_symlink():
             return None
@@ -110,7 +110,7 @@ class History:
         return HistoryDocument(folder=str(self.folder), why_off=self.why_off, entries=found, damaged=damaged)
 
     def forget(self, key: str = "") -> int:
-        """Delete the answer under a key, damaged or not, or all: how many files are gone."""
+        """Delete the answer under `key`, damaged or not (empty: all); returns the number of files deleted."""
         gone = 0
         for path in self._files():
             if key in ("", path.stem):
@@ -120,7 +120,7 @@ class History:
         return gone
 
     def question_file(self) -> str:
-        """All kept questions with the files dropped for them, as YAML that `tangram run` reads."""
+        """All kept questions, with the files uploaded for them, as YAML that `tangram run` reads."""
         import yaml
 
         asked = []
@@ -134,7 +134,7 @@ class History:
         return yaml.safe_dump({"questions": asked}, sort_keys=False, allow_unicode=True)
 
     def _files(self) -> list[Path]:
-        """Files of the folder that this class has written, or that have such names."""
+        """Files in the folder with names of the form that this class writes."""
         try:
             named = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
         except OSError:

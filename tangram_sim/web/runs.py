@@ -26,7 +26,7 @@ _QUICK = ("estimate",)  # verbs that answer in milliseconds
 
 
 class TooManyRunsError(TangramError):
-    """Too many runs are under way or waiting already."""
+    """Too many runs are in progress or waiting."""
 
 
 @dataclass

@@ -46,7 +46,7 @@ def _interpreter() -> list[Path]:
 
 
 def _compiled_code() -> list[Path]:
-    """Where numba keeps what it cannot keep beside the source."""
+    """Folders where numba stores compiled code that it cannot store beside the source."""
     return [place for place in (users_folder(), spare_folder()) if place is not None]
 
 

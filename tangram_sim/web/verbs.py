@@ -47,7 +47,7 @@ _ALWAYS = dict.fromkeys(("what-if", "purchase"), ("--json", "--no-cache", "--job
 
 
 def _of_question(verb: str) -> OfferedVerb:
-    """What a verb's question says may be set on a page."""
+    """The arguments and options of a verb that its question allows on the page."""
     found = page_leaves(verb)
     options = [leaf for leaf in found if not leaf.about.positional]
     named = tuple(spelling.lstrip("-") for leaf in options for spelling in leaf.spellings)
@@ -60,7 +60,7 @@ OFFERED: Mapping[str, OfferedVerb] = {verb: _of_question(verb) for verb in QUEST
 
 
 def command_words(asked: VerbRequest) -> list[str]:
-    """The arguments after `tangram`. Raises BadInputError or UnknownNameError for what is not offered."""
+    """Command words after `tangram`. Raises BadInputError or UnknownNameError for what is not offered."""
     if asked.verb not in OFFERED:
         raise unknown_name("verb", asked.verb, OFFERED)
     offered = OFFERED[asked.verb]

@@ -87,7 +87,7 @@ def work_on(line: Connection, folder: str, run: RunVerb, open_folders: Sequence[
 
 
 def own_folder(whole: str) -> str:
-    """The folder of a run inside a temporary one. A dropped config.json is a model of its name."""
+    """Create a run's folder inside `whole`; an uploaded config.json takes its model name from this folder."""
     own = Path(whole, "own-model")
     own.mkdir()
     return str(own)

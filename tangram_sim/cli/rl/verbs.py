@@ -1,4 +1,4 @@
-"""The verbs of `tangram rl` that ask a question; what each may be asked is its question's fields."""
+"""The verbs of `tangram rl` that ask a question; their options are the question's fields."""
 
 from tangram_sim.cli.asked import asked
 from tangram_sim.cli.rl.words import show_compare, show_plan, show_simulate, show_what_if

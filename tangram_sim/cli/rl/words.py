@@ -72,7 +72,7 @@ _OFFERS = (
 
 
 def _print_phases(found: "RlPlanDocument | RlSimulateDocument") -> None:
-    """Print the phases of a step: how long each takes, and how long the step waits for it alone."""
+    """Print the phases of a step: seconds of each, and seconds that the step waits for that phase alone."""
     columns = (
         ViewColumn("phase", lambda phase: phase[0].replace("_", " ")),
         ViewColumn("seconds", "1", show_seconds),
@@ -82,7 +82,7 @@ def _print_phases(found: "RlPlanDocument | RlSimulateDocument") -> None:
 
 
 def show_plan(found: "RlPlanDocument") -> None:
-    """Print a plan: the step first, then who does what, where the time goes, and what else was looked at."""
+    """Print a plan: the step, the GPUs' roles, time by phase, and other placements evaluated."""
     made = found.decisions
     how = f"{made.placement}, {made.mode}" if made.placement != "colocated" else "colocated"
     cost = found.usd_per_million_trained_tokens

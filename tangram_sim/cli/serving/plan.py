@@ -1,4 +1,4 @@
-"""`tangram serve plan`: which GPUs to use, which replicas run on them, and how requests are shared out."""
+"""`tangram serve plan`: which GPUs to use, which replicas run on them, and how requests are distributed."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ _RIVALS = (
 
 @derived
 def command(question: ServePlanQuestion, outputs: AnswerOutputs) -> None:
-    """Write the files asked for, and print the answer."""
+    """Write the requested files, and print the answer."""
     from tangram_sim.cli.console import print_json
     from tangram_sim.reports.services import plan_report
 
@@ -55,7 +55,7 @@ def _type(found: "ServePlanDocument", w: int) -> str:
 
 
 def print_plan(found: "ServePlanDocument") -> None:
-    """Print the plan as tables: replicas with their shares or layers, other plans, what would improve it."""
+    """Print the plan as tables: replicas with shares or layers, other plans, possible improvements."""
     from tangram_sim.cli.console import print_columns, print_line, print_notes
     from tangram_sim.reports.services import rented_columns
 
@@ -137,7 +137,7 @@ def _energy(energy: "PlanEnergyDocument", when: str) -> str:
 
 
 def _usd(value: float | None) -> str:
-    """USD an hour; `-` where the price of a kind in use is not known."""
+    """USD per hour as text; `-` if the price of a kind in use is unknown."""
     return "-" if value is None else f"{value:.6g}"
 
 

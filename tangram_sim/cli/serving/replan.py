@@ -31,7 +31,7 @@ def _running(replicas: dict[str, int]) -> str:
 
 
 def _show(found: "ServeReplanDocument") -> None:
-    """Print policies beside hindsight, then the periods of the best one."""
+    """Print policies compared with hindsight, then the periods of the best policy."""
     print_line(
         f"{found.periods} periods, {found.requests:,.0f} requests; no policy below {found.bound:.6g} USD"
     )

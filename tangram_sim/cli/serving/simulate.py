@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SimulateOutputs(AnswerOutputs):
-    """What a simulated service is written to."""
+    """Where a simulated service is written."""
 
     requests_out: Path | None = option(None, "Write one row per request to this CSV.", group=OUTPUT)
 
 
 @derived
 def command(question: ServeSimulateQuestion, outputs: SimulateOutputs) -> None:
-    """Write the files asked for, and print the answer."""
+    """Write the requested files, and print the answer."""
     from tangram_sim.cli.console import print_line
     from tangram_sim.cli.progress import SlowProgress
     from tangram_sim.datafiles import write_whole
@@ -46,7 +46,7 @@ def command(question: ServeSimulateQuestion, outputs: SimulateOutputs) -> None:
 
 
 def requests_text(played: "PlayedService") -> str:
-    """One CSV row per request; times and replica are empty where it was not served."""
+    """CSV text with one row per request; times and replica are empty if it was not served."""
     import csv
     import io
     from math import isnan
@@ -80,7 +80,7 @@ def requests_text(played: "PlayedService") -> str:
 
 
 def print_run(found: "ServeSimulationDocument") -> None:
-    """Figures of the run, latencies, instances."""
+    """Print totals of the run, latencies and instances."""
     from tangram_sim.cli.console import print_columns, print_line, print_notes
     from tangram_sim.reports.services import LATENCIES, REPLICAS, latencies_of
     from tangram_sim.units import show_seconds

@@ -25,7 +25,7 @@ _REPLICAS = (
 
 
 def print_tuned(found: "ServeTuneDocument") -> None:
-    """Print the rate that is kept, and a line for each kind of replica."""
+    """Print the highest rate within the objective, and a line for each kind of replica."""
     from tangram_sim.cli.console import print_columns, print_line, print_notes
 
     before = found.default_goodput_rps

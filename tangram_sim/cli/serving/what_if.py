@@ -1,4 +1,4 @@
-"""`tangram serve what-if` and `serve purchase`: what more GPUs, or budgets, do for a service."""
+"""`tangram serve what-if` and `serve purchase`: what more GPUs, or budgets, gain for a service."""
 
 from typing import TYPE_CHECKING
 

@@ -35,7 +35,7 @@ _STREAMS = (
 
 
 def _show(found: "WorkloadDocument | RatesDocument") -> None:
-    """Print what requests ask for, or what comes when."""
+    """Print statistics of requests, or of rates over time."""
     from tangram_sim.studies.serving_workload import RatesDocument
 
     if isinstance(found, RatesDocument):
@@ -66,7 +66,7 @@ def _show_requests(found: "WorkloadDocument") -> None:
 
 
 def _show_rates(found: "RatesDocument") -> None:
-    """Print what comes when, by stream."""
+    """Print rates over time by stream."""
     print_line(
         f"{found.windows:,} windows in {found.span_s:,.4g} s, {found.requests:,.0f} requests expected   "
         f"{found.rate_rps:.4g} a second, {found.quietest_window_rps:.4g} to {found.busiest_window_rps:.4g}   "

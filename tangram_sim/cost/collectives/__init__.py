@@ -1,4 +1,4 @@
-"""Seconds of one uncontended collective: groups of ranks, algorithms over them, and the choice NCCL makes."""
+"""Seconds of one uncontended collective: groups of ranks, algorithms over them, and NCCL's choice."""
 
 from tangram_sim.cost.collectives.groups import Group, group, network_rate, spanning
 from tangram_sim.cost.collectives.operations import (

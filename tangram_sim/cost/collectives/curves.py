@@ -1,9 +1,9 @@
-"""Seconds against bytes: a start, a pipeline that fills, a rate; and one such curve per algorithm.
+"""Cost curves of collective algorithms: seconds as a function of bytes, with start, pipeline fill and rate.
 
 `t(S) = start + sqrt(fill x slope x S) + slope x S`. The root is the cost of cutting a message into pieces
-that overlap over the hops (the best number of pieces grows with the root of the size, Hockney's r_inf with
-a hop per piece); it stands for NCCL's LL, LL128 and Simple protocols in one term. Why one curve and not
-three lines: docs/models/collectives.md.
+that overlap over the hops (the best number of pieces grows with the root of the size, Hockney's r_inf with a
+hop per piece); it stands for NCCL's LL, LL128 and Simple protocols in one term. Why one curve and not three
+lines: docs/models/collectives.md.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from tangram_sim.cost.kernels import Floats, Number
 
 
 class Curve(NamedTuple):
-    """Seconds of `S` bytes are `start + root sqrt(S) + slope S`. Arrays of K."""
+    """Cost curve of an algorithm: `S` bytes take `start + root sqrt(S) + slope S` seconds. Arrays of K."""
 
     start: Floats  # s
     root: Floats  # s per square root of a byte
@@ -26,7 +26,7 @@ class Curve(NamedTuple):
 
 
 class Path(NamedTuple):
-    """What one pattern of communication sees inside a scale-up domain. Arrays of K, or floats."""
+    """Parameters of one communication pattern inside a scale-up domain. Arrays of K, or floats."""
 
     base_s: Number  # launch and first message
     hop_s: Number  # one more step
@@ -36,7 +36,7 @@ class Path(NamedTuple):
 
 
 class GroupNetwork(NamedTuple):
-    """What a group sees between its scale-up domains. Arrays of K, or floats."""
+    """Parameters of a group's traffic between its scale-up domains. Arrays of K, or floats."""
 
     hop_s: Number  # one more step that crosses
     fill_s: Number
@@ -73,7 +73,7 @@ def ring(ranks: Floats, domains: Floats, rounds: int, path: Path, network: Group
 
 
 def tree(ranks: Floats, inside: Floats, domains: Floats, path: Path, network: GroupNetwork) -> Curve:
-    """All-reduce over a double binary tree of domains, a chain inside each (NCCL's Tree).
+    """All-reduce over a double binary tree of domains, with a chain inside each domain (NCCL's Tree).
 
     Between two domains a tree moves S each way where a ring moves 2S(n-1)/n: this is why two nodes seem
     faster than their NICs. Over more domains it moves 2S.
@@ -90,7 +90,7 @@ def tree(ranks: Floats, inside: Floats, domains: Floats, path: Path, network: Gr
 
 
 def in_switch(domains: Floats, switch: Path, network: GroupNetwork) -> Curve:
-    """All-reduce added up by the switches of the domain (NVLS); a tree of domains beyond one (NVLSTree)."""
+    """All-reduce with reduction in the domain's switches (NVLS); a tree of domains beyond one (NVLSTree)."""
     several = domains > 1
     levels = np.ceil(np.log2(np.maximum(domains, 1)))
     inner = np.where(several, 1.0 / SWITCH_TREE_SHARE, 1.0) / switch.bytes_per_s
@@ -104,10 +104,10 @@ def in_switch(domains: Floats, switch: Path, network: GroupNetwork) -> Curve:
 
 
 def halving_doubling(ranks: Floats, domains: Floats, rounds: int, path: Path, network: GroupNetwork) -> Curve:
-    """Recursive halving (and doubling with 2 rounds): as many bytes as a ring in log2(n) steps a round.
+    """Recursive halving (and doubling with 2 rounds): a ring's bytes in only log2(n) steps a round.
 
-    Groups that are no power of two fold the surplus ranks in first: two more steps and 2S more bytes
-    (Thakur, Rabenseifner, Gropp, IJHPCA 2005).
+    Groups that are no power of two fold the surplus ranks in first: two more steps and 2S more bytes (Thakur,
+    Rabenseifner, Gropp, IJHPCA 2005).
     """
     levels, outer = np.ceil(np.log2(ranks)), np.ceil(np.log2(np.maximum(domains, 1)))
     whole = np.exp2(np.floor(np.log2(ranks)))

@@ -1,4 +1,4 @@
-"""Groups of ranks: how many, how spread over scale-up domains, what the slowest part of their path gives.
+"""Groups of ranks: sizes, spread over scale-up domains, and rates of the slowest part of their path.
 
 Groups that span islands, GPU kinds or nodes are bounded by the slowest member and link, never an average.
 """
@@ -33,7 +33,7 @@ LEAST_BYTES_PER_S = 1.0
 
 @dataclass(frozen=True)
 class Group:
-    """Communication groups of K layouts: sizes, spans, and what their slowest path delivers. Arrays of K."""
+    """Communication groups of K layouts: sizes, extents, and rates of their slowest path. Arrays of K."""
 
     ranks: Floats
     inside: Floats  # ranks of the group within one scale-up domain
@@ -45,7 +45,7 @@ class Group:
 
     @cached_property
     def domains(self) -> Floats:
-        """Scale-up domains that the group touches."""
+        """Number of scale-up domains that the group spans."""
         return np.asarray(np.ceil(self.ranks / self.inside))
 
     @cached_property
@@ -62,12 +62,12 @@ class Group:
 
     @cached_property
     def once(self) -> Curve:
-        """All-gather or reduce-scatter by ring."""
+        """Cost curve of an all-gather or reduce-scatter by ring."""
         return curves.ring(self._size, self.domains, 1, self.ring, self.network)
 
     @cached_property
     def aggregated(self) -> Curve | None:
-        """All-gather or reduce-scatter by PAT, where every rank is alone in its domain; None elsewhere."""
+        """Cost curve of an all-gather or reduce-scatter by PAT, for one rank per domain; None elsewhere."""
         alone = (self.domains == self.ranks) & (self.ranks > 2)
         if not alone.any():
             return None
@@ -76,12 +76,12 @@ class Group:
 
     @cached_property
     def twice(self) -> Curve:
-        """Start and rate of an all-reduce by ring: twice round."""
+        """Cost curve of an all-reduce by ring, which takes two rounds."""
         return curves.ring(self._size, self.domains, 2, self.ring, self.network)
 
     @cached_property
     def treed(self) -> Curve | None:
-        """All-reduce by tree where several domains take part; None where none does."""
+        """Cost curve of an all-reduce by tree, for groups over several domains; None where there are none."""
         several = self.domains > 1
         if not several.any():
             return None
@@ -90,7 +90,7 @@ class Group:
 
     @cached_property
     def switched(self) -> Curve | None:
-        """All-reduce inside the switch where it can be done; None where none can."""
+        """Cost curve of an all-reduce inside the switch; None where no group can use one."""
         if self.switch is None:
             return None
         # A pair per node is enough beyond one node: there the switch only feeds the tree.
@@ -104,8 +104,8 @@ class Group:
 def group(island: Island, ranks: NDArray[np.int64], stride: NDArray[np.int64], hwdb: Hwdb) -> Group:
     """Groups of `ranks` members spaced `stride` apart on `island`, for K layouts at once.
 
-    A group on an island of one scale-up domain is inside it. Of several domains the job takes equal blocks
-    (`domain_block`); groups that do not tile a block evenly straddle its borders: they are priced as
+    On an island of one scale-up domain a group is inside the domain. With several domains the job takes equal
+    blocks (`domain_block`); groups that do not tile a block evenly straddle its borders: they are priced as
     crossing, with the fewest members that any of them can have on one side.
     """
     if island.paths is not None:
@@ -136,11 +136,11 @@ def group(island: Island, ranks: NDArray[np.int64], stride: NDArray[np.int64], h
 def _by_paths(
     island: Island, paths: Paths, ranks: NDArray[np.int64], stride: NDArray[np.int64], hwdb: Hwdb
 ) -> Group:
-    """Groups at the bandwidths of a stated graph; times per message stay those of the island's link."""
+    """Groups with the bandwidths of a stated graph; latencies remain those of the island's link."""
     found = [paths.rates(*pair) for pair in zip(ranks.tolist(), stride.tolist(), strict=True)]
 
     def column(name: str, otherwise: Floats | float) -> Floats:
-        """Where the graph sets no limit the group does not use such paths: any finite figure will do."""
+        """A rate of every group; paths without limit, which the group does not use, get any finite value."""
         values = np.array([float(getattr(path_rates, name)) for path_rates in found])
         return np.maximum(np.where(np.isfinite(values), values, otherwise), LEAST_BYTES_PER_S)
 
@@ -194,11 +194,11 @@ def spanning(
 ) -> Group:
     """Groups of `ranks` members, `inside` of them in a scale-up domain on `link`. Arrays of K.
 
-    `gpu` is (name of the members' kind, "A+B" if mixed; their architectures). `crossing_bytes_per_s` is
-    what all members in one domain may send out together, `share_bytes_per_s` what one may, both as they
-    are reached; `hop_s` the latency of a step that crosses. `bridge` is (link, where it replaces `link`);
-    `reach` how many GPUs of the domain the group spans together with its likes that communicate beside it
-    (default: only itself).
+    `gpu` is (name of the members' kind, "A+B" if mixed; their architectures). `crossing_bytes_per_s` is the
+    rate at which all members in one domain together send out of it, `share_bytes_per_s` that of one member,
+    both as achieved; `hop_s` the latency of a step between domains. `bridge` is (link, mask of groups for
+    which it replaces `link`); `reach` the number of GPUs of the domain spanned by the group together with
+    groups of its kind that communicate at the same time (default: only itself).
     """
     name, architectures = gpu
     among = frozenset(architectures)
@@ -235,18 +235,18 @@ def spanning(
 
 
 def mesh_share(link: Link, ranks: Floats | float) -> Floats | float:
-    """The share of a GPU's link rate that a group of `ranks` can use: all of it, but on a mesh."""
+    """Share of a GPU's link rate that a group of `ranks` can use: 1 except on a mesh."""
     mesh = MESHES.get(link.name)
     return 1.0 if mesh is None else np.minimum((np.asarray(ranks) - 1.0) / (mesh - 1.0), 1.0)
 
 
 def network_parameters(hwdb: Hwdb, nic: Link | None = None) -> CollectiveParameters:
-    """What collectives reach on a class of NICs; without one, on networks in general."""
+    """Collective parameters of a class of NICs; by default those of networks in general."""
     return _wanted("network", nic or Link("network", "network", 0.0, 0.0), "*", hwdb)
 
 
 def network_rate(island: Island, hwdb: Hwdb) -> float:
-    """Bytes/s one node of the island exchanges with the others: its NICs, uplinks, at the reachable share."""
+    """Bytes/s that one node of the island exchanges with the others: NICs or uplinks, times efficiency."""
     return min(island.nic_bytes_per_s, island.network_bytes_per_s) * network_parameters(hwdb).rate_share
 
 
@@ -262,7 +262,7 @@ def _wanted(pattern: str, link: Link, gpu: str, hwdb: Hwdb) -> CollectiveParamet
 def _path(
     pattern: str, link: Link, gpu: str, extent: tuple[Floats, Floats], hwdb: Hwdb, fill: float = 1.0
 ) -> Path:
-    """What `pattern` sees of `link`; `extent` is (ranks in a domain, GPUs spanned). Arrays of K."""
+    """Parameters of `pattern` on `link`; `extent` is (ranks in a domain, GPUs spanned). Arrays of K."""
     ranks, reach = extent
     found = _wanted(pattern, link, gpu, hwdb)
     pair, more = (max(found.bytes_per_s_of(link, size), LEAST_BYTES_PER_S) for size in (2, 3))

@@ -1,6 +1,6 @@
-"""Seconds of collectives over groups: each operation by the algorithm asked for, or the one NCCL would take.
+"""Seconds of collectives over groups, by a given algorithm or by the one that NCCL would choose.
 
-Every function is vectorised over the K layouts of a group and answers 0 for groups of one rank and for no
+Every function is vectorised over the K layouts of a group and returns 0 for groups of one rank and for no
 bytes. Validity: uncontended, one collective at a time.
 """
 
@@ -28,7 +28,7 @@ def all_gather_s(total_bytes: Number, over: Group, algorithm: str = "auto") -> F
 def reduce_scatter_s(total_bytes: Number, over: Group, algorithm: str = "auto") -> Floats:
     """Seconds of a reduce-scatter whose full buffer is `total_bytes`: the mirror image of an all-gather.
 
-    Reducing costs nothing beside moving: NCCL adds while it copies (fits drive a term for it to zero).
+    The reduction itself adds nothing: NCCL adds while it copies (fits drive a term for it to zero).
     """
     return all_gather_s(total_bytes, over, algorithm)
 
@@ -47,15 +47,14 @@ def broadcast_s(total_bytes: Number, over: Group) -> Floats:
 
 
 def all_to_all_s(rank_bytes: Number, over: Group, skew: Number = 1.0, copies: int = 1) -> Floats:
-    """Seconds of an all-to-all in which every rank holds `rank_bytes` to send.
+    """Seconds of an all-to-all in which every rank has `rank_bytes` to send.
 
-    `skew` is the load of the fullest rank over the mean (1: balanced; unequal experts: more): everyone
-    waits for that rank. The part that stays inside the scale-up domain and the part that leaves run side
-    by side.
+    `skew` is the load of the fullest rank over the mean (1: balanced; unequal experts: more): all ranks wait
+    for that rank. Traffic inside the scale-up domain and traffic leaving it overlap.
 
-    `copies`: the bytes are so many copies of each piece, for ranks drawn at random, of which a domain gets
-    one and hands it on inside (hierarchical exchange). Of m domains a piece then leaves for
-    (m - 1) (1 - (1 - 1/m)^copies) instead of copies (m - 1) / m.
+    `copies`: number of copies of each piece in `rank_bytes`, for ranks drawn at random; a domain receives one
+    copy and forwards it inside (hierarchical exchange). Of m domains a piece then goes to (m - 1) (1 - (1 -
+    1/m)^copies) others instead of copies (m - 1) / m.
     """
     ranks, inside, path, network = over.ranks, over.inside, over.pairwise, over.network
     loaded = np.asarray(rank_bytes * skew)

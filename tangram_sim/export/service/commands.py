@@ -207,9 +207,9 @@ def parsed(
     stages: Sequence[tuple[str, int, int]],
     **known: object,
 ) -> ServedGroup:
-    """The group of replicas that a command starts; `stages`, named in the file, must agree with its flags.
+    """The group of replicas that a command starts; `stages`, as named in the file, must agree with its flags.
 
-    `known` holds what no flag says: name, model, count, precision, kv_precision. Raises BadInputError.
+    `known` holds what no flag states: name, model, count, precision, kv_precision. Raises BadInputError.
     """
     flags = ENGINES[engine]
     if tuple(arguments[: len(flags.start)]) != flags.start:

@@ -191,10 +191,10 @@ def _group(replica: ReplicaIn, place: int, given: FleetIn, hwdb: Hwdb, source: s
 
 
 def _cache_precision(given: FleetIn, gpus: list[Gpu], where: str) -> str:
-    """The precision of the KV cache. Raises CannotExportError where fp8 was asked of GPUs without it.
+    """The precision of the KV cache. Raises CannotExportError if fp8 is stated for GPUs without fp8.
 
-    On such GPUs (before Ada and Hopper) an fp8 cache takes an engine off the attention kernels that the plan
-    was priced with.
+    On such GPUs (before Ada and Hopper) an engine with an fp8 cache cannot use the attention kernels that the
+    plan was priced with.
     """
     eight = given.kv_precision == "fp8" or (given.kv_precision == "auto" and given.precision == "fp8")
     lacking = sorted({gpu.name for gpu in gpus if not gpu.peak_flop_per_s("fp8")})
@@ -209,7 +209,7 @@ def _cache_precision(given: FleetIn, gpus: list[Gpu], where: str) -> str:
 
 
 def _context_tokens(model: str, given: FleetIn) -> int:
-    """Twice the tokens of the longest type of request, in multiples of 1,024, as far as the model goes."""
+    """Twice the tokens of the longest request type, rounded up to 1,024, at most the model's; 0: no types."""
     own = [item for item in given.types if len(item) < 3 or item[2] == model]
     longest = max((item[0] + item[1] for item in own), default=0.0)
     if not longest:

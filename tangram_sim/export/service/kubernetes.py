@@ -1,6 +1,6 @@
 """Kubernetes manifests: a Deployment and a Service for every group of equal replicas, written and read.
 
-GPUs are asked for as the device plugin offers them (`nvidia.com/gpu`, `amd.com/gpu`), nodes by the label of
+GPUs are requested by the device plugin's resource (`nvidia.com/gpu`, `amd.com/gpu`), nodes by the label of
 NVIDIA's GPU feature discovery, `nvidia.com/gpu.product`: the product's name with dashes for blanks.
 """
 
@@ -73,12 +73,12 @@ def _label(number: int, group: ServedGroup) -> str:
 
 
 def node_selector(kind: str) -> dict[str, str]:
-    """The label of nodes that hold a kind of GPU: of GPU feature discovery, or the user's own."""
+    """The node label that selects a GPU kind: from GPU feature discovery, or one that the user sets."""
     return {_PRODUCT: _PRODUCTS[kind]} if kind in _PRODUCTS else {_OWN: label(kind)}
 
 
 def gpu_resource(kind: str) -> str:
-    """What a pod asks for to get GPUs of a kind."""
+    """The Kubernetes resource that a pod requests for GPUs of a kind."""
     return "amd.com/gpu" if kind.startswith("MI") else "nvidia.com/gpu"
 
 

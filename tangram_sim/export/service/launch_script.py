@@ -52,7 +52,7 @@ def write(service: ServiceLaunch, engine: str, weights: Mapping[str, str]) -> tu
 
 
 def read(text: str, engine: str, planned: Sequence[ServedGroup]) -> tuple[ServedGroup, ...]:
-    """The groups that a script starts; what no command says (names, counts) is taken from those `planned`.
+    """The groups that a script starts; what no command states (names, counts) comes from `planned`.
 
     Raises BadInputError for another script.
     """

@@ -1,4 +1,4 @@
-"""A config.json being read: typed look-ups whose errors name the file, the key and what was expected."""
+"""Reading a config.json: typed look-ups whose errors name the file, the key and the expected value."""
 
 import json
 import re
@@ -23,10 +23,10 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The facts of one config.json and where they came from.
+    """The content of one config.json and its source.
 
-    Every look-up raises BadInputError. A missing key takes the default given; `null` is an error
-    unless the look-up says what it stands for.
+    Every look-up raises BadInputError. A missing key takes the default given; `null` is an error unless the
+    look-up defines its meaning.
     """
 
     facts: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Config:
         return BadInputError(f"{self.where}: {key} is {given}; expected {expected}")
 
     def _present(self, key: str, also: tuple[str, ...]) -> str:
-        """The spelling of a key that the file uses."""
+        """The spelling of a key that the file uses; `key` if it uses none."""
         return next((name for name in (key, *also) if name in self.facts), key)
 
     def count(
@@ -75,16 +75,16 @@ class Config:
         return "" if key in self.facts else " by default"
 
     def layers(self, key: str, usual: int, also: tuple[str, ...] = ()) -> int:
-        """The number of blocks. `usual` is what a usual member of the family has: an example for errors.
+        """The number of blocks. `usual` is a typical value of the family, as an example in errors.
 
-        It is never taken: depth is what tells a family's models apart, and all else hangs on it.
+        There is no default: depth distinguishes a family's models, and everything else depends on it.
         """
         if self._present(key, also) not in self.facts:
             raise self.error(key, f"the number of layers (a usual member of this family has {usual})")
         return self.count(key, None, most=MOST_LAYERS, also=also)
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false."""
+        """A boolean key, `default` where it is missing."""
         if key not in self.facts and (default or key in _TELLING):
             self.taken[key] = f"{default}".lower()
         value = self.facts.get(key, default)
@@ -114,7 +114,7 @@ class Config:
         return value
 
     def active(self, key: str, default: int | None, experts: int) -> int:
-        """Experts one token visits, out of `experts`."""
+        """Experts per token, at most `experts`."""
         value = self.count(key, default)
         if value > experts:
             raise BadInputError(
@@ -139,7 +139,7 @@ class Config:
         return [window if slides else 0 for slides in sliding]
 
     def model(self, family: str, hidden: int, vocab: int, blocks: list[Block], **rest: Any) -> Model:
-        """The model of these facts; `source` is carried over when the file states it."""
+        """The model with these blocks; `source` is taken from the file where it states one."""
         source = self.facts.get("source", self.where)
         distinct = shared(blocks)
         return Model(
@@ -157,7 +157,7 @@ class Config:
         )
 
     def _rotary_base(self) -> float:
-        """`rope_theta`, which newer files nest; 0 where the file does not say."""
+        """`rope_theta`, which newer files nest; 0 where the file does not have it."""
         nested = self.facts.get("rope_parameters")
         inner = nested.get("rope_theta") if isinstance(nested, dict) else None
         named = self.facts.get("rotary_emb_base", inner)  # of GPT-NeoX
@@ -170,7 +170,7 @@ class Config:
         return float(value)
 
     def _norm_epsilon(self) -> float:
-        """What norms add to the variance, under the key of any family; 0 where the file does not say."""
+        """Epsilon that norms add to the variance, under any family's key; 0 where the file has none."""
         for key in _NORM_EPSILON:
             value = _power_of_ten(self.facts.get(key))
             if value is None:
@@ -190,9 +190,9 @@ class Config:
         max_seq: int,
         tied: bool = False,
     ) -> Model:
-        """A decoder whose file says its vocabulary, tied ends and longest sequence in the usual keys.
+        """A decoder whose file states vocabulary, tied embeddings and longest sequence under the usual keys.
 
-        `vocab`, `max_seq` and `tied` hold where it does not.
+        `vocab`, `max_seq` and `tied` are the defaults.
         """
         return self.model(
             family,
@@ -211,11 +211,11 @@ def shown(value: object) -> str:
 
 
 def _power_of_ten(value: Any) -> Any:
-    """The number where YAML gives text: it takes `1.0e-06` for a number, and `1e-06`, as JSON has it, not."""
+    """The number where YAML gives text: YAML reads `1.0e-06` as a number, but not JSON's `1e-06`."""
     return float(value) if isinstance(value, str) and _POWER.fullmatch(value) else value
 
 
 def shared(blocks: list[Block]) -> tuple[Block, ...]:
-    """`blocks` with equal ones made one object, which is cheap to compare and to keep."""
+    """`blocks` with equal blocks replaced by one shared object, which saves memory and comparisons."""
     seen: dict[Block, Block] = {}
     return tuple(seen.setdefault(block, block) for block in blocks)

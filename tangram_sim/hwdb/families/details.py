@@ -50,7 +50,7 @@ _ROTATED_SHARE = ("partial_rotary_factor", "rotary_pct")
 
 
 def details_of(facts: Mapping[str, Any], family: str, blocks: tuple[Block, ...], error: Error) -> Details:
-    """The details that a file states, with what its family fixes. Raises BadInputError naming the key."""
+    """Details stated in a file, with those that its family fixes. Raises BadInputError naming the key."""
     read = _Reader(facts, error)
     sparse = any(isinstance(block.feed_forward, Experts) for block in blocks)
     attention = blocks[-1].attention

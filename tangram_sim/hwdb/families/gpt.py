@@ -61,7 +61,7 @@ def gpt2(config: Config) -> Model:
 
 
 def _local_layers(config: Config, layers: int) -> list[bool]:
-    """Which layers of GPT-Neo attend locally: `[[["global", "local"], 12]]` unrolled."""
+    """Whether each layer of GPT-Neo attends locally, from `[[["global", "local"], 12]]`."""
     stated = config.facts.get("attention_types")
     if stated is None:
         return [layer % 2 == 1 for layer in range(layers)]
@@ -84,7 +84,7 @@ def _local_layers(config: Config, layers: int) -> list[bool]:
 
 
 def gpt_neo(config: Config) -> Model:
-    """GPT-Neo: global and local attention in turn; no biases on queries, keys and values."""
+    """GPT-Neo: alternating global and local attention; no biases on queries, keys and values."""
     hidden = config.count("hidden_size", 2048)
     heads = config.count("num_heads", 16, also=("num_attention_heads",))
     layers, window = (

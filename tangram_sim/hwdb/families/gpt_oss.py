@@ -1,4 +1,4 @@
-"""gpt-oss: experts with biases in every layer, attention sinks, sliding and full attention in turn."""
+"""gpt-oss: experts with biases in every layer, attention sinks, sliding-window and full layers in turn."""
 
 from tangram_sim.hwdb.families.config import Config
 from tangram_sim.models import Attention, Block, Experts, Model

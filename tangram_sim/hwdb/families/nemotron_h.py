@@ -1,7 +1,7 @@
 """Nemotron-H and Nemotron 3: Mamba-2 mixers, a few attention layers, feed-forwards or latent experts.
 
 The file's pattern has a letter for each sublayer (M mixer, * attention, - feed-forward, E experts). A mixer
-or an attention and the feed-forward behind it make one block here; one without has a feed-forward of width 0.
+or attention and the feed-forward after it are one block here; without one, its feed-forward has width 0.
 """
 
 from tangram_sim.hwdb.families.config import Config
@@ -13,7 +13,7 @@ CHUNK = 128
 
 
 def nemotron_h(config: Config) -> Model:
-    """A stack of Mamba-2 mixers with attention in between, dense or with experts in a latent space."""
+    """A stack of Mamba-2 mixers with some attention layers; feed-forwards are dense or latent experts."""
     hidden = config.count("hidden_size", 4096)
     mixers = {"M": _mamba(config, hidden), "*": _attention(config)}
     none = FeedForward(0, gated=False)
@@ -35,7 +35,7 @@ def nemotron_h(config: Config) -> Model:
 
 
 def _pattern(config: Config) -> str:
-    """The letters of the sublayers; without a pattern the layers are mixers with feed-forwards, in turn."""
+    """One letter for each sublayer; by default mixers alternate with feed-forwards or experts."""
     stated = config.facts.get("hybrid_override_pattern")
     layers = config.layers("num_hidden_layers", 52)
     if stated is None:
@@ -48,7 +48,7 @@ def _pattern(config: Config) -> str:
 
 
 def _mamba(config: Config, hidden: int) -> Attention:
-    """A Mamba-2 mixer: C and B are queries and keys of each group, x the values, z the gate."""
+    """A Mamba-2 mixer as attention: C and B are queries and keys of each group, x the values, z the gate."""
     groups, state = config.count("n_groups", 8), config.count("ssm_state_size", 128)
     heads, width = config.count("mamba_num_heads", 128), config.count("mamba_head_dim", 64)
     if heads * width % groups:
@@ -80,10 +80,10 @@ def _dense(config: Config) -> FeedForward:
 
 
 def _experts(config: Config, hidden: int) -> Experts:
-    """Experts of squared ReLU; in a latent space of their own where the file has one.
+    """Experts with squared ReLU, in a latent space where the file states its size.
 
-    Latent experts of width w are as many elements and products as experts on the hidden size of width
-    w x latent / hidden; the projections into the latent space and out of it count with the shared expert.
+    Latent experts of width w have as many elements and products as experts of width w x latent / hidden on
+    the hidden size; the projections to and from the latent space are counted with the shared expert.
     """
     experts, width = config.count("n_routed_experts", 128), config.count("moe_intermediate_size", 1856)
     latent = config.count("moe_latent_size", 0, null=0, least=0)

@@ -102,7 +102,7 @@ def minimax_m2(config: Config) -> Model:
 
 
 def _with_gated_shared(config: Config, experts: int, active: int, width: int, shared_width: int) -> Experts:
-    """Qwen's mixtures: the shared expert has a gate. Figures stand in for what the file leaves out."""
+    """Qwen's mixture of experts, whose shared expert has a gate. Arguments are defaults for missing keys."""
     number = config.count("num_experts", experts)
     return Experts(
         experts=number,
@@ -123,9 +123,9 @@ def qwen2_moe(config: Config) -> Model:
 
 
 def llama4(config: Config) -> Model:
-    """Llama 4, the language model: experts in every `interleave_moe_layer_step`-th layer with a shared one.
+    """Llama 4, the language model: a mixture with a shared expert every `interleave_moe_layer_step` layers.
 
-    Three layers of four attend within chunks of `attention_chunk_size` tokens, priced as a window.
+    Three of four layers attend within chunks of `attention_chunk_size` tokens, priced as a window.
     """
     config = text_of(config)
     experts, width = config.count("num_local_experts", 16), config.count("intermediate_size", 8192)
@@ -142,7 +142,7 @@ def llama4(config: Config) -> Model:
 
 
 def kimi_k25(config: Config) -> Model:
-    """Kimi-K2.5: the language model inside, of DeepSeek-V3's kind."""
+    """Kimi-K2.5: only its language model, which has DeepSeek-V3's architecture."""
     return deepseek_v3(text_of(config))
 
 
@@ -175,7 +175,7 @@ def _qwen3_5(
     values: int,
     layers: int,
 ) -> Model:
-    """Three gated delta-net layers to one of full, gated attention. Figures stand in for what is left out."""
+    """Three gated delta-net layers for each layer of full, gated attention. Arguments are defaults."""
     hidden, heads = config.count("hidden_size", 4096), config.count("num_attention_heads", heads)
     head_dim = config.count("head_dim", 256)
     full = Attention(
@@ -213,7 +213,7 @@ def _qwen3_5(
 
 
 def text_of(config: Config) -> Config:
-    """The facts of the language model, which files of models with vision hold in a section of their own."""
+    """The language model's part of the config, which models with vision nest in `text_config`."""
     text = config.facts.get("text_config")
     if text is None:
         return config

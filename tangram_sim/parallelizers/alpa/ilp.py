@@ -18,7 +18,7 @@ from tangram_sim.errors import BadInputError
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """An operator: its strategies (a role per axis of the mesh), seconds and bytes of each."""
+    """An operator with its strategies (a role per axis of the mesh), and seconds and bytes of each."""
 
     name: str
     strategies: tuple[tuple[str, ...], ...]
@@ -28,7 +28,7 @@ class Operator:
 
 @dataclass(frozen=True, eq=False)
 class Resharding:
-    """Seconds of handing a tensor from strategy p of one node to strategy q of another: [p, q]."""
+    """Cost [p, q] in seconds of moving a tensor from strategy p of one operator to strategy q of another."""
 
     before: int
     after: int

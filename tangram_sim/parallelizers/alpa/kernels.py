@@ -17,7 +17,7 @@ def stages_under(
     bound: float,
     microbatches: int,
 ) -> tuple[int, NDArray[np.int64]]:
-    """The fastest stages none of which is slower than `bound`: (their number, rows of first, stop, option).
+    """The fastest stages, none slower than `bound`: (number of stages, rows of first, stop, option).
 
     See `stages.split` for the arrays. 0 stages: nothing fits.
     """

@@ -1,4 +1,4 @@
-"""Logical device meshes: what a collective over one axis takes, and moving a tensor between two shardings."""
+"""Logical device meshes: costs of collectives over one axis, and of moving a tensor between two shardings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Axis:
         return self._seconds(2 * size * (self.ranks - 1) / self.ranks)
 
     def all_to_all_s(self, size: float) -> float:
-        """Seconds of an all-to-all: each rank keeps one of the n pieces of its n-th."""
+        """Seconds of an all-to-all, in which each rank keeps one n-th of its shard."""
         return self._seconds(size * (self.ranks - 1) / self.ranks**2)
 
     def _seconds(self, moved: float) -> float:
@@ -36,14 +36,14 @@ Mesh = tuple[Axis, ...]
 
 
 def shards(mesh: Mesh, roles: Sequence[str], of: str) -> int:
-    """Pieces into which the axes whose role is in `of` cut something."""
+    """Number of shards of a tensor that is cut along all axes whose role is in `of`."""
     return prod(axis.ranks for axis, role in zip(mesh, roles, strict=True) if role in of)
 
 
 def reshard_s(mesh: Mesh, before: Sequence[str], after: Sequence[str], size: float) -> float:
-    """Seconds to move a tensor of `size` bytes from one sharding to another; nothing of its gradient.
+    """Seconds to move a tensor of `size` bytes from one sharding to another, without its gradient.
 
-    First what is free (slices), then all-to-alls, then all-gathers, each over one axis, the last axis first.
+    First free slices, then all-to-alls, then all-gathers, each over one axis, the last axis first.
     """
     changed = [a for a in reversed(range(len(mesh))) if before[a] != after[a]]
     held = list(before)

@@ -1,7 +1,7 @@
-"""The `alpa` parallelizer: layouts from integer programs over operators, inner stages by the t_max program.
+"""The `alpa` parallelizer: layouts from integer programs over operators, inner stages by dynamic programming.
 
-Zheng et al., "Alpa: Automating Inter- and Intra-Operator Parallelism for Distributed Deep Learning",
-OSDI 2022, arXiv:2201.12023. Formulation, and what a plan cannot say of it: docs/models/alpa.md.
+Zheng et al., "Alpa: Automating Inter- and Intra-Operator Parallelism for Distributed Deep Learning", OSDI
+2022, arXiv:2201.12023. Formulation, and what a plan cannot express of it: docs/models/alpa.md.
 """
 
 from collections import OrderedDict
@@ -25,9 +25,9 @@ _CUTS = 4096  # answers of the t_max program that stay known
 
 
 class Alpa(LayerWise):
-    """Strategies are the layouts nearest to what the operator program chooses; nothing is recomputed.
+    """Alpa: layouts nearest to the shardings that its integer program chooses; no search of recomputation.
 
-    Recomputation is fixed beforehand, as in Alpa: the user's, where the user forbids "none".
+    Recomputation is fixed in advance, as in Alpa: none, or the user's kinds if "none" is not allowed.
     """
 
     name = "alpa"
@@ -37,7 +37,7 @@ class Alpa(LayerWise):
         self._cuts: OrderedDict[tuple[object, ...], tuple[Menu, tuple[int, ...] | None]] = OrderedDict()
 
     def strategies(self, request: Request, gpus: int) -> Iterator[Layout]:
-        """Layouts of the shardings of every kind of block, with and without sharded states."""
+        """Yields layouts from the shardings of every kind of block, with and without sharded state."""
         model, job, island = request.slice.model, request.job, request.island
         depth = island.gpus // gpus
         part = island if depth == 1 else island.part(island.nodes, island.gpus_per_node // depth)
@@ -66,7 +66,7 @@ class Alpa(LayerWise):
         return list(found)
 
     def cuts(self, request: Request, menu: Menu, behind: int) -> tuple[int, ...] | None:
-        """Inner stages that minimise sum t + (m - 1) max t, each with the microbatches it must hold."""
+        """Cuts of inner stages that minimise sum t + (m - 1) max t within memory; None where nothing fits."""
         start, stop = request.slice.start, request.slice.stop
         if menu.depth == 1 or len(request.slice) <= menu.depth:
             return balanced_cuts(menu.pricer, start, stop, menu.depth)

@@ -183,9 +183,9 @@ _NORM_PASSES = 20
 
 
 def meshes(setting: Setting) -> Iterator[tuple[Mesh, bool]]:
-    """Logical shapes (data, model) with the model axis inside a node, and one free axis over everything.
+    """Yields (mesh, whether its first axis must cut the batch) for every logical shape of the GPUs.
 
-    With each, whether the first axis is bound to the batch.
+    Shapes (data, model) with the model axis inside a node, and one free axis over all GPUs.
     """
     gpus, inside = setting.island.gpus, setting.island.gpus_per_node
     for size in divisors(inside):
@@ -195,7 +195,7 @@ def meshes(setting: Setting) -> Iterator[tuple[Mesh, bool]]:
 
 
 def _axis(setting: Setting, ranks: int, stride: int) -> Axis:
-    """Latency and bandwidth of an axis: two all-reduces of the simulator, of nothing and of activations."""
+    """An axis with latency and bandwidth fitted to two simulated all-reduces: one byte, and activations."""
     over = group(setting.island, np.array([ranks]), np.array([stride]), setting.hwdb)
     job = setting.job
     size = job.boundary_bytes(setting.model, 1)
@@ -204,10 +204,10 @@ def _axis(setting: Setting, ranks: int, stride: int) -> Axis:
 
 
 def shardings(setting: Setting, block: Block, tensor: int = 0) -> Iterator[tuple[Mesh, SolvedSharding]]:
-    """Fast shardings of a block and, step by step, ones that hold less, for every logical mesh.
+    """Yields fast shardings of a block, then ones with ever less memory, for every logical mesh.
 
-    `tensor` > 0 binds the operators to that tensor-parallel degree. Memory is counted with few and with many
-    microbatches in flight.
+    `tensor` > 0 fixes the tensor-parallel degree. Memory is counted with few and with many microbatches in
+    flight.
     """
     model, job, rates = setting.model, setting.job, setting.rates
     tokens = int(np.max(setting.microbatch)) * job.seq
@@ -244,10 +244,10 @@ def shardings(setting: Setting, block: Block, tensor: int = 0) -> Iterator[tuple
 def degrees(
     model: Model, job: Job, block: Block, mesh: Mesh, sharding: SolvedSharding
 ) -> Iterator[tuple[int, int, int, bool]]:
-    """The nearest (tp, dp, ep, sequence parallel) that a layout of a whole block can say.
+    """Yields the (tp, dp, ep, sequence parallel) of layouts nearest to a sharding.
 
-    Each axis is tensor-parallel, data-parallel, or data-parallel with experts spread over it. Where operators
-    disagree about an axis, each side gives a layout; the simulator's prices decide.
+    Each axis becomes tensor-parallel, data-parallel, or data-parallel with experts spread over it. Where
+    operators disagree about an axis, each choice gives a layout; the simulator's prices decide.
     """
     dense = [roles for name, roles in sharding.roles.items() if name not in ("hid", "att", "experts")]
     routed = sharding.roles.get("experts")

@@ -18,7 +18,7 @@ from tangram_sim.cost.kernels import Floats
 
 @dataclass(frozen=True, slots=True)
 class AlpaStages:
-    """Stages front to back as (first layer, one past the last, option), and seconds of the whole step."""
+    """Stages front to back as (first layer, one past the last, option), and seconds of the step."""
 
     stages: tuple[tuple[int, int, int], ...]
     seconds: float
@@ -34,7 +34,7 @@ def split(
     held: Sequence[int] | None = None,
     gap_s: float = 1e-6,
 ) -> AlpaStages | None:
-    """The fastest stages that use all devices and fit; None when nothing fits.
+    """The fastest stages that use all devices and fit memory; None where nothing fits.
 
     `seconds[i, j, o]` is one microbatch through layers [i, j) under option o, which takes `devices[o]`
     devices and holds at most `limit[i, j, o]` microbatches; both (layers + 1, layers + 1, options), inf where

@@ -1,1 +1,1 @@
-"""Plans in the coarse terms of whole-cluster planners, and the layer profiles they search on."""
+"""Coarse plans as whole-cluster planners describe them, and the layer profiles they search on."""

@@ -1,6 +1,6 @@
-"""A plan in the words of whole-cluster planners: how many replicas of which kind hold which atoms.
+"""Coarse plans: how many replicas of which GPU kind hold which atoms, in the terms of whole-cluster planners.
 
-Here is also what they all share: the closed form of a 1F1B step, and the assignment of ranks.
+Also what these planners share: the closed form of a 1F1B step, and the assignment of ranks.
 """
 
 from bisect import bisect_right
@@ -21,7 +21,7 @@ _ROUNDS = 40  # halvings of the interval that holds the least bottleneck
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGroup:
-    """`replicas` of one kind in a stage, `tp` GPUs each; they take `sequences` of every microbatch."""
+    """`replicas` of one GPU kind in a stage, `tp` GPUs each, that process `sequences` of every microbatch."""
 
     kind: int
     replicas: int
@@ -30,13 +30,13 @@ class ReplicaGroup:
 
     @property
     def per_replica(self) -> int:
-        """Sequences of the fullest replica; it sets the time."""
+        """Sequences per microbatch of the replica with the most; that replica sets the time of the group."""
         return -(-self.sequences // self.replicas)
 
 
 @dataclass(frozen=True, slots=True)
 class CoarsePlan:
-    """Stages front to back: `cuts` are atom boundaries, 0 and all atoms included."""
+    """Pipeline stages, front to back; `cuts` are atom boundaries, including 0 and the number of atoms."""
 
     microbatches: int
     microbatch: int
@@ -44,7 +44,7 @@ class CoarsePlan:
     stages: tuple[tuple[ReplicaGroup, ...], ...]
 
     def __str__(self) -> str:
-        """In the notation of recorded plans: `L7[8xV100/tp1] > L19[8xA100/tp1]`, kinds by number."""
+        """The notation of recorded plans: `L7[8xV100/tp1] > L19[8xA100/tp1]`, with kinds as numbers."""
         words = [
             f"L{b - a}[{','.join(f'{team.replicas}x{team.kind}/tp{team.tp}' for team in stage)}]"
             for (a, b), stage in zip(pairwise(self.cuts), self.stages, strict=True)
@@ -53,13 +53,13 @@ class CoarsePlan:
 
 
 def tables_of(stage: Sequence[ReplicaGroup], profile: Profile) -> list[LayerTable] | None:
-    """The profile's tables of every replica group of a stage; None where it has none for one of them."""
+    """One profile table per replica group of a stage; None where the profile lacks one of them."""
     found = [profile.layers(team.kind, team.tp, team.per_replica) for team in stage]
     return None if any(table is None for table in found) else [table for table in found if table]
 
 
 def step_s(outline: CoarsePlan, profile: Profile) -> float:
-    """Seconds of a step in closed form; inf where the profile has a hole.
+    """Seconds of a step in closed form; inf where the profile lacks a table.
 
     (m - 1) x slowest stage + sum of stages + transfers + the longest gradient all-reduce and update. A stage
     is as slow as its slowest replica; transfers are charged once, forward and backward; nothing overlaps.
@@ -78,9 +78,9 @@ def step_s(outline: CoarsePlan, profile: Profile) -> float:
 
 
 def sync_s(stage: Sequence[ReplicaGroup], start: int, stop: int, profile: Profile) -> float:
-    """Ring all-reduce of the gradients of atoms [start, stop) over all replicas of a stage.
+    """Seconds of the ring all-reduce of gradients of atoms [start, stop) over all replicas of a stage.
 
-    The `tp` rings of a replica share the links of its node, so the whole layer crosses them once.
+    The `tp` rings of a replica share its node's links, so the gradients of a whole layer cross them once.
     """
     copies = sum(team.replicas for team in stage)
     if copies == 1:
@@ -98,7 +98,7 @@ def sync_s(stage: Sequence[ReplicaGroup], start: int, stop: int, profile: Profil
 def hop_s(
     before: Sequence[ReplicaGroup], after: Sequence[ReplicaGroup], microbatch: int, profile: Profile
 ) -> float:
-    """Seconds to hand one microbatch on, every replica at the slowest pair's rate, one direction."""
+    """Seconds to send one microbatch to the next stage, one direction, at the slowest pair's rate."""
     size = microbatch * profile.boundary_bytes / max(min(_replicas(before), _replicas(after)), 1)
     return size / min(profile.rate(a.kind, b.kind, size, min(a.tp, b.tp)) for a in before for b in after)
 
@@ -108,9 +108,8 @@ def _replicas(stage: Sequence[ReplicaGroup]) -> int:
 
 
 def fits(outline: CoarsePlan, profile: Profile) -> bool:
-    """Whether every replica group holds its atoms, with a microbatch in flight for it and each stage
-    behind.
-    """
+    """Whether every replica group fits its memory, with one microbatch in flight per stage from its own to
+    the last."""
     depth = len(outline.stages)
     for place, ((start, stop), stage) in enumerate(zip(pairwise(outline.cuts), outline.stages, strict=True)):
         tables = tables_of(stage, profile)
@@ -130,12 +129,12 @@ def balanced(
     profile: Profile,
     limit_s: float = float("inf"),
 ) -> tuple[tuple[int, ...], float] | None:
-    """(cuts, slowest stage in seconds) with the least slowest stage under memory; None where nothing fits.
+    """(cuts, seconds of the slowest stage) with the fastest slowest stage in memory; None where nothing fits.
 
     Also None where the slowest stage would take longer than `limit_s`.
 
-    For a given limit filling stages front to back as far as time and memory allow is optimal, so the least
-    limit is found by halving.
+    For a given limit, filling stages front to back as far as time and memory allow is optimal, so bisection
+    finds the smallest limit.
     """
     depth, atoms = len(stages), profile.atoms
     if depth > atoms:
@@ -191,11 +190,11 @@ def balanced(
 def shared_out(
     kinds: Sequence[tuple[int, int, int]], microbatch: int, profile: Profile
 ) -> tuple[ReplicaGroup, ...] | None:
-    """Replica groups of (kind, replicas, tp) that split a microbatch so that the slowest ends soonest.
+    """Replica groups of (kind, replicas, tp) that share a microbatch so that the slowest group ends soonest.
 
-    A sequence for each replica is given, turn by turn, to the group that would end first with it, at the pace
-    of an even share; the last replicas may have one less. None where a group would get nothing, or the
-    profile knows no pace for it.
+    Round by round, the group that would then end first gets one more sequence for each of its replicas, timed
+    at the seconds per sequence of an even share. A group's last replicas may have one sequence less. None
+    where a group would get fewer sequences than replicas, or the profile has no table for it.
     """
     if len(kinds) == 1:
         kind, replicas, tp = kinds[0]
@@ -221,7 +220,7 @@ def shared_out(
 
 
 def plan_of(outline: CoarsePlan, model: Model, cluster: Cluster, job: Job, profile: Profile) -> Plan:
-    """The coarse plan with ranks: wide tensor-parallel groups choose first, beyond a node whole nodes."""
+    """The plan with ranks assigned: groups of larger tp first; those wider than a node take whole nodes."""
     free: dict[int, list[list[int]]] = {}
     for number, kind in enumerate(profile.kinds):
         size = kind.gpus_per_node

@@ -1,6 +1,6 @@
-"""What a whole-cluster planner of the closed-form kind knows: seconds and bytes of layers, rates of links.
+"""Profiles that closed-form whole-cluster planners read: seconds and bytes of layers, rates of links.
 
-Metis, Sailor and AMP read such figures from profiles of single layers; here they come from the simulator's
+Metis, Sailor and AMP read such figures from profiles of single layers. Here they come from the simulator's
 prices, or from any other `Profile` (tables of measured layers in the benchmarks).
 """
 
@@ -27,7 +27,7 @@ from tangram_sim.training.stage.prices import StagePrices
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """GPUs of one kind: whole nodes, numbered by their global ranks, node after node."""
+    """Whole nodes of one GPU kind; `ranks` are their global ranks, node after node."""
 
     name: str
     gpu: str
@@ -43,10 +43,10 @@ class Kind:
 
 @dataclass(frozen=True)
 class LayerTable:
-    """One GPU kind under one `tp` with some sequences per replica: a figure per atom.
+    """Time and memory of every atom on one GPU kind under one `tp` and number of sequences per replica.
 
-    Seconds per microbatch (forward, backward) or per step (update); bytes per GPU, activations for one
-    microbatch in flight. `memory_bytes` is what all of this may fill.
+    Seconds per microbatch (forward, backward) or per step (update); bytes per GPU, with the activations of
+    one microbatch in flight. `memory_bytes` is what state and activations may fill.
     """
 
     forward_s: tuple[float, ...]
@@ -58,26 +58,26 @@ class LayerTable:
 
     @cached_property
     def seconds(self) -> list[float]:
-        """Forward and backward of the atoms before each boundary, (atoms + 1,)."""
+        """Forward and backward seconds of all atoms before each boundary, shape (atoms + 1,)."""
         return _before([f + b for f, b in zip(self.forward_s, self.backward_s, strict=True)])
 
     @cached_property
     def updates(self) -> list[float]:
-        """Update seconds of the atoms before each boundary."""
+        """Update seconds of all atoms before each boundary, shape (atoms + 1,)."""
         return _before(self.update_s)
 
     @cached_property
     def states(self) -> list[float]:
-        """State bytes of the atoms before each boundary."""
+        """State bytes of all atoms before each boundary, shape (atoms + 1,)."""
         return _before(self.state_bytes)
 
     @cached_property
     def activations(self) -> list[float]:
-        """Activation bytes of the atoms before each boundary."""
+        """Activation bytes of all atoms before each boundary, one microbatch in flight, (atoms + 1,)."""
         return _before(self.activation_bytes)
 
     def bytes_with(self, in_flight: int) -> list[float]:
-        """State and `in_flight` sets of activations of the atoms before each boundary."""
+        """Bytes of state plus `in_flight` microbatches of activations of all atoms before each boundary."""
         if in_flight not in self._held:
             pairs = zip(self.states, self.activations, strict=True)
             self._held[in_flight] = [state + in_flight * activation for state, activation in pairs]
@@ -93,7 +93,7 @@ def _before(values: Sequence[float]) -> list[float]:
 
 
 class Profile(ABC):
-    """Figures of one model on one cluster. Implementations are deterministic."""
+    """Layer times, memory and link rates of one model on one cluster. Implementations are deterministic."""
 
     kinds: tuple[Kind, ...]
     atoms: int
@@ -106,22 +106,22 @@ class Profile(ABC):
 
     @abstractmethod
     def layers(self, kind: int, tp: int, sequences: int) -> LayerTable | None:
-        """Every atom on GPUs of one kind; None where the profile has no such row."""
+        """Table of all atoms on one GPU kind; None where the profile has none for these arguments."""
 
     @abstractmethod
     def rate(self, a: int, b: int, size: float, gpus: int) -> float:
-        """Bytes/s at which `gpus` of a node of kind `a` send `size` bytes to as many of one of kind `b`."""
+        """Bytes/s at which `gpus` GPUs of a node of kind `a` send `size` bytes to as many of kind `b`."""
 
     @abstractmethod
     def inside_rate(self, kind: int, size: float) -> float:
-        """Bytes/s at which one GPU sends to another one of its node."""
+        """Bytes/s at which one GPU sends `size` bytes to another GPU of its node."""
 
 
 @dataclass
 class SimulatedProfile(Profile):
-    """The profile that the simulator's own prices of single atoms make.
+    """A profile computed from the simulator's prices of single atoms.
 
-    `like` is the layout under which they are priced, its degrees apart.
+    Atoms are priced under the layout `like`, with its parallel degrees replaced.
     """
 
     model: Model
@@ -159,12 +159,12 @@ class SimulatedProfile(Profile):
         )
 
     def tps(self, kind: int) -> tuple[int, ...]:
-        """Degrees that divide a node and all head counts."""
+        """Tensor-parallel degrees that divide the GPUs of a node and all head counts."""
         heads = np.gcd.reduce(list(head_counts(self.model)))
         return tuple(tp for tp in divisors(self.islands[kind].gpus_per_node) if heads % tp == 0)
 
     def layers(self, kind: int, tp: int, sequences: int) -> LayerTable | None:
-        """Atoms priced one by one on `tp` GPUs of a node; equal atoms once."""
+        """Table of atoms priced one by one on `tp` GPUs of a node; atoms of the same kind are priced once."""
         key = (kind, tp, sequences)
         if key not in self._tables:
             self._tables[key] = self._table(*key)
@@ -198,7 +198,7 @@ class SimulatedProfile(Profile):
         return group_limits(self.cluster)[0]
 
     def rate(self, a: int, b: int, size: float, gpus: int) -> float:
-        """The slower NIC, or what limits the groups: one flow may have all of it, whatever its size."""
+        """Bytes/s of the slower NIC or the limit between groups, all of it for one flow of any size."""
         if (a, b) not in self._rates:
             limit = float(self._limits[np.ix_(self.islands[a].groups, self.islands[b].groups)].min())
             nics = min(self.islands[kind].nic_bytes_per_s for kind in (a, b))
@@ -206,6 +206,6 @@ class SimulatedProfile(Profile):
         return self._rates[a, b]
 
     def inside_rate(self, kind: int, size: float) -> float:
-        """Bytes/s of one link inside a node of the kind, at the share that transfers reach."""
+        """Bytes/s of one link inside a node of the kind, times the efficiency that transfers reach."""
         island = self.islands[kind]
         return island.intra.bytes_per_s * self.hwdb.link_efficiency(island.intra).value

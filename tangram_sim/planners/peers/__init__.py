@@ -1,1 +1,1 @@
-"""Other systems' planners under the same simulator."""
+"""Planners of other systems, run on this simulator."""

@@ -20,7 +20,7 @@ from tangram_sim.training.plan import Plan
 
 
 class Amp(WholeClusterPlanner):
-    """Every (pp, dp, tp, microbatch) that uses all GPUs; a bottleneck split of the layers for each."""
+    """AMP: every (pp, dp, tp, microbatch) that uses all GPUs, each with its best layer split."""
 
     name = "amp"
     limits = (
@@ -29,13 +29,13 @@ class Amp(WholeClusterPlanner):
     )
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
-        """The best plan by AMP's own closed form."""
+        """The best plan by AMP's own closed form that fits memory when simulated."""
         found = ranked(outlines(price.profile, job.global_batch, price.deadline), price.profile)
         return best_that_fits((outline for _, outline in found), price, self)
 
 
 def outlines(profile: Profile, global_batch: int, deadline: Deadline | None = None) -> Iterator[CoarsePlan]:
-    """The best split of the layers for every layout, microbatch and order of kinds, until time is over."""
+    """The best layer split for every layout, microbatch size and order of kinds, until the deadline."""
     deadline = deadline or Deadline()
     gpus = sum(kind.gpus for kind in profile.kinds)
     common = set(profile.tps(0)).intersection(*(profile.tps(kind) for kind in range(len(profile.kinds))))
@@ -61,7 +61,7 @@ def outlines(profile: Profile, global_batch: int, deadline: Deadline | None = No
 def stages_of(
     places: Sequence[Sequence[tuple[int, int]]], tp: int, size: int
 ) -> tuple[tuple[ReplicaGroup, ...], ...]:
-    """Equal data for every replica of a stage, whatever its kind."""
+    """Replica groups of every stage, with `size` sequences for each replica whatever its GPU kind."""
     return tuple(
         tuple(ReplicaGroup(kind, count // tp, tp, count // tp * size) for kind, count in place)
         for place in places

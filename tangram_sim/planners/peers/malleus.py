@@ -1,7 +1,7 @@
-"""Malleus: tensor-parallel groups by the speed of their ranks; layers and data shared out around slow ones.
+"""Malleus: tensor-parallel groups by the speed of their ranks; fewer layers and less data for slow groups.
 
-Li et al., "Malleus: Straggler-Resilient Hybrid Parallel Training of Large-scale Models via Malleable Data
-and Model Parallelization" (arXiv:2410.13333). Where this differs from the published code:
+Li et al., "Malleus: Straggler-Resilient Hybrid Parallel Training of Large-scale Models via Malleable Data and
+Model Parallelization" (arXiv:2410.13333). Where this differs from the published code:
 docs/models/planners.md.
 """
 
@@ -31,7 +31,7 @@ HEALTHY = 1.2  # slowdowns below this are taken as none, as published
 
 @dataclass(frozen=True)
 class RankGroup:
-    """Tensor-parallel ranks of one node: the kind of GPU, and how slow the slowest of them runs."""
+    """Tensor-parallel ranks of one node, their GPU kind and the slowdown of the slowest (1: healthy)."""
 
     kind: int
     ranks: tuple[int, ...]
@@ -39,11 +39,11 @@ class RankGroup:
 
 
 def grouped(slowness: Sequence[float], most: int, layer_s: dict[int, float]) -> list[tuple[int, ...]]:
-    """Positions of a node's ranks in groups of powers of two up to `most`, so that most layers a second pass.
+    """Groups of a node's ranks (positions), powers of two up to `most`, with most layers per second.
 
-    Healthy ranks fill groups of `most`; the rest, slowest first, is split so that the sum of `1 / seconds` is
-    highest, which groups of neighbours in that order reach. `layer_s`: seconds of a layer on a healthy group
-    by its size.
+    Healthy ranks fill groups of `most`; the rest is sorted slowest first and split into runs of neighbours so
+    that the sum of `1 / seconds` is highest, which such runs reach. `layer_s`: seconds of a layer on a
+    healthy group, by its size.
     """
     order = sorted(range(len(slowness)), key=lambda place: (-slowness[place], place))
     healthy = [place for place in order if slowness[place] == 1.0]
@@ -65,10 +65,10 @@ def grouped(slowness: Sequence[float], most: int, layer_s: dict[int, float]) -> 
 
 
 def dealt(speeds: Sequence[float], counts: Sequence[int], pipelines: int) -> list[list[int]] | None:
-    """How many groups of each class every pipeline gets, so that the slowest pipeline is fastest.
+    """Groups of each class for every pipeline such that the slowest pipeline is fastest, a row each.
 
-    `speeds` are layers a second of a group of each class, of which there are `counts`; an integer program.
-    None where there are fewer groups than pipelines.
+    `speeds` are the layers per second of one group of each class, `counts` the groups of the class; an
+    integer program. None where there are fewer groups than pipelines.
     """
     classes = len(speeds)
     if sum(counts) < pipelines:
@@ -95,23 +95,23 @@ def dealt(speeds: Sequence[float], counts: Sequence[int], pipelines: int) -> lis
 
 
 class _OfGroups(Profile):
-    """The profile of classes of groups: the table of their kind of GPU, slowed as they are."""
+    """Profile whose kinds are classes of groups: the table of their GPU kind, with passes slowed down."""
 
     def __init__(
         self, profile: Profile, classes: Sequence[tuple[int, int, float]], worst: Sequence[float]
     ) -> None:
-        """`classes`: kind, ranks, slowness; `worst`: of every kind's slowest rank, at which it is priced."""
+        """`classes`: (kind, ranks, slowness); `worst`: slowness at which each kind's table is priced."""
         self.of, self.worst, self.kinds, self.atoms = profile, worst, profile.kinds, profile.atoms
         self.classes = [(kind, ranks, slowness / worst[kind]) for kind, ranks, slowness in classes]
         self.boundary_bytes, self.gradient_bytes = profile.boundary_bytes, profile.gradient_bytes
         self._known: dict[tuple[int, int], LayerTable | None] = {}
 
     def tps(self, kind: int) -> tuple[int, ...]:
-        """The one degree of the class."""
+        """The only tensor-parallel degree of the class: the ranks of its groups."""
         return (self.classes[kind][1],)
 
     def layers(self, kind: int, tp: int, sequences: int) -> LayerTable | None:
-        """The table of the kind of GPU, its passes slowed."""
+        """The table of the GPU kind, passes multiplied by the class's relative slowness."""
         if (kind, sequences) not in self._known:
             of, _, slowness = self.classes[kind]
             table = self.of.layers(of, tp, sequences)
@@ -123,20 +123,20 @@ class _OfGroups(Profile):
         return self._known[kind, sequences]
 
     def rate(self, a: int, b: int, size: float, gpus: int) -> float:
-        """As between their kinds."""
+        """Bytes/s between the GPU kinds of two classes."""
         return self.of.rate(self.classes[a][0], self.classes[b][0], size, gpus)
 
     def inside_rate(self, kind: int, size: float) -> float:
-        """As inside their kind's nodes."""
+        """Bytes/s inside a node of the class's GPU kind."""
         return self.of.inside_rate(self.classes[kind][0], size)
 
     def number(self, group: RankGroup) -> int:
-        """The class of a group."""
+        """Number of the class that a group belongs to."""
         kind = group.kind
         return self.classes.index((kind, len(group.ranks), group.slowness / self.worst[kind]))
 
     def reduced_s(self, stage: ReplicaGroup, start: int, stop: int, pipelines: int) -> float:
-        """Ring all-reduce of the gradients of atoms [start, stop) over all pipelines, between nodes."""
+        """Seconds of a ring all-reduce of atoms' gradients over all pipelines, between nodes."""
         size = sum(self.gradient_bytes[start:stop])
         rate = self.rate(stage.kind, stage.kind, size, stage.tp)
         return 2 * (pipelines - 1) / pipelines * size / rate
@@ -144,9 +144,8 @@ class _OfGroups(Profile):
 
 @dataclass(frozen=True)
 class _Pipe:
-    """One pipeline: its groups front to back and their cuts; seconds of its slowest stage and of all stages,
-    and of the longest reduction and update behind them.
-    """
+    """One pipeline: groups front to back, their cuts in atoms, seconds of the slowest stage and of all
+    stages. `tail_s` is the seconds of the longest gradient all-reduce and update of a stage."""
 
     groups: tuple[RankGroup, ...]
     cuts: tuple[int, ...]
@@ -157,7 +156,7 @@ class _Pipe:
 
 @dataclass
 class _Shapes:
-    """All that is planned for one question, by tensor-parallel degree."""
+    """The plans that Malleus makes for one model, cluster and job."""
 
     profile: Profile
     cluster: Cluster
@@ -170,12 +169,12 @@ class _Shapes:
 
     @cached_property
     def worst(self) -> list[float]:
-        """The slowdown at which each kind's table is priced."""
+        """Slowdown of each kind's slowest rank, at which the kind's table is priced."""
         factors = dict(self.cluster.health.compute)
         return [max(factors.get(rank, 1.0) for rank in kind.ranks) for kind in self.profile.kinds]
 
     def groups(self, tp: int) -> list[RankGroup]:
-        """The ranks of every node in groups of at most `tp`."""
+        """The ranks of all nodes, divided into groups of at most `tp`."""
         found = []
         for number, kind in enumerate(self.profile.kinds):
             most = max((size for size in self.profile.tps(number) if size <= tp), default=1)
@@ -190,7 +189,7 @@ class _Shapes:
         return found
 
     def plans(self, tp: int, pipelines: int, size: int) -> tuple[float, list[_Pipe], tuple[int, ...]] | None:
-        """(seconds, pipelines, microbatches of each) with microbatches of `size` sequences; None: no room."""
+        """(seconds, pipelines, microbatches of each), `size` sequences each; None where nothing fits."""
         groups = self.groups(tp)
         classes = sorted({(group.kind, len(group.ranks), group.slowness) for group in groups})
         profile = _OfGroups(self.profile, classes, self.worst)
@@ -220,7 +219,7 @@ class _Shapes:
     def _pipe(
         self, groups: Sequence[RankGroup], size: int, profile: "_OfGroups", pipelines: int
     ) -> _Pipe | None:
-        """The least slowest stage; slow groups in front, and left out while that is faster."""
+        """The pipeline with the least slowest stage, slow groups in front or left out; None: no fit."""
         order = sorted(groups, key=lambda group: (-group.slowness, len(group.ranks), group.kind, group.ranks))
         best: _Pipe | None = None
         for out in range(len(order)):
@@ -247,7 +246,7 @@ def _class(group: RankGroup) -> tuple[int, int, float]:
 
 
 class Malleus(WholeClusterPlanner):
-    """Every degree, number of pipelines and microbatch: groups, their division, layers, data; each exact."""
+    """Malleus: groups, pipelines, layers and data in turn, for every tp, pipelines and microbatch."""
 
     name = "malleus"
     compared = False
@@ -257,7 +256,7 @@ class Malleus(WholeClusterPlanner):
     )
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
-        """The best plan by its own closed form that fits memory when simulated."""
+        """The best plan by Malleus's own closed form that fits memory when simulated."""
         shapes, found = _Shapes(price.profile, cluster, job.global_batch), []
         for looked, (tp, pipelines, size) in enumerate(self._asked(price)):
             if looked and price.deadline.over():
@@ -277,7 +276,7 @@ class Malleus(WholeClusterPlanner):
         raise no_answer(self, price, why)
 
     def _asked(self, price: Price) -> Iterator[tuple[int, int, int]]:
-        """(tp, pipelines, sequences of a microbatch)."""
+        """Yields (tp, pipelines, sequences of a microbatch) to try."""
         degrees = sorted(
             {tp for number in range(len(price.profile.kinds)) for tp in price.profile.tps(number)}
         )
@@ -290,7 +289,7 @@ class Malleus(WholeClusterPlanner):
 
 
 def _pipelines(pipes: Sequence[_Pipe], taken: Sequence[int], size: int, price: Price) -> Iterator[Pipeline]:
-    """Pipelines with ranks; those alike but for their ranks are one, with that many replicas of a stage."""
+    """Pipelines with ranks; those that differ only in ranks become one with several replicas."""
     alike: dict[object, list[_Pipe]] = {}
     for pipe, count in zip(pipes, taken, strict=True):
         alike.setdefault((tuple(map(_class, pipe.groups)), pipe.cuts, count), []).append(pipe)

@@ -1,4 +1,4 @@
-"""Metis: device groups of powers of two in every order of GPU kinds, uneven layers, uneven data.
+"""Metis: device groups of powers of two over every order of GPU kinds, with uneven layers and uneven data.
 
 Um et al., "Metis: Fast Automatic Distributed Training on Heterogeneous GPUs" (USENIX ATC 2024). Where this
 differs from the published code: docs/models/planners.md.
@@ -33,7 +33,7 @@ UNEVEN = 0.9  # layers cannot be split so well that less than this of the ideal 
 
 
 class Metis(WholeClusterPlanner):
-    """Stages over all GPUs in order; in each data parallelism first, then tensor parallelism."""
+    """Metis: stages over all GPUs in order; in each data parallelism first, then tensor parallelism."""
 
     name = "metis"
     limits = (
@@ -42,7 +42,7 @@ class Metis(WholeClusterPlanner):
     )
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
-        """The best plan by Metis's own closed form."""
+        """The best plan by Metis's own closed form that fits memory when simulated."""
         found = outlines(price.profile, job.global_batch, deadline=price.deadline)
         return best_that_fits(found, price, self)
 
@@ -54,10 +54,10 @@ def outlines(
     permuted: int = PERMUTED,
     deadline: Deadline | None = None,
 ) -> Iterator[CoarsePlan]:
-    """Outlines close to the best one over all orders of kinds, device groups and microbatches, fastest first.
+    """Coarse plans near the best over all orders of kinds, device groups, microbatches, fastest first.
 
-    Arrangements are looked at in the order of what a step can take there at the least, so that few are worth
-    a look once the first ones are known; none is after the deadline.
+    Arrangements are searched in the order of their lower bounds on the step, so that few remain once good
+    plans are known. The search stops when the deadline passes.
     """
     book, best, deadline = _Book(profile), float("inf"), deadline or Deadline()
     waiting: list[tuple[float, int, bool, tuple[Place, ...], int]] = []  # by bound; whether that knows memory
@@ -88,7 +88,7 @@ def outlines(
 def _arrangements(
     profile: Profile, variance: float, permuted: int, deadline: Deadline
 ) -> Iterator[tuple["Place", ...]]:
-    """The kinds under every device group, for all depths, orders of kinds and sizes of groups."""
+    """Yields the GPU kinds of every device group, for all depths, orders of kinds and group sizes."""
     gpus = sum(kind.gpus for kind in profile.kinds)
     for depth in range(1, min(DEEPEST, profile.atoms, gpus) + 1):
         groups = list(
@@ -105,7 +105,7 @@ def _arrangements(
 def device_groups(gpus: int, depth: int, variance: float, permuted: int) -> Iterator[tuple[int, ...]]:
     """Sizes of `depth` groups, powers of two (or all GPUs) that add up to `gpus`, in distinct orders.
 
-    With more than `permuted` groups equal ones are tied into runs, and only runs change places.
+    With more than `permuted` groups, equal neighbours are merged into runs, and only the runs are permuted.
     """
     if depth == 1:
         yield (gpus,)
@@ -131,7 +131,7 @@ def device_groups(gpus: int, depth: int, variance: float, permuted: int) -> Iter
 
 
 def _powers(total: int, depth: int, least: int) -> Iterator[tuple[int, ...]]:
-    """Ascending powers of two from `least` on, `depth` of them, that add up to `total`."""
+    """Ascending sequences of `depth` powers of two, at least `least`, that add up to `total`."""
     if depth == 0:
         if total == 0:
             yield ()
@@ -147,7 +147,7 @@ Place = tuple[tuple[int, int], ...]  # (kind, GPUs) of a stage
 
 
 def occupied(profile: Profile, order: Sequence[int], sizes: Sequence[int]) -> tuple[Place, ...]:
-    """The kinds that each device group takes when GPUs are lined up kind by kind."""
+    """((kind, GPUs), ...) of each device group when the GPUs are lined up kind by kind."""
     left = [[kind, profile.kinds[kind].gpus] for kind in order]
     places = []
     for size in sizes:
@@ -165,7 +165,7 @@ def occupied(profile: Profile, order: Sequence[int], sizes: Sequence[int]) -> tu
 
 
 class _Book:
-    """Answers about stages by device group, tp and microbatch, kept: equal groups are asked about often."""
+    """Cache of stages by device group, tp and microbatch size: the same groups occur in many arrangements."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
@@ -188,9 +188,9 @@ class _Book:
     def stage(
         self, place: Place, tp: int, microbatch: int
     ) -> tuple[tuple[ReplicaGroup, ...], float, float] | None:
-        """(replica groups, seconds of all atoms, memory over what all atoms need), data shared out by
-        speed.
-        """
+        """(replica groups, seconds of one microbatch through all atoms, available over needed memory) of a
+        stage. Sequences are shared by speed; memory needed is that of all atoms with one microbatch in
+        flight. None where the tp is not allowed or the profile lacks a table."""
         key = (place, tp, microbatch)
         if key not in self._teams:
             self._teams[key] = self._stage(*key)
@@ -209,7 +209,7 @@ class _Book:
         return teams, max(table.seconds[-1] for table in tables), room
 
     def quickest_s(self, place: Place, microbatch: int) -> float:
-        """Seconds of one microbatch through all atoms under the fastest degree; inf where there is none."""
+        """Seconds of one microbatch through all atoms under the fastest tp; inf where no tp has a table."""
         key = (place, microbatch)
         if key not in self._quickest:
             found = [self.stage(place, tp, microbatch) for tp in self.degrees(place)]
@@ -217,11 +217,11 @@ class _Book:
         return self._quickest[key]
 
     def least_s(self, places: Sequence[Place], microbatch: int, microbatches: int) -> float:
-        """About the least seconds of a step on these device groups; inf where the profile lacks one."""
+        """Approximate least seconds of a step on these device groups; inf where a table is missing."""
         return _least_s([self.quickest_s(place, microbatch) for place in places], microbatches)
 
     def least_held_s(self, places: Sequence[Place], microbatch: int, microbatches: int) -> float:
-        """Least seconds of a step with every stage inside its memory, whatever tp; layers split at will."""
+        """Lower bound in seconds on a step within memory, any tp and fractional layers; inf: none fits."""
         options = [
             self._options(place, microbatch, min(microbatches, len(places) - number))
             for number, place in enumerate(places)
@@ -241,7 +241,7 @@ class _Book:
         return (microbatches - 1) * low + min(seconds for own in options for seconds, _ in own) * UNEVEN
 
     def _options(self, place: Place, microbatch: int, in_flight: int) -> list[tuple[float, float]]:
-        """(seconds of all atoms, share of all atoms that fits) of every tp that has a row."""
+        """(seconds of all atoms, share of all atoms that fits memory) for every tp that has a table."""
         key = (place, microbatch, in_flight)
         if key not in self._held:
             self._held[key] = []
@@ -255,7 +255,7 @@ class _Book:
 
 
 def _least_s(seconds: Sequence[float], microbatches: int) -> float:
-    """Seconds of a step over stages that take `seconds` for all atoms each, were layers split at will."""
+    """Seconds of a step with an ideal layer split; `seconds` are those of all atoms on each stage."""
     if max(seconds) == float("inf"):
         return float("inf")
     pace = UNEVEN / sum(1 / one for one in seconds)
@@ -265,7 +265,7 @@ def _least_s(seconds: Sequence[float], microbatches: int) -> float:
 def _strategies(
     book: _Book, places: Sequence[Place], microbatch: int, microbatches: int, best_s: float
 ) -> Iterator[tuple[float, CoarsePlan]]:
-    """Tensor-parallel degrees by stage, from 1 on: the stage with the fullest memory doubles its own."""
+    """(seconds, coarse plan) for tps from 1 on; the stage with the fullest memory doubles its own."""
     tps = [1] * len(places)
     while True:
         stages = [book.stage(place, tp, microbatch) for place, tp in zip(places, tps, strict=True)]

@@ -1,7 +1,7 @@
-"""Metis as its authors published it (github:SamsungLabs/Metis), beside the repaired one in `metis`.
+"""Metis as its authors published it (github:SamsungLabs/Metis); `metis` has the repaired version.
 
 Its estimates decide: a plan may need more memory than its GPUs have. Six points differ from `metis`; each can
-be mended alone, which tells how much it moves the plan.
+be repaired alone, to see how much it changes the plan.
 """
 
 from collections.abc import Iterator
@@ -39,9 +39,9 @@ _REPAIRS, _REPAIRED = 3, 0.9
 
 
 class MetisPublished(WholeClusterPlanner):
-    """Metis with the published estimates; `mended` names one of `DEFECTS` to leave out.
+    """Metis with the published estimates; `mended` names the one of `DEFECTS` to repair.
 
-    `trusted`: its best plan counts even where the simulator says that it does not fit memory.
+    `trusted`: return its best plan even where the simulator says that the plan does not fit memory.
     """
 
     name = "metis-published"
@@ -68,7 +68,7 @@ class MetisPublished(WholeClusterPlanner):
 
 @dataclass(frozen=True)
 class PublishedSearch:
-    """The published search over outlines, fastest first by its own estimate."""
+    """The published search over coarse plans, ranked by its own step estimate."""
 
     profile: Profile
     global_batch: int
@@ -76,7 +76,7 @@ class PublishedSearch:
     mended: str = ""
 
     def outlines(self, deadline: Deadline) -> Iterator[CoarsePlan]:
-        """Outlines that pass its estimate of memory."""
+        """Coarse plans that pass the published memory estimate, fastest first by its own estimate."""
         found: list[tuple[float, int, CoarsePlan]] = []
         for later, places in self._arrangements(deadline):
             for microbatches in divisors(self.global_batch):
@@ -88,7 +88,7 @@ class PublishedSearch:
         yield from dict.fromkeys(outline for _, _, outline in found)
 
     def _arrangements(self, deadline: Deadline) -> Iterator[tuple[bool, tuple[Place, ...]]]:
-        """(whether a later order of kinds, device groups front to back)."""
+        """Yields (whether this is not the first order of kinds, device groups front to back)."""
         gpus = sum(kind.gpus for kind in self.profile.kinds)
         for number, order in enumerate(permutations(range(len(self.profile.kinds)))):
             for depth in range(1, min(DEEPEST, self.profile.atoms, gpus) + 1):
@@ -98,7 +98,7 @@ class PublishedSearch:
                     yield number > 0, occupied(self.profile, order, sizes)
 
     def _strategies(self, places: tuple[Place, ...], microbatches: int) -> Iterator[CoarsePlan]:
-        """Outlines with all data parallelism first; then the stage with the least room doubles its tp."""
+        """Coarse plans from pure data parallelism on; then the stage with the least room doubles its tp."""
         microbatch, tps = self.global_batch // microbatches, [1] * len(places)
         while True:
             stages = [self._stage(place, tp, microbatch) for place, tp in zip(places, tps, strict=True)]
@@ -118,13 +118,13 @@ class PublishedSearch:
             tps[widened] *= 2
 
     def _degree(self, place: Place, tp: int) -> bool:
-        """Whether a device group may have this tensor-parallel degree."""
+        """Whether the published code allows this tensor-parallel degree on a device group."""
         if self.mended == "degrees" and any(tp not in self.profile.tps(kind) for kind, _ in place):
             return False
         return self.heads % tp == 0 and all(count % tp == 0 for _, count in place)
 
     def _stage(self, place: Place, tp: int, microbatch: int) -> tuple[ReplicaGroup, ...] | None:
-        """Replica groups of a stage, data by the speed of one sequence; None where there is no row."""
+        """Replica groups of a stage, data shared by the speed of one sequence; None where impossible."""
         if not self._degree(place, tp):
             return None
         kinds = [(kind, count // tp, tp) for kind, count in place]
@@ -133,7 +133,7 @@ class PublishedSearch:
         return teams if teams and tables_of(teams, self.profile) else None
 
     def _cuts(self, stages: list[tuple[ReplicaGroup, ...]], microbatches: int) -> tuple[int, ...] | None:
-        """Atoms of every stage by its share of the compute, scaled down where memory is short."""
+        """Boundaries with atoms in proportion to speed, fewer where memory is short; None if impossible."""
         if self.mended == "layers":
             found = balanced(stages, microbatches, self.profile)
             return found[0] if found else None
@@ -159,7 +159,7 @@ class PublishedSearch:
         return tables_of(stage, self.profile) or []
 
     def _demands(self, outline: CoarsePlan) -> list[tuple[float, float]]:
-        """(bytes wanted, bytes there) of every stage by the published estimate."""
+        """(bytes needed, bytes available) of every stage by the published estimate."""
         first, found = outline.stages[0][0].kind, []
         for (start, stop), stage in zip(pairwise(outline.cuts), outline.stages, strict=True):
             table = self.profile.layers(first, stage[0].tp, stage[0].per_replica) or self._tables(stage)[0]
@@ -170,7 +170,7 @@ class PublishedSearch:
         return found
 
     def cost_s(self, outline: CoarsePlan, later: bool) -> float:
-        """The published estimate of a step; of later orders of kinds only the first stage counts."""
+        """Seconds of a step as published, which costs only the first stage for `later` orders of kinds."""
         known = self.profile if self.mended == "bandwidth" else _FlatNetwork(self.profile)
         if later and self.mended != "orders":
             outline = CoarsePlan(
@@ -180,7 +180,7 @@ class PublishedSearch:
 
 
 def _by_shares(shares: list[float], weights: list[float]) -> tuple[int, ...] | None:
-    """Atom boundaries that give every stage about its share of the weights before each boundary."""
+    """Boundaries that give every stage about its share of the total; `weights` are cumulative."""
     total, cuts, reached = sum(shares), [0], 0.0
     for number, share in enumerate(shares[:-1], 1):
         reached += share / total * weights[-1]
@@ -191,7 +191,7 @@ def _by_shares(shares: list[float], weights: list[float]) -> tuple[int, ...] | N
 
 
 class _Changed(Profile):
-    """A profile that answers as another one unless overridden."""
+    """A profile that delegates to another one; subclasses override single answers."""
 
     def __init__(self, under: Profile) -> None:
         self._under = under
@@ -199,33 +199,33 @@ class _Changed(Profile):
         self.boundary_bytes, self.gradient_bytes = under.boundary_bytes, under.gradient_bytes
 
     def tps(self, kind: int) -> tuple[int, ...]:
-        """As before."""
+        """Tensor-parallel degrees of the profile underneath."""
         return self._under.tps(kind)
 
     def layers(self, kind: int, tp: int, sequences: int) -> LayerTable | None:
-        """As before."""
+        """Layer table of the profile underneath."""
         return self._under.layers(kind, tp, sequences)
 
     def rate(self, a: int, b: int, size: float, gpus: int) -> float:
-        """As before."""
+        """Bytes/s between nodes, from the profile underneath."""
         return self._under.rate(a, b, size, gpus)
 
     def inside_rate(self, kind: int, size: float) -> float:
-        """As before."""
+        """Bytes/s inside a node, from the profile underneath."""
         return self._under.inside_rate(kind, size)
 
 
 class _OneSequence(_Changed):
-    """Rows of one sequence for any number of them, as many times as long."""
+    """Only tables for one sequence, so that callers take the time of n sequences as n times that."""
 
     def layers(self, kind: int, tp: int, sequences: int) -> LayerTable | None:
-        """The row of one sequence where there is one; no other."""
+        """The table for one sequence; None for any other number."""
         return super().layers(kind, tp, 1) if sequences == 1 else None
 
 
 class _FlatNetwork(_Changed):
-    """The network between nodes is as fast as inside the slower node."""
+    """A network between nodes that is as fast as the links inside the slower of the two nodes."""
 
     def rate(self, a: int, b: int, size: float, gpus: int) -> float:
-        """What one GPU sends inside a node."""
+        """Bytes/s of one GPU inside a node, the slower of the two kinds."""
         return min(self.inside_rate(a, size), self.inside_rate(b, size))

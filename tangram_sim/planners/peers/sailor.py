@@ -25,7 +25,7 @@ DEEPEST = 32  # stages
 
 
 class Sailor(WholeClusterPlanner):
-    """Depth, microbatch, tp by kind and number of microbatches best-first; replicas by integer program."""
+    """Sailor: depth, microbatch, tp by kind and microbatches best-first; replicas by integer program."""
 
     name = "sailor"
     limits = (
@@ -34,16 +34,16 @@ class Sailor(WholeClusterPlanner):
     )
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
-        """The best plan by Sailor's own closed form."""
+        """The best plan by Sailor's own closed form that fits memory when simulated."""
         return best_that_fits(outlines(price.profile, job.global_batch, price.deadline), price, self)
 
 
 def outlines(profile: Profile, global_batch: int, deadline: Deadline | None = None) -> Iterator[CoarsePlan]:
-    """The best outline for every depth, microbatch, tp by kind and number of microbatches, fastest first.
+    """The best coarse plan for every depth, microbatch, tp by kind and number of microbatches, fastest first.
 
-    Best-first: what is not settled waits under a bound on its steps and is opened when its turn comes; what
-    is settled waits under its step, and when its turn comes nothing can be before it. When time is over only
-    what is settled is handed out.
+    Best-first search: families of plans are queued by a lower bound on their step and expanded in turn;
+    complete plans are queued by their step and yielded when they come first, so that nothing faster can
+    follow. After the deadline only the complete plans in the queue are yielded.
     """
     deadline, numbers, seen = deadline or Deadline(), count(), set[CoarsePlan]()
     space = _Space(profile, global_batch)
@@ -65,7 +65,7 @@ def outlines(profile: Profile, global_batch: int, deadline: Deadline | None = No
 
 
 def even_cuts(atoms: int, depth: int) -> tuple[int, ...]:
-    """Boundaries of stages of equal length; where they cannot be equal the last ones are longer."""
+    """Boundaries of stages with equal numbers of atoms; the last stages get one of any remainder."""
     short, longer = divmod(atoms, depth)
     lengths = [short + (place >= depth - longer) for place in range(depth)]
     cuts = [0]
@@ -76,7 +76,7 @@ def even_cuts(atoms: int, depth: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Column:
-    """All stages of one depth, each on GPUs of one kind under one tp, which has room for `replicas`."""
+    """All stages of one depth on one GPU kind with one tp; the kind has GPUs for `replicas` of a stage."""
 
     kind: int
     tp: int
@@ -86,13 +86,13 @@ class _Column:
 
     @cached_property
     def seconds(self) -> tuple[float, ...]:
-        """Seconds per microbatch of every stage, summed atom by atom: equal stages agree to the digit."""
+        """Seconds per microbatch of every stage, summed so that equal stages are exactly equal."""
         atoms = [f + b for f, b in zip(self.table.forward_s, self.table.backward_s, strict=True)]
         return tuple(sum(atoms[start:stop]) for start, stop in pairwise(self.cuts))
 
     @cached_property
     def heavier(self) -> dict[int, int]:
-        """For each of `_references`, the stages that take at least as long as it: a bit for each."""
+        """For each stage of `_references`, a bit mask of the stages that take at least as long."""
         return {
             reference: sum(
                 1 << place for place, seconds in enumerate(self.seconds) if seconds >= self.seconds[reference]
@@ -101,7 +101,7 @@ class _Column:
         }
 
     def allowed(self, microbatches: int) -> tuple[float, ...]:
-        """Seconds of every stage, inf where it does not fit with the microbatches in flight at its place."""
+        """Seconds of every stage; inf where it does not fit with the microbatches in flight there."""
         depth = len(self.seconds)
         microbatches = min(microbatches, depth)
         if microbatches not in self._allowed:
@@ -119,13 +119,13 @@ class _Column:
 
 
 def _references(depth: int) -> tuple[int, ...]:
-    """Stages to bound by: the ends, a short one and a long one."""
+    """Stages that bounds are computed for: the first two and the last two (short and long ones)."""
     return tuple(dict.fromkeys((0, min(1, depth - 1), max(depth - 2, 0), depth - 1)))
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """A family of plans: stages of equal length, sequences per replica, and tps each kind may yet have."""
+    """A family of plans: equal stages, sequences per replica, and the tps still open for each kind."""
 
     cuts: tuple[int, ...]
     sequences: int
@@ -139,20 +139,19 @@ class _Shape:
 
     @property
     def settled(self) -> bool:
-        """Whether every kind has one tp left, or is not used."""
+        """Whether every kind has exactly one tp left or is not used."""
         return all(len(open_) == 1 for open_ in self.columns)
 
     @cached_property
     def _quickest(self) -> list[float]:
-        """Seconds of every stage on its quickest kind."""
+        """Seconds of every stage on its fastest kind."""
         used = [column.seconds for open_ in self.columns for column in open_ if column]
         return [min(row) for row in zip(*used, strict=True)]
 
     @cached_property
     def _levels(self) -> list[list[tuple[float, int]]]:
-        """For each of `_references`: (seconds, most replicas at which stages as heavy all end in that
-        time).
-        """
+        """For each stage of `_references`: [(seconds, dp), ...]. dp is the most replicas for which all stages
+        at least as heavy could finish a microbatch in that time."""
         levels = []
         used = [column for open_ in self.columns for column in open_ if column]
         for place in _references(self.depth):
@@ -167,14 +166,14 @@ class _Shape:
         return levels
 
     def slowest_s(self, dp: int) -> float:
-        """Least seconds of the slowest stage with `dp` replicas; inf where there are not as many."""
+        """Lower bound in seconds on the slowest stage with `dp` replicas; inf: too few GPUs."""
         found = [max(self._quickest)]
         for level in self._levels:
             found.append(min((seconds for seconds, most in level if most >= dp), default=float("inf")))
         return max(found)
 
     def least_s(self) -> float:
-        """Least seconds of a step, whatever dp and the number of microbatches; inf where there is none."""
+        """Lower bound in seconds on a step, for any dp and number of microbatches; inf where none exists."""
         if not any(column for open_ in self.columns for column in open_):
             return float("inf")
         least = float("inf")
@@ -187,7 +186,7 @@ class _Shape:
         return least
 
     def paced_s(self, dp: int, microbatches: int) -> float:
-        """Least seconds of a step with so many replicas and microbatches."""
+        """Lower bound in seconds on a step with this dp and number of microbatches."""
         return (microbatches - 1) * self.slowest_s(dp) + sum(self._quickest)
 
 
@@ -202,14 +201,14 @@ class _Paced:
 
 @dataclass
 class _Space:
-    """The search tree: shapes, the narrower shapes each is opened into, and their coarse plans."""
+    """The search tree: shapes, the narrower shapes that each expands to, and their coarse plans."""
 
     profile: Profile
     global_batch: int
     _columns: dict[tuple[int, int, int, int], _Column | None] = field(default_factory=dict)
 
     def shapes(self) -> Iterator[_Shape]:
-        """One per depth and microbatch, every tp worth looking at open."""
+        """One shape per depth and microbatch size, with every promising tp of every kind open."""
         sizes = [1 << power for power in range(self.global_batch.bit_length())]
         for depth in range(1, min(DEEPEST, self.profile.atoms) + 1):
             cuts = even_cuts(self.profile.atoms, depth)
@@ -220,7 +219,7 @@ class _Space:
                 yield _Shape(cuts, sequences, self.global_batch, tuple((*own, None) for own in columns))
 
     def _worth(self, kind: int, sequences: int, cuts: tuple[int, ...]) -> list[_Column]:
-        """Degrees worth looking at: the least that fits some stage, and doublings that pay WORTHWHILE."""
+        """Promising tps of a kind: the smallest that fits a stage, and larger ones worth the GPUs."""
         found = list[_Column]()
         for tp in self.profile.tps(kind):
             column = self._column(kind, tp, sequences, cuts)
@@ -239,9 +238,8 @@ class _Space:
         return self._columns[key]
 
     def opened(self, waiting: "_Shape | _Paced") -> Iterator[tuple[float, "_Shape | _Paced | CoarsePlan"]]:
-        """(least seconds of a step, narrower family), or (seconds of the step, coarse plan) where one is
-        left.
-        """
+        """Yields (lower bound on the step in seconds, narrower family), or (seconds of the step, coarse plan)
+        at a leaf."""
         if isinstance(waiting, _Paced):
             found = self._outline(waiting)
             if found is not None:
@@ -256,7 +254,7 @@ class _Space:
                 yield shape.least_s(), shape
 
     def _outline(self, paced: _Paced) -> tuple[float, CoarsePlan] | None:
-        """(seconds, coarse plan): of assignments best by slowest stage and sum, that of the least step."""
+        """(seconds, coarse plan) with the shortest step of several optimal assignments; None: none."""
         shape = paced.shape
         own = [column for (column,) in shape.columns]
         nowhere = (float("inf"),) * shape.depth
@@ -281,7 +279,7 @@ class _Space:
 
 
 def _paced(shape: _Shape) -> Iterator[tuple[float, _Paced]]:
-    """Every number of microbatches that some dp makes, with the least such dp: more replicas only wait."""
+    """(least seconds, shape) for every reachable number of microbatches, each with its smallest dp."""
     held = sum(column.replicas for (column,) in shape.columns if column)
     dp = min(held // shape.depth, shape.global_batch // shape.sequences)
     while dp:

@@ -1,11 +1,11 @@
-"""Which kinds of GPU hold which stages: the least (m - 1) x slowest stage + sum of stages, exactly.
+"""Exact assignment of GPU kinds to stages that minimises (m - 1) x slowest stage + sum of stages.
 
-Every stage takes `dp` replicas and is as slow as the slowest kind among them: a stage that may take some
-seconds may be on all kinds that are as fast and have the memory, a set. Whether all can be seated depends on
-how many stages allow which set, not on their order (Hall): for every set, the stages that allow nothing else
-must not need more replicas than it has. Stages of equal rows are interchangeable. So under a limit on the
-slowest stage an integer program over (class of stages, set) is left, a dozen variables, and there are as many
-limits as rows have different seconds.
+Every stage takes `dp` replicas and is as slow as the slowest kind among them: a stage with a time limit may
+use the set of all kinds that are fast enough and have the memory. Whether all stages find replicas depends on
+how many stages allow which set, not on their order (Hall): for every set of kinds, the stages restricted to
+it must not need more replicas than it has. Stages of equal rows are interchangeable. So for a limit on the
+slowest stage there remains an integer program over (class of stages, set), with a dozen variables; the limits
+to try are the different seconds in the rows.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,14 +22,14 @@ _Choice = tuple[int, float, int]  # class of stages, seconds, set of kinds
 
 @dataclass(frozen=True)
 class Seating:
-    """An assignment problem: stages front to back, `rows` their seconds by kind, `dp` replicas of each."""
+    """An assignment problem: `rows` are the stages' seconds by kind, `replicas` those a kind can hold."""
 
     rows: tuple[Row, ...]
     replicas: tuple[int, ...]
     dp: int
 
     def best(self, repeats: int) -> Iterator[list[Stage]]:
-        """Some assignments of the least repeats x slowest + sum that differ in transfers; none if none is."""
+        """Several assignments of minimal repeats x slowest + sum that differ in transfers, if any."""
         found = self.least(repeats)
         if found is None:
             return
@@ -48,9 +48,8 @@ class Seating:
                 yield self.seated(sets, order[::-1])
 
     def least(self, repeats: int) -> tuple[float, list[Sets]] | None:
-        """(repeats x slowest + sum, sets of kinds of each class of stages, quickest first); None: too few
-        GPUs.
-        """
+        """(minimal repeats x slowest + sum, sets of allowed kinds by class of stages, fastest first). None
+        where there are too few GPUs."""
         quickest = [min(row) for row, _ in self.classes]
         pairs = zip(quickest, self.classes, strict=True)
         fastest = sum(seconds * len(places) for seconds, (_, places) in pairs)
@@ -65,7 +64,7 @@ class Seating:
 
     @cached_property
     def classes(self) -> list[tuple[Row, list[int]]]:
-        """Stages of equal seconds: (their row, their places)."""
+        """Stages grouped by equal rows: (row, positions of the stages)."""
         found: dict[Row, list[int]] = {}
         for place, row in enumerate(self.rows):
             found.setdefault(row, []).append(place)
@@ -73,7 +72,7 @@ class Seating:
 
     @cached_property
     def _choices(self) -> list[_Choice]:
-        """(class, seconds, kinds that take no longer, as bits) that a stage may have, quickest first."""
+        """(class of stages, seconds, bits of the kinds within these seconds), ascending by seconds."""
         return [
             (number, seconds, sum(1 << kind for kind, item in enumerate(row) if item <= seconds))
             for number, (row, _) in enumerate(self.classes)
@@ -82,13 +81,13 @@ class Seating:
 
     @cached_property
     def _rooms(self) -> list[tuple[int, int]]:
-        """(set of kinds, stages that it has replicas for) of every set that cannot hold all stages."""
+        """(set of kinds, number of stages it has replicas for) for every set that cannot hold all stages."""
         sets = range(1, 1 << len(self.replicas))
         rooms = ((item, _held(item, self.replicas) // self.dp) for item in sets)
         return [(item, room) for item, room in rooms if room < len(self.rows)]
 
     def _least_sum(self, choices: Sequence[_Choice]) -> tuple[float, list[Sets]] | None:
-        """(least sum of stages' seconds, sets of kinds by class) among these choices; None: too few GPUs."""
+        """(minimal sum of stage seconds, sets of kinds by class) among these choices; None: too few GPUs."""
         counts = [len(places) for _, places in self.classes]
         widest = {choice[0]: choice for choice in choices}
         quickest = {choice[0]: choice for choice in reversed(choices)}
@@ -104,14 +103,14 @@ class Seating:
         return sum(count * item[1] for count, item in zip(taken, choices, strict=True)), given
 
     def _holds(self, demands: Iterable[tuple[int, int]]) -> bool:
-        """Whether all stages, given as (set of kinds allowed, number of stages), find their replicas."""
+        """Whether the replicas suffice for all stages, given as (set of allowed kinds, number of stages)."""
         wanted = list(demands)
         return all(
             sum(count for kinds, count in wanted if not kinds & ~item) <= room for item, room in self._rooms
         )
 
     def _program(self, choices: Sequence[_Choice], counts: Sequence[int]) -> list[int]:
-        """How many stages take each choice, by integer programming; a solution is known to exist."""
+        """Number of stages that take each choice, by integer programming; a solution must exist."""
         from scipy.optimize import Bounds, LinearConstraint, milp  # half a second to import
 
         seconds = np.array([choice[1] for choice in choices])
@@ -130,10 +129,10 @@ class Seating:
         return [round(item) for item in found.x]
 
     def seated(self, sets: Sequence[int], order: Sequence[int]) -> list[Stage]:
-        """Replicas of every stage, front to back, from the set that it allows; first kinds of `order` first.
+        """Replicas of each kind for each stage, front to back, from its set of kinds, preferring `order`.
 
-        Of a kind a stage takes as many as leave enough for the others. Taken so, one kind after the other
-        come to all it needs in whatever order, if the sets can be seated at all (a polymatroid).
+        A stage takes as many replicas of a kind as leave enough for later stages. Taken so, kind by kind in
+        any order, it gets all replicas that it needs if the assignment is feasible (a polymatroid).
         """
         left, found = list(self.replicas), list[Stage]()
         for place, own in enumerate(sets):
@@ -152,5 +151,5 @@ class Seating:
 
 
 def _held(kinds: int, replicas: Sequence[int]) -> int:
-    """How many replicas the kinds in a set have together."""
+    """Total replicas of the kinds in a bit set."""
     return sum(count for kind, count in enumerate(replicas) if kinds >> kind & 1)

@@ -1,1 +1,1 @@
-"""The Tangram planner: enumerate slices on islands, compose them, play the finalists."""
+"""The Tangram planner: enumerate slices on islands, compose partial plans, simulate the best pipelines."""

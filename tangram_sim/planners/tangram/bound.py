@@ -1,12 +1,12 @@
-"""Bounds below which no plan on a cluster can get, under the same cost model.
+"""Lower bounds on the step time of all plans on a cluster, under the same cost model as the plans.
 
 Let w[a, k] be the least GPU-seconds of atom `a` per sequence on kind `k` (`ideal_seconds`) and n[k] the GPUs
-of that kind. Any plan splits the B sequences of every atom over kinds, and a step lasts at least as long
-as every GPU's busy time: T >= min over splits x of max_k sum_a B x[a, k] w[a, k] / n[k]. For any prices
-y[k] >= 0 with sum_k n[k] y[k] = 1, weak duality gives T >= B sum_a min_k w[a, k] y[k]. We take y[k]
-proportional to the speed of kind k on the whole model, which is optimal when kinds differ by one factor.
+of that kind. Any plan splits the B sequences of every atom over kinds, and a step lasts at least as long as
+every GPU's busy time: T >= min over splits x of max_k sum_a B x[a, k] w[a, k] / n[k]. For any prices y[k] >=
+0 with sum_k n[k] y[k] = 1, weak duality gives T >= B sum_a min_k w[a, k] y[k]. We take y[k] proportional to
+the speed of kind k on the whole model, which is optimal when kinds differ by one factor.
 
-A small batch cannot keep many GPUs busy: there the passage of one sequence through all atoms is the nearer
+With a small batch, many GPUs stay idle, and the latency of one sequence through all atoms is the tighter
 bound (`passage.passage_s`).
 """
 
@@ -25,7 +25,7 @@ from tangram_sim.training.step.ideal import ideal_seconds
 
 
 def members(island: Island, cluster: Cluster | None) -> list[Gpu]:
-    """The kinds of GPU in an island: plans are priced at the ranks they use, which may beat its worst."""
+    """Kinds of GPU in an island. Its `gpu` is the worst; plans are priced at the ranks that they use."""
     if cluster is None or not island.groups:
         return [island.gpu]
     if cluster.health.is_full:
@@ -40,10 +40,10 @@ def members(island: Island, cluster: Cluster | None) -> list[Gpu]:
 
 
 def has_equal_members(island: Island, cluster: Cluster) -> bool:
-    """Whether all nodes of an island are alike, GPUs and NICs in equal health.
+    """Whether all nodes of an island are identical, with GPUs and NICs in equal health.
 
-    Parts of it are priced at its worst member: where they are not, a plan on better ones may be faster than
-    any that the search priced.
+    Parts of an island are priced at its worst member. Where nodes differ, a plan on better members may be
+    faster than any that the search priced.
     """
     nodes = {cluster.groups[group].node for group in island.groups}
     nics = {cluster.nic_of(node) for node in island.node_indices}
@@ -51,9 +51,9 @@ def has_equal_members(island: Island, cluster: Cluster) -> bool:
 
 
 class WorkBound:
-    """Ideal work of every atom on every island, and the bounds that follow from it.
+    """Lower bounds on the step time from the ideal work of every atom on every island.
 
-    With `cluster`, an island counts as its best member atom by atom; without, as its worst.
+    With `cluster`, each atom on an island costs as on the island's best member; without, as on its worst.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class WorkBound:
         self._settle(least)
 
     def tightened(self, least: NDArray[np.float64]) -> "WorkBound":
-        """This bound where atoms cost `least` (kinds, atoms) GPU-seconds per sequence at least."""
+        """This bound with atoms of at least `least` GPU-seconds per sequence, shape (kinds, atoms)."""
         tighter = copy(self)
         tighter._settle(least)
         return tighter
@@ -99,11 +99,9 @@ class WorkBound:
 
     @staticmethod
     def _speeds(fits: NDArray[np.bool_], held: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sequences per second of one GPU of each kind.
-
-        A kind that cannot hold some atom is as fast in the whole model as in what it can hold, against the
-        best kind for each atom: any speeds give a bound, those near the truth a high one.
-        """
+        """Sequences per second of one GPU of each kind on the whole model. For a kind that cannot hold some
+        atom, its speed on the atoms it can hold, relative to the fastest kind for each atom, stands for the
+        whole model: any speeds give a valid bound, accurate ones a tight bound."""
         best = np.where(fits.any(axis=0), np.where(fits, held, np.inf).min(axis=0), 0.0)
         own, reached = held.sum(axis=1), np.where(fits, best, 0.0).sum(axis=1)
         whole = np.divide(own * best.sum(), reached, out=np.full(len(own), np.inf), where=reached > 0)
@@ -117,25 +115,25 @@ class WorkBound:
         return np.asarray(np.where(self._lacking[kind, stops] > self._lacking[kind, starts], np.inf, own))
 
     def step_s(self) -> float:
-        """The bound for the whole model on all islands."""
+        """Lower bound in seconds on a step on all islands; inf where some atom fits nowhere."""
         return float(self.batch * self._prefix[-1]) if self._held_by_some else float("inf")
 
     def microbatch_s(self, microbatch: int) -> float:
-        """Seconds of any step with this microbatch size: at least this.
+        """Lower bound in seconds on any step with this microbatch size.
 
-        One microbatch crosses the whole pipeline, each atom on at most all GPUs of one kind. While it does,
-        others may be under way: its passage does not add to the work.
+        The larger of `step_s` and the latency of one microbatch through the pipeline, each atom on at most
+        all GPUs of one kind. The two are not added: other microbatches may be in work meanwhile.
         """
         latency = float((self.seconds / self.gpus[:, None]).min(axis=0).sum()) * microbatch
         return max(latency, self.step_s())
 
     def pipeline_s(self, microbatch: int) -> float:
-        """Seconds of any step of one pipeline with this microbatch size and each stage on one kind: at least.
+        """Lower bound in seconds on a step of one pipeline of this microbatch, each stage on one kind.
 
-        A stage works M times on a microbatch, after the first one has passed the stages in front of it, and
-        before the last one has gone back through them: M t_i + sum of t_j before it is at most the step T.
-        So stages on kinds with the most worth first do T / M, (1 - 1/M) T / M, ... per microbatch at most,
-        and no more than this share of what all GPUs do in T.
+        A stage processes M microbatches, after the first one has passed the stages before it and before the
+        last one has gone back through them: M t_i + sum of t_j before it is at most the step T. So stages,
+        most capable kinds first, do at most T / M, (1 - 1/M) T / M, ... of work per microbatch, and together
+        no more than this share of what all GPUs do in T.
         """
         if not self._held_by_some:
             return float("inf")
@@ -145,23 +143,23 @@ class WorkBound:
         return max(self.microbatch_s(microbatch), self.step_s() / used)
 
     def pipelines_s(self) -> float:
-        """Seconds of any step of one pipeline with each stage on one kind: at least."""
+        """Lower bound in seconds on a step of one pipeline with each stage on one kind."""
         return min(self.pipeline_s(size) for size in divisors(self.batch))
 
     def load(self, start: int, stop: int, kind: int, gpus: int) -> float:
-        """How much of its share atoms [start, stop) put on `gpus` GPUs of one kind: 1 is balanced.
+        """Load of atoms [start, stop) on `gpus` GPUs of one kind, over a balanced share: 1 is balanced.
 
-        Time of the slice there over the time of the whole model on the whole cluster, both ideal.
+        Ideal time of the slice on these GPUs over the ideal time of the whole model on the whole cluster.
         """
         return float(self._own_s(kind, start, stop) / gpus / self._prefix[-1])
 
     def slices_s(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], kind: int, gpus: int
     ) -> NDArray[np.float64]:
-        """Seconds of steps in which atoms [start, stop) run on `gpus` GPUs of one kind: at least these.
+        """Lower bounds in seconds on steps in which atoms [start, stop) run on `gpus` GPUs of one kind.
 
-        The larger of the slice's own time (over-subscription) and that of the rest of the model on the
-        rest of the cluster (under-subscription).
+        The larger of the slice's own time (over-subscription) and the time of the rest of the model on the
+        rest of the cluster (under-subscription). Shape of `starts` and `stops`.
         """
         own = self.batch * self._own_s(kind, starts, stops) / gpus
         rest = self._prefix[-1] - (self._prefix[stops] - self._prefix[starts])

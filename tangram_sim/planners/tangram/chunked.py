@@ -1,8 +1,8 @@
-"""Plans under schedules of several chunks per stage: interleaved 1F1B, and chunks in a V.
+"""Plans under schedules with several chunks per stage: interleaved 1F1B, and V-shaped chunks.
 
-The search composes pipelines of one chunk per stage; the best of them are cut into chunks stage by stage,
-each stage keeping its GPUs and its layout, and are played under the schedule asked for. The best then hand
-layers from stage to stage while that helps: in a V the first stage holds both ends and wants fewer.
+The search composes pipelines of one chunk per stage. The best are cut into chunks stage by stage, with GPUs
+and layouts unchanged, and simulated under the requested schedule. The best of those move layers between
+stages while that shortens the step: in a V the first stage holds both ends of the model and needs fewer.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ CUT_INTO_CHUNKS = declare(
 
 @dataclass(frozen=True, slots=True)
 class CannotChunk:
-    """Why a plan has no form with so many chunks."""
+    """Reason why a plan cannot be cut into this many chunks per stage."""
 
     reason: str
 
@@ -58,11 +58,11 @@ def chunked(
     deadline: Deadline | None = None,
     known: Sequence[Plan] = (),
 ) -> Found:
-    """Plan as `tangram` does, under a schedule of several chunks per stage.
+    """Plan as `tangram` does, under a schedule with several chunks per stage.
 
-    `known` plans of the job, cut into chunks already, compete with what is found. Of plans of the job under
-    1f1b that are known nothing is searched: these are cut. Raises InfeasibleError where none of them fits and
-    no plan of those looked at can be cut into chunks that fit.
+    Plans in `known` for this job (already in chunks) compete with those found. If `known` holds plans of the
+    same job under 1f1b, these are cut into chunks instead of searching. Raises InfeasibleError where no known
+    plan fits and no candidate can be cut into chunks that fit.
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
@@ -122,7 +122,7 @@ def _balanced(
     lowering: Lowering,
     deadline: Deadline,
 ) -> Scored:
-    """The plan after layers were handed from stage to stage, one at a time, while the step got shorter."""
+    """The plan after moving single layers from the slowest stage to others while that shortens the step."""
     if len(simple.pipelines) > 1:
         return scored
     layers = layers_of(simple.pipelines[0])
@@ -146,7 +146,7 @@ def _balanced(
 
 
 def layers_of(pipeline: Pipeline) -> list[int]:
-    """Blocks of every stage."""
+    """Number of transformer blocks in every stage."""
     return [sum(stop - start for start, stop in stage.chunks) for stage in pipeline.stages]
 
 
@@ -181,7 +181,7 @@ def _share(part: Part) -> Share:
 
 
 def _played(plan: Plan | CannotChunk, hwdb: Hwdb, lowering: Lowering) -> Scored | CannotChunk:
-    """The plan's step, or why it has none."""
+    """The plan with its simulated step, or the reason why it cannot run."""
     if isinstance(plan, CannotChunk):
         return plan
     try:

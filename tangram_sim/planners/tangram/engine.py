@@ -1,4 +1,4 @@
-"""The Tangram planner: islands, enumeration, pruning, composition, and finalists played whole.
+"""The Tangram planner: islands, enumeration, pruning, composition, and simulation of the finalists.
 
 Tao et al., "Tangram: Hiding GPU Heterogeneity for Efficient LLM Parallelization", arXiv:2606.16907.
 """
@@ -73,7 +73,7 @@ _PASSES = 16  # of a step over islands, for lack of a plan that says how many ar
 
 @dataclass
 class _Task:
-    """One request on its way: what is asked, what it may use, and what is known to say about it."""
+    """One planning request: its input, limits and tools, and the findings about it so far."""
 
     model: Model
     cluster: Cluster
@@ -99,7 +99,7 @@ class _Task:
         self.standing = [scored for plan in self.known if (scored := self._scored(plan)) is not None]
 
     def _scored(self, plan: Plan) -> Scored | None:
-        """A plan that was known before, played, links shared; None where it is of another question."""
+        """A known plan simulated with shared links; None where it is for another request or does not fit."""
         if (plan.model, plan.cluster, plan.job) != (self.model, self.cluster, self.job):
             return None
         lowered = lower_plan(plan, self.lowering)
@@ -108,12 +108,12 @@ class _Task:
         return Scored(plan, lowered.steps[0], contention.play(lowered.graph()).makespan_s)
 
     def say(self, what: str) -> None:
-        """Tell that another part of the search begins, of a length that nobody knows."""
+        """Report that another phase of the search begins, without a known length."""
         if self.progress:
             self.progress(0, 0, what)
 
     def found(self, ranked: Sequence[Scored]) -> Found:
-        """The answer with these plans, fastest first."""
+        """The result with these plans and the known ones, fastest first."""
         stopped = self.deadline.findings() if self.deadline.over() else []
         every = sorted([*ranked, *self.standing], key=lambda scored: scored.step_s)
         if any(every[0] is one for one in self.standing):
@@ -122,7 +122,7 @@ class _Task:
         return Found(best, self.bound.step_s(), self.counts, self.findings, stopped, self.candidates)
 
     def is_large(self) -> bool:
-        """Whether it is planned as copies of patterns."""
+        """Whether the cluster is planned as copies of patterns."""
         return (
             self.wishes.sub_islands
             and not self.wishes.order
@@ -144,15 +144,15 @@ def tangram(
     below_s: float = inf,
     halves: bool = False,
 ) -> Found:
-    """Plan `model` on `cluster`: the best pipelines found, played whole, best first.
+    """Plan `model` on `cluster`: the best pipelines found, simulated whole, fastest first.
 
-    Of plans that are `known` for this very question the best is the first limit of the search, and the answer
-    where nothing is found to be faster. A `SearchMemory` in use spares it what an earlier search asked. A
-    search that the deadline (of `wishes.time_limit_s`, if none) ends returns the best plan it has; with no
-    time at all that is a uniform one. A glance takes islands whole, as wishes may say, or as `halves` at the
-    finest where clusters are planned node by node. Where only plans `below_s` seconds a step are of use to
-    it, and none is known or found, NothingBelowError says so. Raises InfeasibleError with what is missing
-    when nothing fits.
+    The best of the `known` plans for the same request is the first limit of the search, and the result if
+    nothing faster is found. A `SearchMemory` in use saves repeated requests to parallelizers. A search ended
+    by the deadline (by default `wishes.time_limit_s`) returns the best plan so far; with no time at all, a
+    uniform one. With `halves` islands are divided into halves at the finest (on large clusters not at all),
+    for a quick estimate. Such a search, or one of whole islands, raises NothingBelowError where it finds no
+    plan faster than `below_s` and none is known. Raises InfeasibleError, saying what is missing, when nothing
+    fits.
     """
     wishes = wishes or SearchOptions()
     deadline = deadline or Deadline(wishes.time_limit_s)
@@ -170,7 +170,7 @@ def tangram(
 
 
 def _on_the_likeliest(task: _Task, kept: Sequence[int]) -> Found:
-    """The answer on some of the islands, where all are too many to compose."""
+    """Result for the islands numbered `kept`, where all islands are too many to compose."""
     some = tuple(task.islands[kind] for kind in kept)
     names = [island.name for island in some]
     order = tuple(name for name in task.wishes.order if name in names)
@@ -182,7 +182,7 @@ def _on_the_likeliest(task: _Task, kept: Sequence[int]) -> Found:
 
 
 def _unsearched(task: _Task) -> Found:
-    """The best uniform layout, for lack of time to look for others."""
+    """Result of a search without time: the fastest uniform layout or known plan. Raises InfeasibleError."""
     simple = sorted([*_simple(task), *task.standing], key=lambda scored: scored.step_s)
     if not simple:
         raise InfeasibleError(
@@ -194,10 +194,10 @@ def _unsearched(task: _Task) -> Found:
 
 
 def _simple(task: _Task, beside: Scored | None = None) -> list[Scored]:
-    """The fastest uniform layout that can be found while a search that is out of time is waited for.
+    """The fastest uniform layout found within a short grace period after the deadline; empty where none fits.
 
-    Where a plan is found already, layouts that may be faster are played `beside` it: as many ops on every
-    machine, as where no clock counts (`NoSearch`).
+    If a plan is known (`beside`), only layouts that may be faster are simulated, up to a fixed number of ops,
+    so that every machine finds the same; likewise where no clock counts (`NoSearch`).
     """
     grace = task.deadline.grace(_GRACE_S)
     most = UNIFORM_OPS if grace.limit_s == inf else inf
@@ -219,13 +219,13 @@ def _simple(task: _Task, beside: Scored | None = None) -> list[Scored]:
 
 
 def _ground(task: _Task) -> FleetProblem:
-    """What copies of patterns, and lone stages, are looked for on."""
+    """The request as a `FleetProblem`, for patterns and single-stage plans."""
     question = task.model, task.cluster, task.job, task.hwdb, task.islands
     return FleetProblem(*question, task.wishes.constraints, task.wishes.parallelizer, task.budget)
 
 
 def _copies_of_patterns(task: _Task) -> Found | None:
-    """Large clusters: many copies of pipelines on few nodes. None where no pattern fits."""
+    """Result for a large cluster: many copies of pipelines on few nodes. None where no pattern fits."""
     wishes = task.wishes
     ground = _ground(task)
     tools = task.counts, task.pieces, task.deadline, task.progress
@@ -255,7 +255,7 @@ def _copies_of_patterns(task: _Task) -> Found | None:
 
 
 def _node_by_node_below(task: _Task, islands: tuple[Island, ...], known: Sequence[Scored]) -> list[Scored]:
-    """Plans faster than all that are known: on some islands, their nodes told apart, or in groups."""
+    """Plans faster than all known ones, from searching some islands by node or by groups of nodes."""
     best, limits = min(known, key=lambda one: one.step_s), FLEETS[task.budget.effort]
     if task.deadline.over():
         return []
@@ -271,7 +271,7 @@ def _node_by_node_below(task: _Task, islands: tuple[Island, ...], known: Sequenc
 
 
 def _node_by_node(task: _Task) -> Found:
-    """Single pipelines composed of single nodes; then several side by side, and stages over islands."""
+    """Single pipelines composed of single nodes, pipelines side by side, and stages on several islands."""
     wishes, findings = task.wishes, task.findings
     kept = likeliest(shares(task.bound), FLEETS[task.budget.effort].most_told_apart)
     if len(kept) < len(task.islands):
@@ -341,7 +341,7 @@ def _node_by_node(task: _Task) -> Found:
 
 
 def _enumeration(task: _Task, islands: tuple[Island, ...]) -> Enumeration:
-    """Who asks the parallelizer about slices on parts of the islands."""
+    """The enumeration that requests partial plans of slices on parts of these islands."""
     wishes = task.wishes
     subject = Subject(task.model, task.job, task.hwdb, wishes.constraints)
     ahead = PrefetchQueue(task.pieces, wishes.parallelizer, subject, task.deadline)
@@ -366,7 +366,7 @@ def _enumeration(task: _Task, islands: tuple[Island, ...]) -> Enumeration:
 def _several(
     task: _Task, enumeration: Enumeration, referee: PlanEvaluator, ranked: Sequence[Scored], by_node: bool
 ) -> list[Scored]:
-    """Faster plans than the best of `ranked`: pipelines side by side, stages on several islands."""
+    """Plans faster than the best of `ranked`: pipelines side by side, or with stages on several islands."""
     found: list[Scored] = []
     wishes, findings = task.wishes, task.findings
     best_s = ranked[0].step_s if ranked else float("inf")

@@ -1,8 +1,8 @@
-"""Some islands of a large cluster, few enough to tell their nodes apart beside copies of patterns.
+"""Selects islands of a large cluster, few enough to be searched node by node next to patterns.
 
-Patterns repeat: where islands are many and small, or some are better left out, a single pipeline over some of
-them may be faster than any copies over all. A question without the islands that a plan leaves idle is
-answered node by node as soon as they are few; so they are looked at here, too.
+Patterns repeat: where islands are many and small, or some are better left idle, a single pipeline over some
+of them may be faster than copies over all. A request without the idle islands would be searched node by node
+as soon as the islands are few, so the search over all islands includes that, too.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from tangram_sim.training.schedules import puts_off_weights
 def few_apart(
     islands: Sequence[Island], work: Sequence[float], plan: Plan, budget: FleetBudget
 ) -> tuple[Island, ...]:
-    """Islands that are few enough: those that the plan uses, if they are, then those that do most `work`."""
+    """Islands few enough to search by node: those the plan uses, if few enough, then those of most `work`."""
     used = used_islands(islands, plan)
     first = () if budget.is_large([islands[kind].nodes for kind in used]) else used
     kept: list[int] = []
@@ -31,9 +31,9 @@ def few_apart(
 def looks_apart(
     islands: Sequence[Island], work: Sequence[float], plan: Plan | None, budget: FleetBudget
 ) -> list[tuple[Island, ...]]:
-    """Sets of islands to look at beside a plan of copies: some few; under `zb-h1` all, in groups of nodes.
+    """One set of few islands to search besides copies (composing many takes far longer); [] without a plan.
 
-    What copies take is only estimated there. Of many islands composing all takes far longer than copies do.
+    Under `zb-h1` also all islands, in groups of nodes, since the time of copies is only estimated there.
     """
     if plan is None:
         return []
@@ -55,6 +55,6 @@ ALL_IN_GROUPS = declare(
 
 
 def gain_apart(islands: Sequence[Island], budget: FleetBudget, step_s: float, others_s: float) -> Finding:
-    """What a look at these islands gained over the best found before it."""
+    """Finding: the gain of searching these islands by node or by group over the best step before."""
     kind = ALL_IN_GROUPS if max(node_units(islands, budget.states)) > 1 else NODE_BY_NODE
     return kind(islands=[island.name for island in islands], gain=1 - step_s / others_s)

@@ -1,4 +1,4 @@
-"""What the Tangram planner finds out beside its plans."""
+"""Findings of the Tangram planner."""
 
 from tangram_sim.findings import Severity, declare
 

@@ -1,4 +1,4 @@
-"""How hard large clusters are looked at, by effort."""
+"""Search limits for large clusters, by effort."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ PATTERNS = CompositionBudget(composed=64, played_passes=1 << 20, kept=2)
 
 @dataclass(frozen=True, slots=True)
 class FleetBudget:
-    """Large clusters: which patterns are looked for, and how many mixes of their copies are tried."""
+    """Limits for large clusters: the patterns searched, and the mixes of their copies tried."""
 
     # From so many combinations of node counts, or nodes, on: below, single nodes are told apart and the plan
     # is as good in as much time. Where patterns are not allowed nodes are taken in groups instead.
@@ -45,7 +45,7 @@ class FleetBudget:
     apart_worth: float = 0.05
 
     def is_large(self, nodes: Sequence[int]) -> bool:
-        """Whether a cluster with so many nodes on its islands has too many counts to tell apart."""
+        """Whether islands with these nodes have too many node counts to be searched node by node."""
         return prod(count + 1 for count in nodes) > self.states or sum(nodes) > self.nodes
 
 

@@ -1,4 +1,4 @@
-"""The words of a request that has no plan: what is needed at least, what there is, what was tried."""
+"""Error text for a request without a plan: the memory needed and available, and what was tried."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ _MANY = 1000  # microbatches, more than stages that hold by their place would
 def why_not(
     model: Model, cluster: Cluster, job: Job, islands: Sequence[Island], hwdb: Hwdb, constraints: Constraints
 ) -> str:
-    """The words of an infeasible request: what is needed at least, what there is, what was tried."""
+    """Error text for a request without a plan: the memory needed and available, and what was tried."""
     needed = model.parameters * job.bytes_per_parameter
     there = sum(
         device_rates(island.gpu, job.precision.types, hwdb, job.stack).usable_memory_bytes * island.gpus

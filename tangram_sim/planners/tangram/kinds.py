@@ -1,4 +1,4 @@
-"""The bound on work by kinds of GPUs, however their nodes are grouped: for whoever has no islands at hand."""
+"""The work bound by GPU kind, however nodes are grouped, for callers without islands."""
 
 from tangram_sim.clusters import Cluster, Gpu, Island
 from tangram_sim.errors import InfeasibleError
@@ -9,7 +9,7 @@ from tangram_sim.training.job import Job
 
 
 def bound_by_kinds(model: Model, job: Job, cluster: Cluster, hwdb: Hwdb) -> WorkBound:
-    """The bound on work of a job whose number format is settled: no plan tells where a GPU stands by it.
+    """The work bound by GPU kind for a job whose number format is settled, without plans or islands.
 
     Raises InfeasibleError where no GPU has units for the format.
     """

@@ -1,9 +1,9 @@
-"""The bound of one sequence: no step is shorter than its passage through all atoms and back.
+"""Latency bound: no step is shorter than the passage of one sequence through all atoms and back.
 
-A small batch cannot keep many GPUs busy, and there this is nearer than the work of the batch spread over all
-of them (`WorkBound`). A microbatch holds a sequence or more, and data parallelism hands whole sequences to
-ranks: only tensor, context and expert parallelism make a passage shorter, and the exchanges that they need
-are on its way.
+A small batch leaves many GPUs idle, and then this bound is tighter than the work of the batch spread over all
+GPUs (`WorkBound`). A microbatch holds at least one sequence, and data parallelism gives whole sequences to
+ranks: only tensor, context and expert parallelism shorten a passage, and their communication lies on its
+path.
 """
 
 from collections.abc import Sequence
@@ -36,9 +36,9 @@ _LACKING = (LAUNCH_GAPS, GRADIENTS, _ACCUMULATE)  # ops that do not lengthen eve
 
 
 def passage_s(model: Model, job: Job, islands: Sequence[Island], hwdb: Hwdb, cluster: Cluster) -> float:
-    """Seconds of any step: those of one sequence that passes all atoms and comes back, at least.
+    """Lower bound in seconds on any step: one sequence through all atoms and back.
 
-    Every atom counts on its fastest kind of GPU, links and number of ranks; nothing runs beside it.
+    Every atom is taken on its fastest GPU kind, links and number of ranks; nothing else runs meanwhile.
     """
     kinds = dict.fromkeys(gpu for island in islands for gpu in members(island, cluster))
     ranks = {layout.gpus for layout in _widths(model, job.seq, cluster.gpus)}
@@ -48,13 +48,12 @@ def passage_s(model: Model, job: Job, islands: Sequence[Island], hwdb: Hwdb, clu
 
 
 def _lanes(gpu: Gpu, cluster: Cluster, near: Sequence[int]) -> tuple[Island, ...]:
-    """Ranks of one kind as near to each other as the cluster has them: one island for each way to be so.
-
-    Wherever ranks stand, the borders of nodes, or of racks that are one scale-up domain, cut the groups of a
-    layout as blocks of `near` ranks do, one of the divisors of its number of ranks. Each such block counts as
-    a node with its share of NICs, and there are as many as all ranks of the cluster would fill; between them
-    nothing but NICs slows a transfer. Where links are stated one by one, or some are slow, links are free.
-    """
+    """Islands of one GPU kind with its ranks as close together as the cluster allows, one per possible
+    arrangement. Wherever ranks are placed, the borders of nodes, or of racks that are one scale-up domain,
+    cut the groups of a layout into blocks of a size in `near`, the divisors of the number of ranks. Each
+    block counts as a node with its share of NICs; there are as many as all ranks of the cluster would fill,
+    and only NICs limit transfers between them. Where links are stated one by one, or some are slow, links
+    cost nothing."""
     found: dict[Island, None] = {}
     if cluster.health.is_full and not cluster.wiring.full:
         for node in dict.fromkeys(group.node for group in cluster.groups if group.node.gpu == gpu):
@@ -87,10 +86,10 @@ def _lanes(gpu: Gpu, cluster: Cluster, near: Sequence[int]) -> tuple[Island, ...
 
 
 def _widths(model: Model, seq: int, ranks: int) -> tuple[Layout, ...]:
-    """The layouts under which one sequence crosses an atom in the least time, one for each way to share it.
+    """The layouts under which one sequence may pass an atom fastest, one for each way to split it.
 
-    All degrees that the laws of layouts allow on so many ranks, norms shared or not. Of what else a layout
-    decides, what takes the least time on a rank: nothing computed again, every expert where its tokens are.
+    All degrees that the rules of layouts allow on this many ranks, with and without sequence parallelism; no
+    recomputation, and every expert where its tokens are, which takes the least time on a rank.
     """
     heads, counts = head_counts(model), expert_counts(model)
     experts = divisors(gcd(*counts)) if counts else (1,)
@@ -107,10 +106,10 @@ def _widths(model: Model, seq: int, ranks: int) -> tuple[Layout, ...]:
 
 @lru_cache(maxsize=256)
 def _crossing(model: Model, job: Job, lanes: tuple[Island, ...], hwdb: Hwdb) -> tuple[tuple[float, ...], ...]:
-    """Per atom, seconds that one sequence takes through it on one of the `lanes`, at least.
+    """Per atom, lower bounds in seconds on one sequence's passes through it on one of the `lanes`.
 
-    Five rows, each least over lanes and layouts: forward and backward what devices compute, what hosts launch
-    or what lies on the way with its exchanges, as they can be the nearest.
+    Five rows, each minimised over lanes and layouts: combinations of device time, host launch time and
+    critical path for forward and backward (see `passes`).
     """
     layouts = _widths(model, job.seq, lanes[0].gpus)
     sequences = tuple(layout.dp for layout in layouts)  # replicas only hold experts: each has one sequence
@@ -124,9 +123,9 @@ def _crossing(model: Model, job: Job, lanes: tuple[Island, ...], hwdb: Hwdb) -> 
 
 
 def passes(prices: AtomPrices, job: Job) -> tuple[Floats, Floats, Floats]:
-    """By kind of atom, way to read it and layout: seconds of both passes (5 ways), of each alone (3).
+    """Lower bounds in seconds of both passes, forward and backward: (kinds of atoms, 5 / 3 / 3, layouts).
 
-    A stage is no faster than the sum over its atoms of any one reading.
+    For each way, the sum over its atoms bounds the time of a stage.
     """
     splits = schedule_named(job.schedule).splits_backward
     both, forward, backward = [], [], []
@@ -150,7 +149,7 @@ def passes(prices: AtomPrices, job: Job) -> tuple[Floats, Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """Seconds of one pass through an atom under K layouts, at least: three things that it cannot be below."""
+    """Three lower bounds in seconds on one pass through an atom, each of shape (K,) over layouts."""
 
     kernels_s: Floats  # one after another on the device
     launches_s: Floats  # one after another on the host
@@ -158,11 +157,11 @@ class _Pass:
 
     @classmethod
     def of(cls, program: Program, atom: Atom, first: type[Atom]) -> "_Pass":
-        """Of the program of an atom in a direction in which an atom of the type `first` comes first.
+        """Bounds of an atom's program in a direction in which atoms of type `first` come first.
 
-        Without what some passes lack: gaps that launches leave, which transfers may fill, adding up gradients
-        in a pass of their own, and their reduction. Ends of the model count with their kernels in place of
-        launches, behind which they may hide theirs; the first with nothing, since hosts do not wait for it.
+        Omitted is what some passes lack: gaps between launches, which transfers may fill, accumulating
+        gradients in a pass of its own, and their reduction. At the model's ends kernels count in place of
+        launches, which they may hide; for the first atom launches are zero, since hosts do not wait for it.
         """
         ops = [op for op in program.ops if op.name not in _LACKING]
         gaps = sum((op.seconds for op in program.ops if op.name == LAUNCH_GAPS), np.zeros(program.layouts))
@@ -177,20 +176,20 @@ class _Pass:
         return cls(kernels, launches, _way_s(program))
 
     def without(self, put_off: Number) -> "_Pass":
-        """The pass where weight gradients are made in one of their own, so many seconds of it."""
+        """This pass less `put_off` seconds of weight gradients, which a separate pass computes."""
         return _Pass(self.kernels_s - put_off, self.launches_s - put_off, self.way_s - put_off)
 
 
 def _put_off_s(program: Program) -> Floats:
-    """Seconds of weight gradients among what a pass counts, K: adding them up is left out of it already."""
+    """Seconds of weight gradients within a counted pass, (K,), without their accumulation."""
     lacking = sum((op.seconds for op in program.ops if op.name == _ACCUMULATE), np.zeros(program.layouts))
     return program.weight_gradient - lacking
 
 
 def _way_s(program: Program) -> Floats:
-    """Seconds from the output of the atom before to this one's, K: the longest way over what waits for it.
+    """Seconds on the longest path from the previous atom's output to this atom's output, shape (K,).
 
-    On a stream ops follow each other as they are issued. What `_Pass.of` leaves out takes no time.
+    Ops of one stream follow each other in issue order. Ops that `_Pass.of` omits take no time.
     """
     nothing, now = np.full(program.layouts, -inf), np.zeros(program.layouts)
     ends: list[Floats] = []

@@ -1,4 +1,4 @@
-"""Tangram behind the second API, like any other whole-cluster planner."""
+"""Tangram as a whole-cluster planner, like any other."""
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.models import Model
@@ -10,13 +10,13 @@ from tangram_sim.training.plan import Plan
 
 
 class Tangram(WholeClusterPlanner):
-    """Islands, partial plans, composition, finalists played whole; see `tangram_sim.planners.tangram`."""
+    """The Tangram planner as a `WholeClusterPlanner`; see `tangram_sim.planners.tangram`."""
 
     name = "tangram"
     limits = "Tangram tries few stages over several islands, and few pipelines side by side"
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
-        """The best plan found."""
+        """The fastest plan found."""
         wishes = SearchOptions(jobs=price.jobs)
         found = tangram(model, cluster, job, price.hwdb, wishes, deadline=price.deadline)
         price.deadline.over()  # this notes that it ran into it, also where there was no time at all

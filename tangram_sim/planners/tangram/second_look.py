@@ -1,11 +1,11 @@
-"""How much a look for other plans may ask and play, once a search has a plan."""
+"""Limits on a further search once a search has found a plan."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class SecondLook:
-    """A look for other plans once a search has one: what it asks and plays."""
+    """Limits on a further search once a search has found a plan: requests and simulations."""
 
     share: int  # one question for every so many of the search
     least: int  # and at least so many
@@ -13,5 +13,5 @@ class SecondLook:
     played: int
 
     def questions(self, asked: int) -> int:
-        """How many questions may be asked after a search of `asked` ones."""
+        """Number of requests allowed after a search that made `asked` ones."""
         return max(self.least, asked // self.share)

@@ -1,4 +1,4 @@
-"""What a matrix that both ends of a model share costs at least where they stand apart."""
+"""Lower bound on the synchronisation of a matrix tied between the first and last stage."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from tangram_sim.training.job import Job
 
 
 def tied_s(model: Model, job: Job, islands: Sequence[Island]) -> float:
-    """Least time of the all-reduce of a tied matrix between different stages."""
+    """Lower bound in seconds on the all-reduce of a tied matrix between stages; 0 if there is none."""
     if not model.tied or any(island.paths is not None for island in islands):
         return 0.0  # a stated graph may hold more than the rows of its nodes
     rates = [

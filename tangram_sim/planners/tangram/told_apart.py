@@ -1,4 +1,4 @@
-"""What a composition over node counts can tell apart: states grow as a product over islands."""
+"""Limits on the islands and nodes that a composition distinguishes: states grow as a product over islands."""
 
 from collections.abc import Sequence
 from math import prod
@@ -10,9 +10,9 @@ from tangram_sim.training.plan import Plan
 
 
 def node_units(islands: Sequence[Island], most_states: int) -> tuple[int, ...]:
-    """Nodes taken at a time from each island so that the composition has so many count states at most.
+    """Size of each island's groups of nodes so that the composition has at most `most_states` states.
 
-    Every island keeps one unit at least: of many islands some have to be left out (`likeliest`).
+    Every island keeps at least one group: with very many islands some have to be left out (`likeliest`).
     """
     units = [1] * len(islands)
     while prod(island.nodes // unit + 1 for island, unit in zip(islands, units, strict=True)) > most_states:
@@ -25,14 +25,14 @@ def node_units(islands: Sequence[Island], most_states: int) -> tuple[int, ...]:
 
 
 def in_units(nodes: int, unit: int) -> tuple[int, ...]:
-    """Nodes of the parts of an island, `unit` at a time: the last one takes what is left over, too."""
+    """Numbers of nodes of an island's parts in steps of `unit`; the last also includes the remainder."""
     return (*range(unit, nodes - nodes % unit, unit), nodes)
 
 
 def likeliest(work: Sequence[float], most_states: int) -> tuple[int, ...]:
-    """The islands that do most of the `work`, so many that each can be used or not in as many states.
+    """Indices of the islands with most `work`, ascending; 2 to their number is at most `most_states`.
 
-    `work`: of every island; indices come in ascending order.
+    `work`: of every island.
     """
     most = max(most_states.bit_length() - 1, 1)
     ordered = sorted(range(len(work)), key=lambda kind: (-work[kind], kind))
@@ -47,7 +47,7 @@ IN_GROUPS = declare(
 
 
 def in_groups(islands: Sequence[Island], units: Sequence[int]) -> Finding:
-    """What is lost where nodes are taken in groups of `units`, a number for every island."""
+    """Finding: nodes were taken in groups of `units`, one number per island, so plans were left out."""
     taken = [
         f"{island.name} by {unit}" + (f", the last {island.nodes % unit} more" if island.nodes % unit else "")
         for island, unit in zip(islands, units, strict=True)
@@ -57,7 +57,7 @@ def in_groups(islands: Sequence[Island], units: Sequence[int]) -> Finding:
 
 
 def spans(scored: Scored, islands: Sequence[Island]) -> bool:
-    """Whether a plan is one pipeline with a stage that is not on one of these islands alone."""
+    """Whether a plan is a single pipeline with a stage outside these islands or on several parts."""
     known = {island.name for island in islands}
     first = scored.plan.pipelines[0]
     return len(scored.plan.pipelines) == 1 and any(
@@ -66,7 +66,7 @@ def spans(scored: Scored, islands: Sequence[Island]) -> bool:
 
 
 def used_islands(islands: Sequence[Island], plan: Plan) -> tuple[int, ...]:
-    """Indices of the islands on which a plan puts any GPU."""
+    """Indices of the islands on which a plan uses any GPU."""
     busy, first = plan.ranks, plan.cluster.first_rank
     return tuple(
         kind

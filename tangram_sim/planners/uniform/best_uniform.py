@@ -1,4 +1,4 @@
-"""Uniform: the best single Megatron layout over all GPUs, the plan of software that sees equal GPUs only."""
+"""Uniform: the best single Megatron layout over all GPUs, as planned by software that assumes equal GPUs."""
 
 from tangram_sim.clusters import Cluster
 from tangram_sim.models import Model
@@ -11,13 +11,13 @@ from tangram_sim.training.plan import Plan
 
 
 class BestUniform(WholeClusterPlanner):
-    """Even layers, one layout, ranks in file order; a stage that spans kinds runs at its slowest member."""
+    """One layout with even stages, ranks in file order; a stage with several kinds runs at its slowest."""
 
     name = "uniform"
     limits = "it lays one layout with even stages over all GPUs"
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
-        """The fastest layout of those that fit."""
+        """The fastest uniform layout that fits memory."""
         short = [kind for kind in cluster.groups if not kind.node.gpu.peak_flop_per_s(job.precision.compute)]
         if short:
             raise CannotAnswerError(

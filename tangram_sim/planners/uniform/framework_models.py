@@ -1,4 +1,4 @@
-"""Which models a framework can train as they are, and what of others it has no configuration for.
+"""Models that a framework can train as they are, and what it has no configuration for in others.
 
 Megatron-LM: what `megatron/training/arguments.py` (core_v0.16.1) has no flag for. TorchTitan: flavours of its
 registries, by their exact number of parameters (counted from the wheels on the meta device).
@@ -43,8 +43,8 @@ AUTOEP_PRESETS = {
 class Flavor:
     """A model in TorchTitan's registry.
 
-    `parameters` are those of our model of it; `more` that the framework's own count has beside them (a vision
-    encoder), or lacks (biases of routers that are buffers there).
+    `parameters` is the count of our version of the model; `more` is what the framework's own count has in
+    addition (a vision encoder) or lacks (router biases that are buffers there).
     """
 
     module: str
@@ -82,7 +82,7 @@ FLAVORS = (
 
 
 def flavor_of(model: Model, version: str) -> Flavor | None:
-    """The flavour of a version of TorchTitan that is this model, or None."""
+    """TorchTitan's flavour of this model in a version, or None."""
     return next(
         (
             flavor
@@ -97,7 +97,7 @@ def flavor_of(model: Model, version: str) -> Flavor | None:
 
 @lru_cache(maxsize=256)
 def model_objections(framework: str, version: str, model: Model) -> tuple[str, ...]:
-    """What keeps a framework from training a model as it is, in words; () where nothing does."""
+    """Reasons why a framework cannot train a model as it is; () where it can."""
     if framework in ("megatron", "flagscale"):
         return tuple(_without_flags(model))
     if framework == "torchtitan" and flavor_of(model, version) is None:
@@ -111,19 +111,19 @@ def model_objections(framework: str, version: str, model: Model) -> tuple[str, .
 
 @lru_cache(maxsize=64)
 def attentions(model: Model) -> tuple[Attention, ...]:
-    """The kinds of attention of a model, windows aside."""
+    """The kinds of attention in a model, ignoring window sizes."""
     return tuple(dict.fromkeys(replace(block.attention, window=0) for block in model.blocks))
 
 
 def feed_forwards(model: Model) -> tuple[list[FeedForward], list[Experts]]:
-    """The kinds of dense feed-forwards and of mixtures of a model."""
+    """(dense feed-forwards, mixtures of experts): the kinds in a model."""
     parts = list(dict.fromkeys(block.feed_forward for block in model.blocks))
     dense = [part for part in parts if isinstance(part, FeedForward)]
     return dense, [part for part in parts if isinstance(part, Experts)]
 
 
 def linear_biases(model: Model) -> set[tuple[bool, bool, bool]]:
-    """Of every kind of block, whether queries, keys and values, attention's output, feed-forward have one."""
+    """(q/k/v bias, attention output bias, feed-forward bias) of every kind of block in a model."""
     return {
         (block.attention.qkv_bias, block.attention.out_bias, block.feed_forward.bias)
         for block in model.blocks
@@ -131,7 +131,7 @@ def linear_biases(model: Model) -> set[tuple[bool, bool, bool]]:
 
 
 def _without_flags(model: Model) -> list[str]:
-    """What a model computes that no flag of Megatron-LM says, as one reason."""
+    """One reason listing what a model computes that no flag of Megatron-LM expresses; else empty."""
     unsaid = _unsaid(model)
     if not unsaid:
         return []

@@ -1,4 +1,4 @@
-"""What training frameworks can express, by version, as data; and the rules a uniform plan breaks.
+"""Capabilities of training frameworks by version, and the reasons why one cannot run a uniform plan.
 
 Read from their argument parsers and engines: Megatron-LM core_v0.16.1 `megatron/training/arguments.py` and
 `megatron/core/transformer/transformer_config.py`, TorchTitan 0.2.2 and 0.3.0 `torchtitan/config` and
@@ -21,7 +21,7 @@ from tangram_sim.training.plan import Plan
 
 @dataclass(frozen=True)
 class Framework:
-    """The rules of one version of a framework. `words` says, by rule, what it has instead."""
+    """What one version of a framework supports. `words` explains, by rule, what it offers instead."""
 
     name: str
     title: str
@@ -56,7 +56,7 @@ class Framework:
 
     @property
     def label(self) -> str:
-        """Title and version, as messages name it."""
+        """Title and version, as messages show them."""
         return f"{self.title} {self.version}"
 
 
@@ -213,7 +213,7 @@ def framework_named(name: str, version: str = "") -> Framework:
 
 
 def objections(framework: Framework, plan: UniformPlan) -> list[str]:
-    """Every rule of a framework that a uniform plan breaks, in words; its model's among them."""
+    """Reasons why a framework cannot run a uniform plan or its model; empty where it can."""
     return [
         *model_objections(framework.name, framework.version, plan.model),
         *rule_objections(framework, plan),
@@ -221,7 +221,7 @@ def objections(framework: Framework, plan: UniformPlan) -> list[str]:
 
 
 def rule_objections(framework: Framework, plan: UniformPlan) -> list[str]:
-    """Every rule of a framework on degrees, schedule, precision and states that a uniform plan breaks."""
+    """Reasons why a framework cannot run a uniform plan: degrees, schedule, precision, ZeRO."""
     shape, job, words = plan.shape, plan.job, framework.words
     staged = shape.pp > 1
 
@@ -331,15 +331,15 @@ def _tensor_objections(framework: Framework, plan: UniformPlan) -> list[str]:
 
 
 def takes(framework: Framework, job: Job, *, staged: bool = False) -> bool:
-    """Whether a framework has what a job asks for whatever the layout; `staged`: and its schedule."""
+    """Whether a framework supports a job's dtype, optimizer and training; `staged`: and its schedule."""
     known = job.dtype in framework.dtypes and job.optimizer in framework.optimizers
     return known and job.trainable == 1.0 and (not staged or job.schedule in framework.schedules)
 
 
 def plan_objections(framework: Framework, plan: Plan, *, with_model: bool = True) -> list[str]:
-    """Every reason why a framework cannot be told a plan as it is, in words; none where it can.
+    """Reasons why a framework cannot run a plan as it is; empty where it can.
 
-    `with_model` False: leave out what of the model the framework does not have.
+    `with_model` False: do not check the model.
     """
     reasons = list(model_objections(framework.name, framework.version, plan.model)) if with_model else []
     if framework.unequal_stages:
@@ -349,7 +349,7 @@ def plan_objections(framework: Framework, plan: Plan, *, with_model: bool = True
 
 
 def launching(plan: Plan) -> tuple[str, ...]:
-    """Names of the frameworks that can be told a plan as it is, each in its newest version."""
+    """Names of the frameworks whose newest version can run a plan as it is."""
     if plan.job.trainable < 1.0:
         return ()
     return tuple(name for name, framework in FRAMEWORKS.items() if not plan_objections(framework, plan))

@@ -1,7 +1,7 @@
-"""One explicit uniform layout over a cluster: the plan that `tangram estimate` prices.
+"""Plans of one explicit uniform layout over a cluster, as `tangram estimate` prices.
 
-Ranks are numbered node by node in file order (or in the order of groups asked for), tp fastest, then cp,
-dp, pp; a stage that spans GPU kinds runs at its slowest member.
+Ranks are numbered node by node in file order (or in the given order of groups), tp fastest, then cp, dp, pp;
+a stage with several GPU kinds runs at its slowest member.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ AMONG = " of "  # between the groups that a stage stands on and those that are t
 
 
 def settle_chunks(job: Job, wanted: Uniform) -> tuple[Job, Uniform]:
-    """Several chunks mean the interleaved schedule, a schedule of two chunks means two, where not said."""
+    """Several chunks under 1f1b select the interleaved schedule; a schedule may fix the chunks."""
     least, most = schedule_named(job.schedule).chunks
     if wanted.vpp > 1 and job.schedule == "1f1b":
         return replace(job, schedule="interleaved"), wanted
@@ -31,7 +31,7 @@ def settle_chunks(job: Job, wanted: Uniform) -> tuple[Job, Uniform]:
 
 
 def rank_order(cluster: Cluster, order: Sequence[str]) -> list[int]:
-    """Global ranks in the order that stages take them."""
+    """Global ranks in the order of the stages. Raises UnknownNameError, BadInputError for duplicates."""
     names = [group.name for group in cluster.groups]
     for name in order:
         if name not in names:
@@ -66,9 +66,9 @@ def _places_in(group: NodeGroup, first: int, width: int) -> list[tuple[int, ...]
 
 
 def places_together(cluster: Cluster, names: str, width: int) -> list[tuple[int, ...]]:
-    """Ranks of every stage of `width` GPUs on a node group, or on several as one (`g0+g1`), side by side.
+    """Ranks of consecutive stages of `width` GPUs on a node group, or on several groups as one (`g0+g1`).
 
-    Of several as one those that stand on some of them alone may be meant: `g1 of g0+g1`.
+    `g1 of g0+g1`: only those stages of the combined groups that lie on g1 alone.
     """
     on, _, among = names.partition(AMONG)
     parts = (among or on).split("+")
@@ -83,8 +83,8 @@ def places_together(cluster: Cluster, names: str, width: int) -> list[tuple[int,
 def stage_ranks(cluster: Cluster, wanted: Uniform, width: int) -> list[tuple[int, ...]]:
     """The ranks of every stage of `width` GPUs, front to back.
 
-    Of groups that stages stand on, nodes are filled from the last stage backwards. Raises UnknownNameError
-    for groups that are not there, InfeasibleError where they have too few GPUs.
+    With `stage_groups`, nodes of a group are filled from the last stage backwards. Raises UnknownNameError
+    for unknown groups, InfeasibleError where a group has too few GPUs.
     """
     if not wanted.stage_groups:
         ranks = rank_order(cluster, wanted.order)
@@ -110,7 +110,7 @@ def stage_ranks(cluster: Cluster, wanted: Uniform, width: int) -> list[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A uniform layout that breaks no law: what its options leave open, filled in."""
+    """A valid uniform layout with all open options filled in."""
 
     dp: int
     microbatch: int  # sequences of one pipeline pass, whole stage
@@ -120,9 +120,9 @@ class Settled:
 
 
 def settle(model: Model, cluster: Cluster, job: Job, wanted: Uniform, available: int) -> Settled:
-    """Hold a uniform layout to the laws of model, job and the `available` GPUs.
+    """Check a uniform layout against model, job and the `available` GPUs, and fill in open options.
 
-    Raises BadInputError or InfeasibleError naming the law that is broken, with its numbers.
+    Raises BadInputError or InfeasibleError naming the violated rule, with its numbers.
     """
     dp = _degrees(cluster, wanted, available)
     _check(model, job, wanted, dp)
@@ -148,7 +148,7 @@ def settle(model: Model, cluster: Cluster, job: Job, wanted: Uniform, available:
 
 
 def stage_layout(wanted: Uniform, dp: int) -> Layout:
-    """What every stage does; the stages themselves are pipeline stages, not inner ones."""
+    """The layout of every stage (pp 1: pipeline stages are not inner stages)."""
     return Layout(
         wanted.tp,
         dp,
@@ -164,7 +164,7 @@ def stage_layout(wanted: Uniform, dp: int) -> Layout:
 def stage_places(
     bounds: Sequence[tuple[int, int]], pp: int, vpp: int, schedule: Schedule
 ) -> list[tuple[tuple[int, int], ...]]:
-    """The chunks of every stage in the order of the model, empty ones left out."""
+    """The chunks of every stage, front to back, without empty ones."""
     chunks = [tuple(bounds[schedule.place(stage, chunk, pp)] for chunk in range(vpp)) for stage in range(pp)]
     return [tuple(chunk for chunk in own if chunk[1] > chunk[0]) for own in chunks]
 
@@ -172,7 +172,7 @@ def stage_places(
 def uniform_plan(model: Model, cluster: Cluster, job: Job, wanted: Uniform) -> Plan:
     """The plan of one uniform layout.
 
-    Raises BadInputError or InfeasibleError naming the law that is broken, with its numbers.
+    Raises BadInputError or InfeasibleError naming the violated rule, with its numbers.
     """
     available = rank_order(cluster, wanted.order)
     settled = settle(model, cluster, job, wanted, len(available))
@@ -193,7 +193,7 @@ def uniform_plan(model: Model, cluster: Cluster, job: Job, wanted: Uniform) -> P
 
 
 def _degrees(cluster: Cluster, wanted: Uniform, available: int) -> int:
-    """The data-parallel degree, after checking all degrees against each other and the GPUs there are."""
+    """The data-parallel degree. Raises BadInputError, or InfeasibleError for too few GPUs."""
     degrees = {"tp": wanted.tp, "pp": wanted.pp, "cp": wanted.cp, "ep": wanted.ep, "vpp": wanted.vpp}
     for name, value in {**degrees, "micro_batch": wanted.micro_batch}.items():
         if value < 1:
@@ -214,12 +214,12 @@ def _degrees(cluster: Cluster, wanted: Uniform, available: int) -> int:
 
 
 def _chosen(wanted: Uniform, dp: int) -> str:
-    """The data-parallel degree, and who chose it."""
+    """Text for the data-parallel degree, and whether it was given or derived."""
     return f"dp {dp}" if wanted.dp else f"dp {dp} (as many replicas as the GPUs hold: `dp=` is not given)"
 
 
 def _instead(job: Job, wanted: Uniform, dp: int) -> str:
-    """What to type: degrees no larger that share the batch evenly, and batches that this degree shares."""
+    """Advice: smaller dp degrees that divide the batch evenly, and batches that this dp divides."""
     microbatch = wanted.micro_batch * dp
     fitting = [index for index in range(1, dp) if job.global_batch % (wanted.micro_batch * index) == 0]
     below = job.global_batch // microbatch * microbatch
@@ -233,7 +233,7 @@ def _group_of(cluster: Cluster) -> list[str]:
 
 
 def _check(model: Model, job: Job, wanted: Uniform, dp: int) -> None:
-    """The laws of one layout of this model, in terms of the options."""
+    """Raise BadInputError where the degrees or the schedule are invalid for this model."""
     for broken in degree_laws(model, job.seq, stage_layout(wanted, dp)):
         raise BadInputError(f"`{broken.name}={broken.value}` {broken.why}{broken.advice}")
     least, most = schedule_named(job.schedule).chunks
@@ -248,7 +248,7 @@ def _check(model: Model, job: Job, wanted: Uniform, dp: int) -> None:
 
 
 def chunk_bounds(model: Model, wanted: Uniform) -> list[tuple[int, int]]:
-    """Blocks [start, stop) of every chunk in forward order: of the places of the schedule, one by one."""
+    """Blocks [start, stop) of every chunk, in forward order. Raises BadInputError for invalid `layers`."""
     places = wanted.pp * wanted.vpp
     counts = list(wanted.layers)
     if not counts:

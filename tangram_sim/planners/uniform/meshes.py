@@ -29,7 +29,7 @@ class Mesh:
 
 
 def meshes_of(plan: Plan) -> tuple[Mesh, ...]:
-    """The meshes of a plan without reasons against it (`mesh_objections`)."""
+    """The meshes of a plan that has no `mesh_objections`."""
 
     def degrees(stage: Stage) -> tuple[int, int, int]:
         return stage.layout.tp, stage.layout.ep, stage.layout.dp
@@ -46,7 +46,7 @@ def meshes_of(plan: Plan) -> tuple[Mesh, ...]:
 
 
 def mesh_objections(plan: Plan, rules: Callable[[UniformPlan], list[str]]) -> list[str]:
-    """Why a plan cannot be given as meshes, in words; `rules` are those that each stage keeps by itself."""
+    """Reasons why a plan cannot be expressed as meshes; `rules` gives those of each stage by itself."""
     reasons = unlike_within(plan)
     if reasons:
         return reasons
@@ -69,7 +69,7 @@ def mesh_objections(plan: Plan, rules: Callable[[UniformPlan], list[str]]) -> li
 
 
 def _as_uniform(plan: Plan, stage: Stage, microbatches: int, microbatch: int, depth: int) -> UniformPlan:
-    """A stage's layout as if all stages had it, so that rules of uniform plans can be asked."""
+    """A uniform plan with this stage's layout everywhere, to check it against rules of uniform plans."""
     layout = stage.layout
     shape = Shape(layout.tp, layout.cp, layout.dp, layout.ep, (stage.chunks,) * depth, stage.ranks)
     return UniformPlan(

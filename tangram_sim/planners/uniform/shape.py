@@ -1,4 +1,4 @@
-"""The one shape that frameworks know, equal degrees in every stage: whether a plan has it, or why not."""
+"""Uniform plans, with equal degrees in every stage as frameworks need them, or reasons against it."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ Chunks = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a file must give back: degrees, the blocks of every stage, and which GPU each rank is.
+    """Degrees, blocks of every stage, and the GPU of each rank, as an exported file must reproduce them.
 
     `layers` has the chunks of each stage in forward order; `ranks[r]` is the cluster's GPU (numbered node by
     node in file order) that runs the framework's rank r. Ranks count tp fastest, then cp, dp, stages.
@@ -27,7 +27,7 @@ class Shape:
 
     @property
     def pp(self) -> int:
-        """Pipeline stages."""
+        """Number of pipeline stages."""
         return len(self.layers)
 
     @property
@@ -37,7 +37,7 @@ class Shape:
 
     @property
     def blocks(self) -> int:
-        """Transformer blocks of all stages."""
+        """Number of transformer blocks in all stages."""
         return sum(stop - start for chunks in self.layers for start, stop in chunks)
 
 
@@ -54,7 +54,7 @@ class UniformPlan:
 
 
 def unlike(plan: Plan) -> list[str]:
-    """Every reason why a plan is not the same everywhere, in words; none for a uniform plan.
+    """Reasons why a plan is not uniform; empty for a uniform plan.
 
     Equal pipelines side by side count as data parallelism.
     """
@@ -70,7 +70,7 @@ def unlike(plan: Plan) -> list[str]:
 
 
 def unlike_within(plan: Plan) -> list[str]:
-    """Every reason why a plan is no single pipeline of stages with one layout each; degrees may differ."""
+    """Reasons why a plan is not a single pipeline with one layout per stage; degrees may differ."""
     several = [f"{len(plan.pipelines)} pipelines"] if len(plan.pipelines) > 1 else []
     return [
         *_of_vendors(plan),
@@ -80,7 +80,7 @@ def unlike_within(plan: Plan) -> list[str]:
 
 
 def uniform_view(plan: Plan) -> UniformPlan:
-    """The degrees of a plan that has no reasons against it (`unlike`)."""
+    """The uniform form of a plan that has no reasons against it (`unlike`)."""
     first = plan.pipelines[0]
     layout, copies = first.stages[0].layout, len(plan.pipelines)
     ranks = tuple(
@@ -114,7 +114,7 @@ def _of_pipelines(plan: Plan) -> list[str]:
 
 
 def _without_ranks(pipeline: Pipeline) -> object:
-    """Everything of a pipeline but where it stands."""
+    """Key of a pipeline without its ranks, to compare pipelines."""
     stages = tuple(
         (
             stage.chunks,
@@ -139,7 +139,7 @@ _ALIKE = (
 
 
 def _within_stages(pipeline: Pipeline) -> list[str]:
-    """Why stages of a pipeline are not of one layout each, in words."""
+    """Reasons why stages of a pipeline do not have one layout each."""
     reasons = []
     for number, stage in enumerate(pipeline.stages):
         if len(stage.parts) > 1:
@@ -162,7 +162,7 @@ def _within_stages(pipeline: Pipeline) -> list[str]:
 
 
 def _between_stages(pipeline: Pipeline) -> list[str]:
-    """In what the layouts of a pipeline's stages differ, in words."""
+    """Reasons why the stages of a pipeline do not have the same layout: what differs, with its values."""
     reasons = []
     layouts = [run.layout for stage in pipeline.stages for part in stage.parts for run in part.layouts]
     for name, words in _ALIKE:

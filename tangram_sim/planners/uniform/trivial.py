@@ -1,4 +1,4 @@
-"""The plan that needs no search: the best single Megatron layout, over all GPUs or over one kind of them."""
+"""The plan that needs no search: the best single Megatron layout over all GPUs or over one kind of GPU."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -34,9 +34,8 @@ SAVERS = ((0, "none"), (1, "none"), (1, "selective"), (1, "full"), (3, "full"))
 
 @dataclass(frozen=True, slots=True)
 class PlayLimits:
-    """Layouts are played until time is over, never more than `at_most` ops, nor layouts whose bound is not
-    below `limit_s`.
-    """
+    """Limits on simulating layouts: a deadline, at most `at_most` ops, and only layouts with a bound below
+    `limit_s`."""
 
     deadline: Deadline
     at_most: float = inf
@@ -57,10 +56,9 @@ def trivial(
 ) -> Scored | None:
     """The fastest uniform layout over all `islands`, or over one of them; None where none fits.
 
-    `chunks`: how many each stage may hold.
-
-    `islands` come in the order in which stages take them. Pieces of a node group cannot be told apart: where
-    only `some` of the cluster may be used, or in another order than the file's, they are left out.
+    `chunks`: numbers of chunks per stage. `islands` come in the order in which stages take them. Layouts name
+    whole node groups: if only `some` of the cluster may be used, or in another order than the file's, islands
+    that are parts of a group are left out.
     """
     names = [tuple(island.name.split("+")) for island in islands]
     known = {group.name for group in cluster.groups}
@@ -86,7 +84,7 @@ def fastest_uniform(
 ) -> Scored | None:
     """The fastest of all layouts over the groups of one of `orders` (empty: the cluster in file order).
 
-    Played exactly, in the order of a bound on their steps, until no other can win or `limits` are reached.
+    Layouts are simulated in the order of a lower bound, until no other can be faster or `limits` are reached.
     """
     deadline, limit_s, at_most = limits.deadline, limits.limit_s, limits.at_most
     best: Scored | None = None
@@ -123,7 +121,7 @@ def fastest_uniform(
 def layouts(
     model: Model, cluster: Cluster, job: Job, order: tuple[str, ...], constraints: Constraints
 ) -> Iterator[Uniform]:
-    """Degrees that use as many GPUs as the batch allows; tp inside the smallest node."""
+    """Yields layouts that use as many GPUs as the batch allows; tp stays inside the smallest node."""
     groups = [group for group in cluster.groups if not order or group.name in order]
     gpus = sum(group.count * group.node.gpus for group in groups)
     node = gcd(*(group.node.gpus for group in groups))
@@ -147,7 +145,7 @@ def layouts(
 
 @dataclass(frozen=True)
 class UniformSeats:
-    """Node groups as uniform layouts take them one after the other; it bounds the steps of such layouts."""
+    """Node groups in the order in which uniform layouts take them; computes lower bounds for such layouts."""
 
     model: Model
     job: Job
@@ -156,7 +154,7 @@ class UniformSeats:
 
     @staticmethod
     def of(model: Model, cluster: Cluster, job: Job, order: tuple[str, ...], hwdb: Hwdb) -> "UniformSeats":
-        """The groups of an `order`; none: all, as the file has them."""
+        """The groups named in `order`; if empty, all groups in file order."""
         place = {name: number for number, name in enumerate(order)}
         groups = [group for group in cluster.groups if not order or group.name in place]
         groups.sort(key=lambda group: place.get(group.name, 0))
@@ -171,11 +169,11 @@ class UniformSeats:
         return UniformSeats(model, job, ends, before)
 
     def least_s(self, wanted: Uniform) -> float:
-        """Seconds that a step under one layout takes at least.
+        """Lower bound in seconds on a step under one layout.
 
-        Stage i works M t_i in all, and its first microbatch passes all stages in front twice, unless a
-        schedule puts weight gradients off or stages hold several chunks; t_i is the ideal work of its blocks
-        on its slowest GPU.
+        The largest M t_i + sum of t_j over the stages j in front of i, for forward and backward of M
+        microbatches; without that sum if the schedule delays weight gradients or stages hold several chunks.
+        t_i is the ideal work of a stage's blocks on its slowest GPU.
         """
         job = self.job
         wide, passed, least = wanted.tp * wanted.cp * wanted.dp, 0.0, 0.0
@@ -192,14 +190,14 @@ class UniformSeats:
 
 @lru_cache(maxsize=256)
 def ideal_before(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
-    """Ideal GPU-seconds of the blocks before each boundary, per sequence."""
+    """Ideal GPU-seconds per sequence of all blocks before each boundary."""
     return tuple(accumulate(ideal_seconds(model, gpu, job, hwdb)[1:-1], initial=0.0))
 
 
 def least_bytes(model: Model, job: Job, layout: Layout, pp: int) -> float:
-    """Bytes of weights, gradients and optimizer state that the fullest of `pp` stages' GPUs holds at least.
+    """Lower bound on bytes of weights, gradients and optimizer state per GPU of the fullest of `pp` stages.
 
-    A stage with the mean of the parameters, all of them spread over its ranks as experts are.
+    For a stage with the mean number of parameters, all of them sharded as experts are.
     """
     state, gradients = job.trainable * job.optimizer_bytes, job.trainable * job.recipe.gradient_bytes
     each, rest = layout.tp * layout.ep, layout.tp * layout.dp * layout.cp
@@ -217,9 +215,9 @@ def _first_that_fits(
     constraints: Constraints,
     counts: Counts,
 ) -> tuple[Plan, LoweredStep] | None:
-    """The plan with the first saver of memory that is allowed and suffices; None where none does.
+    """(plan, lowered step) with the first combination in SAVERS that fits memory; None where none does.
 
-    Savers that cannot suffice are not priced.
+    Combinations that cannot suffice are not priced.
     """
     room = max(
         group.node.gpu.memory_bytes

@@ -1,1 +1,1 @@
-"""Replaying histories of availability: policies that live with nodes coming and going, by account."""
+"""Replay of availability histories: policies that react as nodes come and go, accounts of every second."""

@@ -64,9 +64,9 @@ Factors = tuple[tuple[str, tuple[float, ...]], ...]  # times slower, of nodes by
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """What a policy does at a change: the option from now on (None: wait), stalls before it, lost work.
+    """A policy's reaction to a change: the option to run from now on (None: wait), stalls before, lost work.
 
-    `slowed` is the speed in place of the option's (peers take over), 0: as the option says.
+    `slowed`: samples/s in place of the option's own (peers take over); 0: the option's own.
     """
 
     option: Option | None
@@ -77,7 +77,7 @@ class Reaction:
 
 @dataclass(frozen=True)
 class Moment:
-    """What a policy knows when it decides: the nodes, what changed, the plan that runs, the past."""
+    """What a policy knows when it decides: the nodes, what has changed, the running plan, past changes."""
 
     time_s: float
     fleet: Fleet
@@ -93,9 +93,9 @@ class Moment:
     factors: Factors = ()  # of the fleet; empty: all run as priced
 
     def pace_of(self, option: Option) -> float:
-        """How much slower an option runs than it was priced: its slowest node sets the pace.
+        """Factor by which `option` is slower than priced: that of the slowest node that it uses.
 
-        Of every kind it takes the quickest nodes that there are.
+        The option uses the fastest available nodes of every kind.
         """
         by_kind = dict(self.factors)
         return max(
@@ -106,11 +106,11 @@ class Moment:
         )
 
     def speed_of(self, option: Option) -> float:
-        """Samples/s of an option on these nodes."""
+        """Samples/s of `option` on these nodes."""
         return option.samples_per_s / self.pace_of(option)
 
     def paced_fleets(self) -> list[Fleet]:
-        """The fleet, and what is left of it without nodes slower than each pace that some node has."""
+        """The fleet, and for each slowdown factor that occurs, the fleet without nodes slower than that."""
         limits = sorted({factor for _, factors in self.factors for factor in factors})
         found = [self.fleet]
         for limit in limits[:-1]:
@@ -120,19 +120,19 @@ class Moment:
 
 
 class Policy(Protocol):
-    """A policy: at every change of the fleet it says what runs next."""
+    """A policy: decides at every change of the fleet what runs next."""
 
     name: str
     speeds: Speeds
     checkpoints: bool  # whether it takes checkpoints while it runs: others rest on copies
 
     def react(self, moment: Moment) -> Reaction:
-        """The decision at a change; the first one starts the job."""
+        """The reaction to a change; the first call starts the job."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a policy made of a history. Accounts are seconds and sum to the duration."""
+    """Result of a policy on an availability history. Accounts are in seconds and sum to the duration."""
 
     policy: str
     duration_s: float
@@ -163,10 +163,10 @@ def replay(
     *,
     join: str | float = "at-once",
 ) -> Outcome:
-    """Let `policy` live through a history.
+    """The result of running `policy` through an availability history.
 
-    `join`: nodes that come are taken `at-once`, at the `next-loss`, or that many seconds after the first of
-    them came; before it has begun, at once. What a change during a change costs, the policy says.
+    `join`: new nodes join `at-once`, at the `next-loss`, or this many seconds after the first waiting one
+    came; at once before the job starts. The policy sets the cost of a change during another change.
     """
     run = RunningJob(
         transitions.block_s if policy.checkpoints else 0.0,
@@ -243,7 +243,7 @@ def replay(
 
 
 def _factors(kinds: Mapping[str, str], slow: Mapping[str, float]) -> Factors:
-    """How much slower nodes run, by kind, quickest first; empty where all run as priced."""
+    """Slowdown factors of nodes by kind, fastest first; empty where all run as priced."""
     if not any(slow.get(node, 1.0) != 1.0 for node in kinds):
         return ()
     found: dict[str, list[float]] = {}

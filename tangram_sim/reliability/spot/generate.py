@@ -1,4 +1,4 @@
-"""Histories made from rates and a seed, and what a history is like in numbers."""
+"""Availability histories generated from rates and a seed, and statistics of a history."""
 
 import heapq
 from collections import Counter
@@ -14,7 +14,7 @@ from tangram_sim.units import HOUR_S
 
 @dataclass(frozen=True, slots=True)
 class SpotRates:
-    """How nodes of one kind come and go. `burst`: further nodes that go with a lost one, in the mean."""
+    """Rates at which nodes of one kind are lost and return. `burst`: mean of further nodes lost with one."""
 
     losses_per_node_hour: float
     return_s: float  # mean time until another node takes a lost one's place
@@ -26,9 +26,9 @@ class SpotRates:
 def spot_rates(
     model: FailureModel, kind: str, return_s: float | None, burst: float, leaf_nodes: int
 ) -> SpotRates:
-    """A failure model's classes that take nodes, for nodes of one kind; `return_s` None: as it repairs.
+    """Loss and return rates of nodes of one kind, from failure classes; `return_s` None: mean repair time.
 
-    A class that takes a leaf takes that of a node struck at its rate; one that takes all takes all of a kind.
+    A class that takes a leaf takes that of each node it strikes; one that takes all takes all of the kind.
     """
     taking = {
         takes: [class_ for class_ in model.classes if class_.takes == takes]
@@ -57,11 +57,11 @@ def spot_rates(
 def generate(
     nodes: Mapping[str, int], rates: Mapping[str, SpotRates], until_s: float, seed: int
 ) -> Availability:
-    """A history: all nodes at 0, then losses as Poisson processes and returns after random waits.
+    """A random availability history: all nodes at time 0, then Poisson losses and returns after random waits.
 
-    Waits are exponential, bursts geometric, of the same kind and time. A node that comes takes the first
-    place that is free. Node names are never used again. Times are whole seconds, so that equal seeds give
-    equal bytes.
+    Waits are exponential; bursts are geometric, and within one kind and time. A node that comes takes the
+    first free place. Node names are never reused. Times are whole seconds, so that equal seeds give equal
+    bytes.
     """
     draw = np.random.default_rng(seed)
     events: list[NodeEvent] = []
@@ -80,7 +80,7 @@ def generate(
         events.append(NodeEvent(time_s, "add", f"node{made}", kind))
 
     def next_loss(time_s: float, kind: str) -> None:
-        """The next loss among the nodes of a kind; memoryless, so drawn anew at every change."""
+        """Queue a kind's next loss; losses are memoryless, so the time is redrawn at every change."""
         nonlocal number
         each = rates[kind].losses_per_node_hour + rates[kind].leaf_losses_per_node_hour
         rate = each * len(there[kind]) / HOUR_S
@@ -119,7 +119,7 @@ def generate(
 def _gone(
     there: list[str], place_of: Mapping[str, int], rates: SpotRates, draw: np.random.Generator
 ) -> Iterator[str]:
-    """Who goes in one loss, drawn one by one: a node and its burst, or a node's whole leaf."""
+    """Nodes that go in one loss, drawn one by one: a node and its burst, or all nodes of its leaf."""
     both = rates.losses_per_node_hour + rates.leaf_losses_per_node_hour
     if rates.leaf_losses_per_node_hour and draw.random() * both < rates.leaf_losses_per_node_hour:
         first = place_of[there[int(draw.integers(len(there)))]]
@@ -133,7 +133,7 @@ def _gone(
 
 
 def trace_text(history: Availability) -> str:
-    """A history as the text of a trace file."""
+    """The text of a trace file with this history."""
     kinds = any(history.kind_of.values())
     lines = ["time_s,event,node,kind" if kinds else "time_s,event,node"]
     for event in history.events:
@@ -144,7 +144,7 @@ def trace_text(history: Availability) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a history is like."""
+    """Statistics of an availability history."""
 
     duration_s: float
     events: int
@@ -163,7 +163,7 @@ class Description:
 
 
 def describe(history: Availability) -> Description:
-    """Counts, rates and bursts of a history."""
+    """Counts, rates and bursts of an availability history."""
     changes = [
         change
         for change in history.changes

@@ -1,4 +1,4 @@
-"""The job between changes: its rhythm of steps and checkpoints, and the account of every second."""
+"""The job between changes: its cycle of steps and checkpoints, and the account of every second."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from tangram_sim.reliability.spot.transitions import Stall, Stalls
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of a timeline: the option that runs, or the account that it is stalled for."""
+    """A stretch of a timeline: the option that runs, or the account of the stall."""
 
     start_s: float
     stop_s: float
@@ -19,7 +19,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """How a second of work counts: shares of accounts and samples made; the rest counts as degraded."""
+    """How a second of work is booked: shares of accounts, and samples/s; the remaining share is degraded."""
 
     useful: float
     slow: float
@@ -29,7 +29,7 @@ class Booking:
 
 @dataclass
 class RunningJob:
-    """Where the job stands in its rhythm of steps and checkpoints, and what became of the time."""
+    """The job's position in its cycle of steps and checkpoints, and its time by account."""
 
     block_s: float
     every_steps: int
@@ -59,12 +59,12 @@ class RunningJob:
 
     @property
     def cycle_s(self) -> float:
-        """Steps up to a checkpoint, and the checkpoint; inf: none is taken."""
+        """Seconds of one cycle: the steps up to a checkpoint, and the checkpoint; inf where none is taken."""
         return self.every_steps * self.step_s + self.block_s if self.every_steps else float("inf")
 
     @property
     def pending_s(self) -> float:
-        """Seconds until it runs again."""
+        """Seconds of stalls left until the job runs again."""
         return sum(stall.seconds for stall in self.pending)
 
     def _note(self, start_s: float, stop_s: float, label: str, account: str) -> None:
@@ -77,7 +77,7 @@ class RunningJob:
             self.segments.append(Segment(start_s, stop_s, label, account))
 
     def advance(self, at: float, to: float) -> None:
-        """Let time pass from `at` to `to`."""
+        """Advance the job from time `at` to `to`, seconds: first pending stalls, then waiting or work."""
         while self.pending and at < to:
             stall = self.pending.pop(0)
             spent = min(stall.seconds, to - at)
@@ -98,7 +98,7 @@ class RunningJob:
         self._work(at, to)
 
     def _work(self, at: float, to: float) -> None:
-        """Steps and checkpoints from `at` to `to`."""
+        """Run steps and checkpoints from `at` to `to`, seconds."""
         spent = to - at
         steps_s = self.every_steps * self.step_s
         if not self.every_steps:
@@ -115,12 +115,12 @@ class RunningJob:
             self.last_step_s = max(self.last_step_s, to - whole)
 
     def _working(self, into_s: float, steps_s: float) -> float:
-        """Seconds of steps in the first `into_s` of the rhythm."""
+        """Seconds of steps, without checkpoints, in the first `into_s` seconds since the cycle started."""
         cycles, rest = divmod(into_s, self.cycle_s)
         return cycles * steps_s + min(rest, steps_s)
 
     def _whole_step_end(self) -> float:
-        """Seconds ago that the last whole step ended; negative: none has."""
+        """Seconds since the last whole step ended; negative where none has ended."""
         step_s = self.step_s
         if not self.every_steps:
             return self.into_s % step_s if self.into_s >= step_s else -1.0
@@ -134,7 +134,7 @@ class RunningJob:
 
     @property
     def begun(self) -> float:
-        """Samples of the step that has begun and not ended."""
+        """Samples of the unfinished step."""
         if self.option is None:
             return 0.0
         rest = self.into_s % self.cycle_s if self.every_steps else self.into_s
@@ -145,7 +145,7 @@ class RunningJob:
         )
 
     def _credit(self, worked: float) -> None:
-        """Worked seconds, split by how far the speed is below the fleet's best; remembered until saved."""
+        """Book `worked` seconds by the speed's shortfall from the fleet's best; `unsaved` keeps them."""
         share = min(1.0, self.rate / self.ceiling) if self.ceiling > 0 else 1.0
         slow = min(1.0 - share, max(0.0, share * (self.pace - 1.0)))
         entry = Booking(share, slow, min(1.0 - share - slow, self.idle), self.rate)
@@ -164,7 +164,7 @@ class RunningJob:
         self.accounts["degraded"] += worked * (1.0 - entry.useful - entry.slow - entry.idle)
 
     def _take_back(self, seconds: float) -> None:
-        """What `seconds` of work make now is lost: the last work, as it was booked."""
+        """Book as lost the newest samples that `seconds` of work yield at the present rate."""
         samples = seconds * self.rate
         while samples > 0 and self.unsaved:
             worked, entry = self.unsaved.pop()
@@ -177,7 +177,7 @@ class RunningJob:
                 return
 
     def lose(self, what: str) -> None:
-        """Take back the running step, or all since the last checkpoint."""
+        """Book as lost the running step, or all work since the last checkpoint; see `Reaction.loses`."""
         if self.option is None or what == "nothing" or self.into_s <= 0:
             return
         step_s = self.step_s
@@ -193,7 +193,7 @@ class RunningJob:
     def settle(
         self, option: Option | None, stalls: Stalls, slowed: float, pace: float, *, kept: bool
     ) -> None:
-        """Take up what was decided. `kept`: the rhythm of steps and checkpoints goes on."""
+        """Put a reaction into effect. `kept`: the cycle of steps and checkpoints continues."""
         before, steps_s = self.cycle_s, self.every_steps * self.step_s
         cycles, rest = divmod(self.into_s, before) if self.every_steps and before > 0 else (0.0, self.into_s)
         step_s = self.step_s

@@ -1,8 +1,8 @@
-"""Liveput: the speed expected of a layout after losing some nodes at random (Duan et al., arXiv:2403.14097).
+"""Liveput: the expected speed of a layout after losing some nodes at random (Duan et al., arXiv:2403.14097).
 
-D pipelines of P stages on N nodes lose v of them, every set alike, and no node changes its stage: left are
-D' pipelines, the fewest replicas left in any stage. Counting sets, P(D' >= d) = [x^v] (sum_{j <= D-d}
-C(D, j) x^j)^P (1 + x)^(N - DP) / C(N, v). Integers throughout, so probabilities are exact to rounding.
+D pipelines of P stages on N nodes lose v nodes, every set equally likely, and no node changes its stage. D'
+pipelines are left: the fewest replicas left in any stage. Counting sets, P(D' >= d) = [x^v] (sum_{j <= D-d}
+C(D, j) x^j)^P (1 + x)^(N - DP) / C(N, v). In integers, so probabilities are exact to rounding.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from math import comb
 
 
 def _times(a: list[int], b: list[int], most: int) -> list[int]:
-    """Product of two polynomials, up to the power `most`."""
+    """Product of two polynomials, truncated after the power `most`."""
     found = [0] * min(most + 1, len(a) + len(b) - 1)
     for i, x in enumerate(a):
         if x:
@@ -22,7 +22,7 @@ def _times(a: list[int], b: list[int], most: int) -> list[int]:
 
 @lru_cache(maxsize=65536)
 def replicas_left(nodes: int, pipelines: int, stages: int, lost: int) -> tuple[float, ...]:
-    """Probabilities of 0, 1, ... D pipelines left. Raises ValueError for more used or lost than there are."""
+    """Probabilities of 0, 1, ... pipelines left after random losses. ValueError for impossible counts."""
     used = pipelines * stages
     if used > nodes or not 0 <= lost <= nodes:
         raise ValueError(f"{used} nodes used and {lost} lost of {nodes}")
@@ -40,6 +40,6 @@ def replicas_left(nodes: int, pipelines: int, stages: int, lost: int) -> tuple[f
 
 
 def liveput(nodes: int, pipelines: int, stages: int, lost: int, speed: Callable[[int, int], float]) -> float:
-    """Expected speed: the mean of `speed(d, stages)` over the pipelines d that are left."""
+    """Expected speed after losing `lost` nodes: mean of `speed(d, stages)` over pipelines d that are left."""
     chances = replicas_left(nodes, pipelines, stages, lost)
     return sum(chance * speed(left, stages) for left, chance in enumerate(chances) if left and chance)

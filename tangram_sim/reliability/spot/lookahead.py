@@ -1,8 +1,8 @@
-"""Look-ahead: today's layout chosen for the losses ahead (Parcae, Duan et al., arXiv:2403.14097).
+"""Look-ahead policy: the layout is chosen for forecast losses (Parcae, Duan et al., arXiv:2403.14097).
 
-Stages of a dynamic program are intervals, states are layouts with the time their change-over still takes, and
-the value is samples. Counts of nodes are forecast; which nodes go is not, so a running layout is hit with the
-probability that not all its replicas are left.
+A dynamic program: its stages are intervals, its states are layouts with the remaining seconds of their
+transition, its value is samples. The number of nodes is forecast, not which nodes are lost, so a running
+layout is hit with the probability that not all its replicas are left.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A stretch of the forecast: how long, how many nodes there are, how many went and came at its start.
+    """An interval of the forecast: its length, its number of nodes, and nodes lost and gained at its start.
 
-    `factors`: how much slower its nodes run, quickest first; empty: all as priced.
+    `factors`: slowdown factors of its nodes, fastest first; empty: all run as priced.
     """
 
     seconds: float
@@ -36,20 +36,20 @@ class Interval:
     factors: tuple[float, ...] = ()
 
     def pace(self, size: int) -> float:
-        """How much slower an option on so many nodes runs: it takes the quickest ones."""
+        """Slowdown factor of an option on `size` nodes, which are the fastest of the interval."""
         return self.factors[min(size, len(self.factors)) - 1] if self.factors and size else 1.0
 
 
 class AvailabilityForecast(Protocol):
-    """A forecast of the nodes that there will be."""
+    """A forecast of the number of available nodes."""
 
     def ahead(self, moment: Moment, intervals: int) -> Sequence[Interval]:
-        """The intervals from now on; the first one starts now."""
+        """Forecast intervals, the first of which starts now."""
 
 
 @dataclass
 class RecentForecast:
-    """Losses and arrivals go on as in the mean so far; `interval_s` each."""
+    """Forecast in intervals of `interval_s`: losses and arrivals continue at their mean rates so far."""
 
     interval_s: float = 60.0
     _lost: int = 0
@@ -57,7 +57,7 @@ class RecentForecast:
     _most: int = 0
 
     def ahead(self, moment: Moment, intervals: int) -> Sequence[Interval]:
-        """Counts drift by the mean rates so far, within what was seen; slow nodes are taken to stay."""
+        """Node counts change at the mean rates so far, within 0 and the most seen; slow nodes stay slow."""
         now = sum(count for _, count in moment.fleet)
         factors = _all_factors(moment)
         if moment.time_s > 0:
@@ -79,13 +79,13 @@ class RecentForecast:
 
 @dataclass
 class PerfectForecast:
-    """The history itself, change by change: for what a forecast is worth at most."""
+    """Perfect forecast: the history itself, change by change; an upper bound on what forecasting is worth."""
 
     availability: Availability
     _known: list[tuple[float, Interval]] = field(default_factory=list)  # begin, and what it is like
 
     def ahead(self, moment: Moment, intervals: int) -> Sequence[Interval]:
-        """The real intervals between changes; what the job has not taken in yet joins at the next of them."""
+        """The true intervals between changes; nodes that wait to join are counted from the next change on."""
         del intervals
         self._known = self._known or _intervals(self.availability)
         nodes = sum(count for _, count in moment.fleet)
@@ -101,12 +101,12 @@ class PerfectForecast:
 
 
 def _all_factors(moment: Moment) -> tuple[float, ...]:
-    """How much slower the nodes of a moment run, of whatever kind, quickest first."""
+    """Slowdown factors of all nodes of a moment, of any kind, fastest first."""
     return tuple(sorted(factor for _, factors in moment.factors for factor in factors))
 
 
 def _intervals(availability: Availability) -> list[tuple[float, Interval]]:
-    """Every change of a history, and what it is like from there on; seconds are left at zero."""
+    """(time, interval from then on) for every change of a history; the intervals' seconds are left at 0."""
     there: set[str] = set()
     slow: dict[str, float] = {}
     found = []
@@ -122,7 +122,7 @@ def _intervals(availability: Availability) -> list[tuple[float, Interval]]:
 
 
 def _joined(ahead: Sequence[Interval]) -> list[Interval]:
-    """Intervals at whose start nothing happens are one with those before: who changes there could before."""
+    """Merge intervals at whose start nothing changes: changing there gains nothing over changing before."""
     found: list[Interval] = []
     for interval in ahead:
         if found and not interval.lost and not interval.came and interval.factors == found[-1].factors:
@@ -134,7 +134,7 @@ def _joined(ahead: Sequence[Interval]) -> list[Interval]:
 
 @dataclass
 class Hold(Living):
-    """Choose what brings most over the intervals ahead; nodes are alike."""
+    """Policy that chooses the option with the most samples over the forecast; nodes are of one kind."""
 
     forecast: AvailabilityForecast
     intervals: int = 12
@@ -146,7 +146,7 @@ class Hold(Living):
     _costs: dict[bool, tuple[Floats, Floats]] = field(default_factory=dict)
 
     def react(self, moment: Moment) -> Reaction:
-        """The first decision of the best sequence."""
+        """The first decision of the sequence of options with the most expected samples."""
         ahead = self.forecast.ahead(moment, self.intervals)
         self._learn(moment.fleet, max(stretch.nodes for stretch in ahead))
         old = moment.running
@@ -162,7 +162,7 @@ class Hold(Living):
         return self.from_survivors(moment, old, new, hit)
 
     def _learn(self, fleet: Fleet, nodes: int) -> None:
-        """All options on so many nodes, and what going over to each costs."""
+        """Collect all options on up to `nodes` nodes, and the seconds that changing to each takes."""
         if nodes <= self._asked:
             return
         self._asked = nodes
@@ -184,7 +184,7 @@ class Hold(Living):
             )
 
     def _first(self, ahead: Sequence[Interval], now: int, pending_s: float, hit: bool) -> int:
-        """The option to take now; -1: none runs."""
+        """Index of the option to run now, by dynamic programming over the intervals; -1: none."""
         count = len(self._options)
         if not count:
             return -1
@@ -244,13 +244,13 @@ class Hold(Living):
         return int(first[best])
 
     def _paces(self, stretch: Interval) -> Floats:
-        """How much slower each option runs on the nodes of a stretch."""
+        """Slowdown factor of each option on the nodes of an interval."""
         if not stretch.factors:
             return np.ones(len(self._options))
         return np.array([stretch.pace(option.size) for option in self._options])
 
     def _hit(self, nodes: int, lost: int) -> Floats:
-        """Probability that losses hit each option; 1 where it no longer fits anyway."""
+        """Probability that losing `lost` of `nodes` hits each option; 1 where the option does not fit."""
         if lost <= 0:
             return np.zeros(len(self._options))
         return np.array(

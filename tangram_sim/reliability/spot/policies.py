@@ -1,4 +1,4 @@
-"""Policies that live with nodes coming and going: each decides at every change what runs next."""
+"""Policies for fleets whose nodes come and go: each decides at every change what runs next."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,9 +11,9 @@ from tangram_sim.reliability.spot.transitions import seconds_of
 
 @dataclass
 class Free:
-    """Always the fastest layout, changes cost nothing: what no policy can beat.
+    """The fastest layout at every moment, with transitions that cost nothing: an upper bound on every policy.
 
-    `short`: nor one that runs plans short of nodes, their microbatches taken over by peers (Reroute).
+    `short`: the bound also covers policies that run plans short of nodes, where peers take over (Reroute).
     """
 
     speeds: Speeds
@@ -22,7 +22,7 @@ class Free:
     checkpoints: bool = False
 
     def react(self, moment: Moment) -> Reaction:
-        """The fastest option on these nodes, at once and for nothing."""
+        """The fastest option on these nodes, without stalls or lost work."""
         ways = [self.speeds.best, self.speeds.templates, self.speeds.redundant]
         ways += [self.speeds.short_of_nodes] if self.short else []
         found = [option for way in ways if (option := fastest(way, moment)) is not None]
@@ -31,7 +31,7 @@ class Free:
 
 @dataclass
 class Restart(Living):
-    """Restart with the fastest layout of what is left, at every change (Athlur et al., EuroSys 2022)."""
+    """Policy that restarts with the fastest layout left, at every change (Athlur et al., EuroSys 2022)."""
 
     name: str = "restart"
     checkpoints: bool = True
@@ -47,14 +47,14 @@ class Restart(Living):
 
 @dataclass
 class Wait(Living):
-    """The first plan and no other: wait until its nodes are there again, then restart it."""
+    """Policy that runs its first plan only: it waits until the plan's nodes are back, then restarts it."""
 
     name: str = "wait"
     checkpoints: bool = True
     plan: Option | None = None
 
     def react(self, moment: Moment) -> Reaction:
-        """Go on where no node of the plan is missing."""
+        """Continue while no node of the plan is missing, else wait; restart once they are back."""
         begun, self.plan = self.plan, self.plan or self.speeds.best(moment.fleet)
         if self.plan is None or not self.plan.fits(dict(moment.fleet)):
             return self.stop(moment)
@@ -65,14 +65,14 @@ class Wait(Living):
 
 @dataclass
 class Shrink(Living):
-    """Drop broken replicas, go on with the others; take replicas back when their nodes are there."""
+    """Policy that drops broken replicas and continues with others; replicas return when their nodes do."""
 
     name: str = "shrink"
     checkpoints: bool = True
     plan: Option | None = None
 
     def react(self, moment: Moment) -> Reaction:
-        """The first plan's replicas, as many as are whole; from a checkpoint where none was."""
+        """As many replicas of the first plan as the fleet can hold; from a checkpoint where none survived."""
         self.plan = self.plan or self.speeds.best(moment.fleet)
         left = self.speeds.resized(self.plan, moment.fleet) if self.plan else None
         if left is None:
@@ -84,23 +84,23 @@ class Shrink(Living):
 
 @dataclass
 class Templates(Living):
-    """Recombine pipelines prepared before (Jang et al., SOSP 2023); nodes that come join at a loss."""
+    """Policy that recombines pipelines prepared in advance (Oobleck, Jang et al., SOSP 2023)."""
 
     name: str = "templates"
     checkpoints: bool = False
 
     def react(self, moment: Moment) -> Reaction:
-        """All nodes in pipelines of nearly equal size; the running step is lost."""
+        """All nodes in pipelines of nearly equal size; the running step is lost where a node was lost."""
         found = fastest(self.speeds.templates, moment)
         return self.stop(moment) if found is None else self.recombine(moment, found)
 
 
 @dataclass
 class Redundancy(Living):
-    """Every stage is also held by its neighbour (Thorpe et al., NSDI 2023); losses of one are taken over.
+    """Policy in which each stage's neighbour also holds it and takes over (Bamboo, Thorpe et al., NSDI 2023).
 
-    Taking over and rebalancing cost a restart of processes, no work; two neighbours lost at once, in the
-    order in which nodes came, cost the work since the last checkpoint.
+    Taking over and rebalancing cost a restart of processes but no work. Two neighbours (in the order in which
+    nodes came) lost at the same time cost the work since the last checkpoint.
     """
 
     name: str = "redundancy"
@@ -108,7 +108,7 @@ class Redundancy(Living):
     _placed: tuple[str, ...] = ()
 
     def react(self, moment: Moment) -> Reaction:
-        """The best redundant layout of what is left."""
+        """The fastest redundant layout on the nodes left."""
         lost = set(moment.lost_names)
         ring = self._placed
         twice = any(node in lost and ring[(place + 1) % len(ring)] in lost for place, node in enumerate(ring))
@@ -125,7 +125,7 @@ class Redundancy(Living):
 
 @dataclass
 class Reroute(Living):
-    """Peers of a dead stage take its microbatches (Gandhi et al., SOSP 2024); nodes that come fill holes."""
+    """A dead worker's peers take its microbatches (Gandhi et al., SOSP 2024); new nodes replace the dead."""
 
     name: str = "reroute"
     checkpoints: bool = True
@@ -134,7 +134,7 @@ class Reroute(Living):
     _dead: list[int] = field(default_factory=list)
 
     def react(self, moment: Moment) -> Reaction:
-        """Go on with the plan, slower by what peers take over; restart where a stage has no peer left."""
+        """Continue the plan at the speed with peers taking over; restart where a stage has no live worker."""
         if self.plan is None or moment.running is None:
             return replace(self._start(moment), loses="nothing")
         for node in moment.lost_names:
@@ -152,7 +152,7 @@ class Reroute(Living):
         return replace(over, slowed=rate)
 
     def _fill(self, spare: list[str]) -> int:
-        """Seat nodes without a place where one is dead; how many found one."""
+        """Assign spare nodes to stages with dead workers; return how many were assigned."""
         before = sum(self._dead)
         for stage, count in enumerate(self._dead):
             for node in spare[:count]:
@@ -162,7 +162,7 @@ class Reroute(Living):
         return before - sum(self._dead)
 
     def _start(self, moment: Moment) -> Reaction:
-        """The best plan of the fleet, its stages seated in the order of the nodes."""
+        """Restart with the fastest plan on the fleet; nodes in their order go to its stages in turn."""
         best = fastest(self.speeds.best, moment)
         self.plan = best
         if best is None:
@@ -174,10 +174,10 @@ class Reroute(Living):
 
 @dataclass
 class Replan(Living):
-    """Our planner on the new fleet; a change that nobody forces must pay while it is expected to last.
+    """Policy that plans again on the new fleet; a voluntary change must pay off before the next one.
 
-    Forced where a node of the plan is gone. State comes from peers where a second replica had it, else from a
-    checkpoint.
+    A change is forced where a node of the plan is lost. State comes from peers where a second replica holds
+    it, else from a checkpoint.
     """
 
     horizon: Callable[[Moment], float] = expected_gap
@@ -186,7 +186,7 @@ class Replan(Living):
     _idle: Fleet = ()  # nodes of the fleet that the plan leaves out
 
     def react(self, moment: Moment) -> Reaction:
-        """Stay, or go over to what brings most until the next change."""
+        """Stay, or change to the option with the most samples until the next change."""
         old = moment.running
         hit = hits(moment, self._idle)
         horizon_s = max(self.horizon(moment), 0.0)

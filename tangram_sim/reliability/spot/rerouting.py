@@ -1,10 +1,10 @@
 """Rerouting the microbatches of dead workers to their peers (ReCycle, Gandhi et al., SOSP 2024).
 
-D pipelines of P stages; of stage s k_s workers are dead, and its live ones do the microbatches of all D. The
-step is scheduled worker by worker (a backward pass before a forward pass), and can be played by an engine as
-any other op graph. Where workers are dead, the live ones may hold as many microbatches
-more than 1F1B does as the pipeline is deep: with no more than 1F1B's they would starve each other. That
-memory is taken to be there.
+There are D pipelines of P stages. In stage s, k_s workers are dead and the live ones run the microbatches of
+all D. The step is scheduled worker by worker (backward passes before forward passes); an engine can simulate
+the schedule as any other op graph. Where workers are dead, live ones may hold P microbatches more in flight
+than under 1F1B, because 1F1B's limit would make them starve each other. Memory for these microbatches is
+assumed to be available.
 """
 
 import heapq
@@ -17,7 +17,7 @@ Pass = tuple[int, int, int, int]  # (direction, microbatch, pipeline it came fro
 
 
 def busiest(pipelines: int, microbatches: int, dead: Sequence[int]) -> list[int]:
-    """Microbatches that the busiest live worker of every stage does; empty where a stage has none left."""
+    """Microbatches of the busiest live worker of every stage; empty where some stage has no live worker."""
     if any(count >= pipelines for count in dead):
         return []
     return [-(-microbatches * pipelines // (pipelines - count)) for count in dead]
@@ -30,9 +30,9 @@ def rerouted_step_s(
     microbatches: int,
     dead: Sequence[int],
 ) -> float:
-    """Seconds of the passes of a step, played; passes by stage [P], dead workers by stage (others: none).
+    """Seconds of the passes of one simulated step with dead workers; 0 where a stage has no live worker.
 
-    0 where a stage has no worker left.
+    `forward_s` and `backward_s` are per stage [P]; `dead`: dead workers of the first stages (others: none).
     """
     missing = tuple(dead) + (0,) * (len(forward_s) - len(dead))
     if not busiest(pipelines, microbatches, missing):
@@ -53,13 +53,13 @@ def _played_s(
 
 
 class _Routes:
-    """Who runs a microbatch at a stage: its own pipeline, or of the live ones each in turn."""
+    """Worker that runs a microbatch at a stage: its pipeline's, or where that is dead, live ones in turn."""
 
     def __init__(self, pipelines: int, dead: Sequence[int]) -> None:
         self.dead, self.live = dead, [pipelines - count for count in dead]
 
     def worker_of(self, one: Pass) -> Worker:
-        """The first pipelines' workers are the dead ones; forward and backward meet at one worker."""
+        """The worker (pipeline, stage) of a pass, same for F and B; the first pipelines' workers are dead."""
         _, number, pipeline, stage = one
         gone = self.dead[stage]
         if pipeline >= gone:
@@ -74,9 +74,9 @@ def _scheduled(
     microbatches: int,
     dead: Sequence[int],
 ) -> tuple[list[Pass], float]:
-    """Passes in the order of their start, and when the last one ends, seconds.
+    """(passes in the order of their start, seconds until the last one ends).
 
-    Every worker takes what is ready, backward passes first.
+    Each worker runs any pass that is ready, backward passes first.
     """
     last = len(forward_s) - 1
     worker_of = _Routes(pipelines, dead).worker_of
@@ -124,7 +124,7 @@ def _scheduled(
 
 
 def _after(one: Pass, last: int) -> list[Pass]:
-    """The pass that one frees."""
+    """The pass that becomes ready when `one` ends; none after the last."""
     direction, number, pipeline, stage = one
     if direction == _FORWARD:
         return [

@@ -1,4 +1,4 @@
-"""How fast which layout runs on which nodes: the interface, and tables that a user gives."""
+"""Speeds of layouts on nodes: the interface, and tables that a user provides."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ REDUNDANT_STEP = (2 * FORWARD + BACKWARD) / (FORWARD + BACKWARD)  # also runs it
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to run on some nodes. `nodes` by kind; speeds are those of a running step, nothing lost."""
+    """One way to run on some nodes. `nodes` by kind; speeds are those of uninterrupted steps."""
 
     label: str
     samples_per_s: float
@@ -30,12 +30,12 @@ class Option:
 
     @property
     def survives_one(self) -> bool:
-        """Whether peers still have everything after losing any one node."""
+        """Whether peers still hold all state after the loss of any one node."""
         return (self.copies or self.pipelines) >= 2
 
     @property
     def size(self) -> int:
-        """Number of nodes that the plan takes."""
+        """Number of nodes that the option uses."""
         return sum(count for _, count in self.nodes)
 
     @property
@@ -44,7 +44,7 @@ class Option:
         return self.samples_per_step / self.samples_per_s
 
     def fits(self, fleet: Mapping[str, int]) -> bool:
-        """Whether the fleet, nodes by kind, has its nodes."""
+        """Whether the fleet (nodes by kind) has the option's nodes."""
         return all(fleet.get(kind, 0) >= count for kind, count in self.nodes)
 
 
@@ -52,28 +52,28 @@ Fleet = tuple[tuple[str, int], ...]  # nodes by kind, sorted, none of zero
 
 
 class Speeds(Protocol):
-    """What a replay asks about speeds. None: nothing runs on that fleet."""
+    """The speeds that a replay asks for. None: nothing runs on that fleet."""
 
     def best(self, fleet: Fleet) -> Option | None:
         """The fastest way to run on the fleet."""
 
     def all_on(self, fleet: Fleet) -> Sequence[Option]:
-        """All ways worth looking at, for policies that look ahead."""
+        """All options to consider, for policies that look ahead."""
 
     def templates(self, fleet: Fleet) -> Option | None:
-        """Unequal pipelines over all nodes of the fleet."""
+        """The option with pipelines of unequal size over all nodes of the fleet."""
 
     def redundant(self, fleet: Fleet) -> Option | None:
-        """The fastest with every stage also held, and run forward, by its neighbour."""
+        """The fastest option in which each stage's neighbour also holds it and runs its forward passes."""
 
     def resized(self, option: Option, fleet: Fleet) -> Option | None:
-        """The option with as many of its replicas as the fleet holds, each as it was."""
+        """`option` with as many of its replicas, each unchanged, as the fleet can hold."""
 
     def rerouted(self, option: Option, dead: Sequence[int]) -> float:
-        """Its samples/s when stage s has lost dead[s] of its workers and their peers take over; 0: cannot."""
+        """Samples/s of `option` when stage s has lost dead[s] workers and peers take over; 0: cannot run."""
 
     def short_of_nodes(self, fleet: Fleet) -> Option | None:
-        """Faster than any larger layout that lacks nodes and whose peers take over: a bound, not a plan."""
+        """Upper bound, no plan: faster than any larger layout that lacks nodes and whose peers take over."""
 
 
 def _of(fleet: Fleet) -> int:
@@ -81,13 +81,13 @@ def _of(fleet: Fleet) -> int:
 
 
 def _on(fleet: Fleet, size: int) -> Fleet:
-    """`size` nodes of a fleet of one kind."""
+    """The fleet reduced to `size` nodes, all of its only kind."""
     return ((fleet[0][0], size),)
 
 
 @dataclass(frozen=True)
 class LayoutTable:
-    """Measured or computed samples/s by (pipelines, stages), one node per stage, all nodes equal."""
+    """Measured or computed samples/s by (pipelines, stages), with one node per stage and all nodes equal."""
 
     rates: Mapping[tuple[int, int], float]
     samples_per_step: float
@@ -100,7 +100,7 @@ class LayoutTable:
         return sorted(((rate, layout) for layout, rate in self.rates.items() if rate > 0), reverse=True)
 
     def option(self, fleet: Fleet, layout: tuple[int, int], rate: float) -> Option:
-        """A row as an option on nodes of the fleet."""
+        """The option for one layout and its samples/s, on nodes of the fleet."""
         pipelines, stages = layout
         return Option(
             f"{pipelines} x {stages}",
@@ -112,9 +112,9 @@ class LayoutTable:
         )
 
     def with_batch_per_pipeline(self, sequences: float) -> "LayoutTable":
-        """The table were every pipeline given so many sequences a step, in place of its share of one batch.
+        """The table with `sequences` a step for every pipeline, in place of its share of one global batch.
 
-        Of m microbatches through P stages m + P - 1 slots of a step are passes: a slot stays as it is.
+        A step of m microbatches through P stages takes m + P - 1 slots; the seconds of a slot are kept.
         """
         count = max(1, round(sequences / self.microbatch))
         rates = {}
@@ -126,7 +126,7 @@ class LayoutTable:
         return replace(self, rates=rates, sequences_per_pipeline=count * self.microbatch)
 
     def best(self, fleet: Fleet) -> Option | None:
-        """The fastest layout that fits; of equal ones that with the fewest pipelines."""
+        """The fastest layout that fits; among equally fast ones the one with the fewest pipelines."""
         count = _of(fleet)
         fitting = [(rate, layout) for rate, layout in self._ranked if layout[0] * layout[1] <= count]
         if not fitting:
@@ -145,7 +145,7 @@ class LayoutTable:
         return self.best(fleet)
 
     def redundant(self, fleet: Fleet) -> Option | None:
-        """Layouts with room for two stages on a node (twice the fewest), slower by the neighbour's work."""
+        """Fastest layout of at least twice the fewest stages (two per node), slowed by `redundant_step`."""
         count, least = _of(fleet), min(stages for _, stages in self.rates)
         fitting = [
             (rate, layout)
@@ -158,7 +158,7 @@ class LayoutTable:
         return self.option(fleet, layout, rate / self.redundant_step)
 
     def resized(self, option: Option, fleet: Fleet) -> Option | None:
-        """As many whole pipelines of the same depth as there are nodes for and the table knows."""
+        """The layout of the same depth with the most pipelines that the nodes allow and the table has."""
         for pipelines in range(_of(fleet) // option.stages, 0, -1):
             rate = self.rates.get((pipelines, option.stages), 0.0)
             if rate > 0:
@@ -166,7 +166,7 @@ class LayoutTable:
         return None
 
     def rerouted(self, option: Option, dead: Sequence[int]) -> float:
-        """Slower as its schedule, rerouted and played, is: backward passes of twice the forward's time."""
+        """Samples/s scaled by simulated schedules with and without dead workers; backward is 2 x forward."""
         count = max(1, round(option.samples_per_step / self.microbatch / option.pipelines))
         passes = [FORWARD] * option.stages, [BACKWARD] * option.stages
         whole = rerouted_step_s(*passes, option.pipelines, count, ())
@@ -174,7 +174,7 @@ class LayoutTable:
         return option.samples_per_s * whole / now if now else 0.0
 
     def short_of_nodes(self, fleet: Fleet) -> Option | None:
-        """No step is shorter than the whole layout's, or than the work of its busiest live worker."""
+        """A bound: no step is shorter than the whole layout's, or the work of its busiest live worker."""
         nodes, found = _of(fleet), list[Option]()
         for rate, (pipelines, stages) in self._ranked:
             gone = -(-(pipelines * stages - nodes) // stages)  # of some stage, at least
@@ -190,13 +190,13 @@ class LayoutTable:
 
 @dataclass(frozen=True)
 class CountTable:
-    """Measured samples/s by number of nodes, for one or several systems, each of which is one policy."""
+    """Measured samples/s by number of nodes, for one or several systems, each standing for a policy."""
 
     rates: Mapping[str, Mapping[int, float]]  # by system; "" holds for all
     samples_per_step: float
 
     def _rate(self, system: str, count: int) -> tuple[int, float]:
-        """(nodes used, samples/s): the row of the most nodes not above `count`; (0, 0) for none."""
+        """(nodes used, samples/s) of the row with the most nodes up to `count`; (0, 0) without one."""
         rows = self.rates.get(system) or self.rates.get("") or {}
         used = max((nodes for nodes in rows if nodes <= count), default=0)
         return (used, rows[used]) if used and rows[used] > 0 else (0, 0.0)
@@ -206,11 +206,11 @@ class CountTable:
         return Option(f"{used} nodes", rate, self.samples_per_step, _on(fleet, used)) if used else None
 
     def best(self, fleet: Fleet) -> Option | None:
-        """The system that restarts with the fastest layout."""
+        """The option of the system that restarts with the fastest layout."""
         return self._option(fleet, SYSTEMS["restart"])
 
     def all_on(self, fleet: Fleet) -> Sequence[Option]:
-        """The system that restarts, on all nodes or on fewer, fastest first."""
+        """Options of the system that restarts, on all nodes and on fewer, most nodes first."""
         found = self.best(fleet)
         options = [found] if found else []
         for count in range(_of(fleet) - 1, 0, -1):
@@ -220,35 +220,35 @@ class CountTable:
         return options
 
     def templates(self, fleet: Fleet) -> Option | None:
-        """The system that recombines pipelines."""
+        """The option of the system that recombines pipelines."""
         return self._option(fleet, SYSTEMS["templates"])
 
     def redundant(self, fleet: Fleet) -> Option | None:
-        """The system with redundant computation."""
+        """The option of the system with redundant computation."""
         return self._option(fleet, SYSTEMS["redundancy"])
 
     def resized(self, option: Option, fleet: Fleet) -> Option | None:
-        """Not known: such a table does not say what a replica is."""
+        """None: the table does not say what a replica is."""
         del option, fleet
         return None
 
     def rerouted(self, option: Option, dead: Sequence[int]) -> float:
-        """Not known: such a table does not say what a stage is."""
+        """0: the table does not say what a stage is."""
         del option, dead
         return 0.0
 
     def short_of_nodes(self, fleet: Fleet) -> Option | None:
-        """None: how fast it is with fewer nodes is not known."""
+        """None: the speed of a layout that lacks nodes is not known."""
         del fleet
         return None
 
 
 def read_speeds(path: Path, model: str, samples_per_step: float = 0.0) -> LayoutTable | CountTable:
-    """A table of speeds: `[model,][global_batch,][microbatch,]pipelines,stages,samples_per_s`, or
-    `[system,][model,]nodes,samples_per_s`.
+    """A table of speeds from a CSV with `[model,][global_batch,][microbatch,]pipelines,stages,samples_per_s`,
+    or `[system,][model,]nodes,samples_per_s`.
 
     Rows of other models are left out. Raises UnknownNameError for a model without rows, BadInputError for
-    malformed ones.
+    malformed rows.
     """
     rows = read_csv(path)
     header = set(rows[0]) if rows else set()
@@ -293,7 +293,7 @@ def _amount(path: Path, row: Mapping[str, str], column: str, default: float | No
 
 
 def _size(path: Path, row: Mapping[str, str], column: str) -> float:
-    """Sequences of a batch, 1 where the table does not say; none has no sequences."""
+    """Sequences of a batch in a row, 1 where the column is missing. Raises BadInputError for 0."""
     value = _amount(path, row, column, 1.0)
     if not value:
         raise BadInputError(f"{path}: {column} {row[column]!r}: more than 0 is wanted")

@@ -1,4 +1,4 @@
-"""Trace files: `time_s,event,node[,kind][,value]`, or counts `time_s[,kind],count`; checked line by line."""
+"""Trace files: `time_s,event,node[,kind][,value]`, or counts `time_s[,kind],count`; each line is checked."""
 
 import math
 from collections import Counter
@@ -14,11 +14,11 @@ _COLUMNS = {"trace", "time_s", "event", "node", "kind", "value", *_COUNTS}
 
 
 def read_trace(path: Path, name: str = "", until_s: float = 0.0) -> Availability:
-    """A trace, or the one called `name` where a column `trace` names several.
+    """The availability history of a trace file, or of its trace `name` where a column `trace` names several.
 
-    It ends at `until_s`, where its last state may have lasted for long, else with its last event; a trace on
-    whole minutes holds each state for a minute, so it ends one after that. Raises BadInputError for unsorted
-    times, nodes that come twice or go while absent, and UnknownNameError for names nobody knows.
+    It ends at `until_s` if given, else with the last event; where all times are whole minutes, one minute
+    after that, since each state lasts a minute. Raises BadInputError for unsorted times and for nodes that
+    are added twice or removed while absent, UnknownNameError for a name that the file does not have.
     """
     rows = read_csv(path)
     header = set(rows[0]) if rows else set()
@@ -105,7 +105,7 @@ def _from_events(path: Path, rows: list[tuple[int, dict[str, str]]]) -> list[Nod
 
 
 def _from_counts(path: Path, rows: list[tuple[int, dict[str, str]]], column: str) -> list[NodeEvent]:
-    """Counts by kind made events: the newest nodes go first. Counts of one time: the last one holds."""
+    """Events from counts by kind: the newest nodes are removed first; the last count of one time holds."""
     found: list[NodeEvent] = []
     there: dict[str, list[str]] = {}
     made: Counter[str] = Counter()

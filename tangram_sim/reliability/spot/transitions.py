@@ -1,4 +1,4 @@
-"""What changing over costs: the interface, and tables of measured seconds that a user gives."""
+"""Costs of transitions: the interface, and tables of measured seconds that a user provides."""
 
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ UNLIKE_LAYERS = {"vgg19": (102_764_544.0, 16_781_312.0)}
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Seconds in which nothing is trained, and the account they go to."""
+    """Seconds without training, and the account that they go to."""
 
     account: str
     seconds: float
@@ -48,19 +48,19 @@ class Transitions:
     keeps_all: bool = True
 
     def restart(self, old: Option | None, new: Option, *, joined: bool, pending: bool) -> Stalls:
-        """Stop, and start `new` from a checkpoint. `joined`: nodes came; `pending`: while changing over."""
+        """Stalls of starting `new` from a checkpoint. `joined`: nodes came; `pending`: in a transition."""
         again = self.start_s(new, joined) if pending else 0.0
         seconds = self.start_s(new, joined) + self.loading_s(old, new) + again
         return self.detected("restart", seconds, joined)
 
     def migrate(self, old: Option | None, new: Option, *, joined: bool) -> Stalls:
-        """Go over to `new` with state that peers still have."""
+        """Stalls of changing to `new` with state that peers still hold."""
         if old is None:
             return self.restart(old, new, joined=joined, pending=False)
         return self.detected("migration", self.migrating_s(old, new, joined), joined)
 
     def reconfigure(self, new: Option) -> Stalls:
-        """Recombine pipelines that were prepared before."""
+        """Stalls of recombining pipelines that were prepared in advance."""
         return self.detected("migration", self.recombining_s(new), joined=False)
 
     def detected(self, account: str, seconds: float, joined: bool) -> Stalls:
@@ -87,7 +87,7 @@ class Transitions:
 
 @dataclass(frozen=True)
 class FixedTransitions(Transitions):
-    """Transitions that take the same seconds whatever the plans, one figure per kind of transition."""
+    """Transitions of fixed seconds, independent of the plans, one figure per kind of transition."""
 
     restart_s: float = 0.0
     checkpoint_s: float = 0.0  # saving and loading at a restart, `restart_s` apart
@@ -117,10 +117,10 @@ class FixedTransitions(Transitions):
 
 @dataclass(frozen=True)
 class LayeredTransitions(Transitions):
-    """Seconds by part, as measured by a table: processes, rendezvous, groups, build, state over one link.
+    """Transition seconds from measured parts: processes, rendezvous, groups, model build, state over a link.
 
-    A restart saves and loads a checkpoint (not at the start) and sends every stage its state one after the
-    other; a migration sends only the largest stage, as sources and targets work side by side.
+    A restart saves and loads a checkpoint (not at the start) and sends the state of all stages one after
+    another; a migration sends only the largest stage, since sources and targets work in parallel.
     """
 
     build_s: Mapping[int, float]  # of a stage, by number of stages
@@ -152,7 +152,7 @@ class LayeredTransitions(Transitions):
         return join + self._groups(new, joined) + self.process_s + self.build_s[new.stages]
 
     def _groups(self, new: Option, joined: bool) -> float:
-        """Communicators of the new layout."""
+        """Seconds to create the communicators of the new layout."""
         if self.tiers:
             seconds = next(s for least, s in self.tiers if new.pipelines >= least)
             return self.groups_once_s + seconds * (self.tiers_join if joined else 1.0)
@@ -162,7 +162,7 @@ class LayeredTransitions(Transitions):
         return self.groups_once_s + count * each
 
     def _state(self, stages: int, largest: bool) -> float:
-        """Seconds to send the state of every stage, or of the largest."""
+        """Seconds to send the state of all stages one after another, or of the largest only."""
         key = (stages, largest)
         if key not in self._sums:
             times = [self.link_s(size * BYTES_PER_PARAMETER) for size in self.stage_parameters(stages)]
@@ -170,7 +170,7 @@ class LayeredTransitions(Transitions):
         return self._sums[key]
 
     def stage_parameters(self, stages: int) -> list[float]:
-        """Parameters of each stage: one layer more in the first, then in those before the last."""
+        """Parameters of each stage: one extra layer in the first, the remainder in those before the last."""
         share, over = divmod(len(self.layers) - 1, stages)
         sizes = [share + 1] + [share] * (stages - 1)
         for index in range(over):
@@ -179,7 +179,7 @@ class LayeredTransitions(Transitions):
         return [sum(self.layers[a:b]) for a, b in pairwise(ends)]
 
     def link_s(self, size: float) -> float:
-        """Seconds for one transfer: between measured sizes linear, beyond the largest in proportion."""
+        """Seconds to transfer `size` bytes: interpolated between measured sizes, proportional beyond."""
         index = bisect_left(self.link, (size, 0.0))
         if index == 0:
             return self.link[0][1]
@@ -206,11 +206,11 @@ class LayeredTransitions(Transitions):
 def read_transitions(
     path: Path, model: str, restart_s: float | None = None
 ) -> tuple[LayeredTransitions | FixedTransitions, float]:
-    """Seconds of changing over from a file, and samples per step where it says them (else 0).
+    """Transition costs from a CSV file, and samples per step where the file has them (else 0).
 
-    Either rows `kind,model,key,seconds` (`restart_s` then stands for all but state and checkpoint), or a row
+    Either rows `kind,model,key,seconds` (`restart_s` then replaces all but state and checkpoint), or one row
     per model: `model,samples_per_step,checkpoint_s,restart_s_incl_checkpoint,checkpoint_every_steps,
-    reconfigure_s`. Raises UnknownNameError for models without rows, BadInputError for malformed ones.
+    reconfigure_s`. Raises UnknownNameError for models without rows, BadInputError for malformed rows.
     """
     rows = read_csv(path)
     header = set(rows[0]) if rows else set()
@@ -304,7 +304,7 @@ def _layered(
 def _groups_of(
     path: Path, rows: list[dict[str, str]], model: str
 ) -> tuple[float, float, bool, tuple[tuple[int, float], ...]]:
-    """(seconds a group when nodes join, when they leave, whether by node, seconds by least pipelines)."""
+    """(seconds per group when nodes join, and leave, whether groups count by node, seconds by pipelines)."""
     own = [row for row in rows if row["kind"] == "group_rebuild" and model in row["model"].split("/")]
     name = model.split("-", maxsplit=1)[0]
     family = [row for row in rows if row["kind"] == "group_rebuild" and row["model"] == name]
@@ -326,5 +326,5 @@ def _groups_of(
 
 @lru_cache(maxsize=1)
 def free_transitions() -> FixedTransitions:
-    """Changes that cost nothing: what no policy can beat."""
+    """Transitions that cost nothing, for upper bounds."""
     return FixedTransitions()

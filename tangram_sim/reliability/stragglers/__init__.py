@@ -1,1 +1,1 @@
-"""Slow ranks: what they cost in a measured run, and what to do about them."""
+"""Slow ranks: the time that they cost in a measured run, and remedies."""

@@ -1,7 +1,7 @@
-"""When to go from one remedy to the next: when the time lost so far has reached its price.
+"""When to escalate to the next remedy: when the time lost so far has reached its price.
 
-The rule of renting skis, as GREYHOUND uses it (USENIX ATC 2025): whoever cannot know how long a slow phase
-lasts never loses more than twice what the best choice in hindsight would have, with two choices.
+The ski-rental rule, as GREYHOUND uses it (USENIX ATC 2025): without knowing how long a slow phase lasts, and
+with two choices, it loses at most twice what the best choice in hindsight loses.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RemedyOption:
-    """A remedy as escalation sees it: what it costs once, and the share of time still lost after it."""
+    """A remedy as escalation sees it: its one-off price, and the share of time still lost with it."""
 
     name: str
     price_s: float
@@ -19,17 +19,17 @@ class RemedyOption:
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """A remedy, and how long after the slow phase began it is taken."""
+    """A remedy, and the seconds after the start of the slow phase at which to apply it."""
 
     choice: RemedyOption
     after_s: float
 
 
 def escalate(choices: Sequence[RemedyOption]) -> tuple[Escalation, ...]:
-    """Remedies in the order of their prices, each taken when the time lost so far equals its price.
+    """Remedies by price, each applied when the time lost so far equals its price.
 
-    The first choice (usually: do nothing) holds from the start. A remedy that would not lose less than the
-    one in force is skipped; a phase in which nothing is lost any more goes no further.
+    The first choice (usually: do nothing) applies from the start. A remedy that would not lose less than the
+    current one is skipped; once nothing is lost any more, no further remedy is applied.
     """
     ordered = sorted(choices, key=lambda choice: (choice.price_s, choice.loss_rate))
     if not ordered:
@@ -47,7 +47,7 @@ def escalate(choices: Sequence[RemedyOption]) -> tuple[Escalation, ...]:
 
 
 def lost_s(taken: Sequence[Escalation], phase_s: float) -> float:
-    """Seconds lost in a slow phase of `phase_s` by going through these remedies, their prices included."""
+    """Seconds lost in a slow phase of `phase_s` with these remedies, their prices included."""
     total = 0.0
     for step, later in zip(taken, [*taken[1:], None], strict=True):
         if step.after_s > phase_s or (step.after_s == phase_s and step is not taken[0]):

@@ -12,10 +12,9 @@ from tangram_sim.reliability.stragglers.replicas import MeasuredPipeline
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerTimes:
-    """Seconds of passes taken apart: one healthy layer, what the last stage does besides, how slow each
-    worker is.
+    """Pass times in factors: seconds of a healthy layer, of the last stage's extra work, workers' slowdown.
 
-    Forward and backward are the two rows of `layer_s` [2] and `last_s` [2]; `slowness` is [dp, stages].
+    Forward and backward are the two entries of `layer_s` [2] and `last_s` [2]; `slowness` is [dp, stages].
     """
 
     layer_s: FloatArray
@@ -23,18 +22,18 @@ class LayerTimes:
     slowness: FloatArray
 
     def passes_s(self, layers: Sequence[int]) -> tuple[FloatArray, FloatArray]:
-        """(forward, backward) seconds [dp, stages] with so many layers on each stage."""
+        """(forward, backward) seconds [dp, stages] with `layers[s]` layers on stage s."""
         work = self.layer_s[:, None] * np.asarray(layers, dtype=np.float64)
         work[:, -1] += self.last_s
         return work[0] * self.slowness, work[1] * self.slowness
 
 
 def layer_times(pipeline: MeasuredPipeline, layers: Sequence[int]) -> LayerTimes:
-    """Take apart the passes of a pipeline whose stages hold so many layers.
+    """Split the pass times of a pipeline with `layers[s]` layers on stage s into the factors of `LayerTimes`.
 
-    A healthy layer is the median over workers in front of the last stage; the rest of the last stage (the
-    head and the loss) what its healthiest worker needs beyond its layers. Raises `BadInputError` unless
-    every stage has a layer or more.
+    A healthy layer is the median over the workers before the last stage; the last stage's extra (the head and
+    the loss) is what its fastest worker takes beyond its layers. Raises `BadInputError` unless every stage
+    has a layer or more.
     """
     if len(layers) != pipeline.stages or min(layers) < 1:
         raise BadInputError(
@@ -59,11 +58,11 @@ Split = Callable[[MeasuredPipeline, FloatArray, FloatArray], Sequence[int]]
 def move_layers(
     pipeline: MeasuredPipeline, layers: Sequence[int], split: Split | None = None
 ) -> tuple[tuple[int, ...], float]:
-    """(layers per stage, step seconds) of the best cut found, every candidate played.
+    """(layers per stage, step seconds) of the best cut found, every candidate simulated.
 
-    `split` shares the microbatches out again where that helps a cut; None: as they were. From the given cut,
-    from the one that evens out the stages' sums and, with `split`, from the best one without it, one or more
-    layers at a time go from any stage to any other as long as the played step falls.
+    `split` redistributes the microbatches where that helps a cut; None: they stay. Local search from three
+    cuts (the given one, one with balanced stages and, with `split`, the best without it) moves one or two
+    layers from any stage to any other while the simulated step gets shorter.
     """
     times = layer_times(pipeline, layers)
     before = shared_out(pipeline, times.passes_s(layers))[1]
@@ -84,9 +83,9 @@ def move_layers(
 def shared_out(
     pipeline: MeasuredPipeline, passes_s: tuple[FloatArray, FloatArray], split: Split | None = None
 ) -> tuple[Sequence[int], float]:
-    """(microbatches per replica, seconds): as many on each, or those of `split` if these end first.
+    """(microbatches per replica, seconds): equal counts, or those of `split` where these finish earlier.
 
-    A split by speed knows the slowest stages only; warming up and draining can speak against it.
+    A split by speed considers only each replica's slowest stage: warm-up and drain can make it slower.
     """
     ways = [[pipeline.microbatches] * pipeline.dp, *([split(pipeline, *passes_s)] if split else [])]
     told = [(counts, float(pipeline.pipelines_s(*passes_s, counts).max())) for counts in ways]
@@ -104,7 +103,7 @@ def _descend(start: tuple[int, ...], played: Callable[[tuple[int, ...]], float])
 
 
 def _neighbours(cut: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Cuts with one or two layers moved from one stage to another."""
+    """Cuts that move one or two layers from one stage to another."""
     found = []
     for source in range(len(cut)):
         for target in range(len(cut)):
@@ -118,7 +117,7 @@ def _neighbours(cut: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _evened(times: LayerTimes, layers: int) -> tuple[int, ...]:
-    """Layers one by one where the slowest worker of a stage would still end soonest, at least one each."""
+    """A balanced cut: each layer after one per stage goes to the stage whose slowest worker ends soonest."""
     slowness = times.slowness.max(axis=0)
     layer, last = float(times.layer_s.sum()), float(times.last_s.sum())
     cut = [1] * len(slowness)

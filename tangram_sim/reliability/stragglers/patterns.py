@@ -1,6 +1,4 @@
-"""What makes a measured run slow: one worker, one stage, sequences of unequal length, or nothing in
-particular.
-"""
+"""The cause of a slow measured run: one worker, one stage, sequences of unequal length, or no single one."""
 
 from dataclasses import dataclass
 
@@ -22,9 +20,8 @@ VARIATION = 0.05
 
 @dataclass(frozen=True, slots=True)
 class StragglerCause:
-    """The cause found: `none`, `worker`, `sequence lengths`, `stage` or `mixed`; why; where, if it has a
-    place.
-    """
+    """The cause of a slow run: `none`, `worker`, `sequence lengths`, `stage` or `mixed`; why; where (-1:
+    nowhere)."""
 
     name: str
     reason: str
@@ -40,9 +37,8 @@ def pattern_of(
     stage: int,
     stage_share: float,
 ) -> StragglerCause:
-    """The pattern of a trace: `workers` are the (dp, stage) asked about, `stage` the one with the
-    highest S alone.
-    """
+    """The cause of the slowdown in a trace. `workers` are the (dp, stage) of the suspects. `stage` is the
+    stage with the highest S alone."""
     if slowdown < STRAGGLES:
         return StragglerCause("none", f"S is below {STRAGGLES}: nothing to speak of is lost to slow ranks")
     if worker_share >= EXPLAINS:
@@ -76,9 +72,8 @@ def pattern_of(
 
 
 def microbatch_correlation(trace: StepTrace) -> tuple[float, float]:
-    """How passes of one worker vary: correlation of a microbatch's forward with its backward, and standard
-    deviation over mean of the forward passes. Medians over workers; 0 where a worker has one pass only.
-    """
+    """Correlation of a microbatch's forward with its backward time, and coefficient of variation of forward
+    times. Medians over workers; 0 where a worker's passes do not vary."""
     forward, backward = passes_s(trace, "F"), passes_s(trace, "B")
     correlations, variations = [], []
     for cell in np.ndindex(trace.dp, trace.stages):

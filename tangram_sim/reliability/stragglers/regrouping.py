@@ -1,4 +1,4 @@
-"""Putting slow ranks together: tensor-parallel groups of ranks alike, slow links where little travels."""
+"""Grouping slow ranks: tensor-parallel groups of ranks of similar speed."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from tangram_sim.opgraph import FloatArray
 
 
 def regroup(slowness: Sequence[float], size: int) -> tuple[tuple[int, ...], ...]:
-    """Groups of `size` ranks, slowest first: a group runs at its slowest rank, so ranks alike go together.
+    """Groups of `size` ranks of similar speed, slowest first, since a group runs at its slowest rank.
 
     Sorted and cut into runs (as Malleus does, arXiv 2410.13333): no other grouping has a faster k-th slowest
-    group, for any k. Raises `BadInputError` where groups do not share the ranks evenly.
+    group, for any k. Raises `BadInputError` where the number of ranks is not a multiple of `size`.
     """
     if size < 1 or len(slowness) % size:
         raise BadInputError(f"{len(slowness)} ranks cannot be cut into groups of {size}; give a divisor")
@@ -21,10 +21,10 @@ def regroup(slowness: Sequence[float], size: int) -> tuple[tuple[int, ...], ...]
 
 
 def regrouped_paces(slowness: FloatArray, tp: int, workers_per_node: int = 0) -> FloatArray:
-    """How slow every worker is after regrouping, [dp, stages], of one slow rank in each slow worker.
+    """Slowdown of every worker after regrouping, [dp, stages], assuming one slow rank in each slow worker.
 
-    Ranks are exchanged among the workers of one node, of which `workers_per_node` follow each other replica
-    by replica within a stage (0: among all). Slow groups go to the first replicas, so that they meet there.
+    Ranks are exchanged within a node: `workers_per_node` consecutive workers, counted by replica in a stage
+    (0: all workers). Slow groups go to the first replicas, so that few replicas are slow.
     """
     dp, stages = slowness.shape
     cells = [(replica, stage) for stage in range(stages) for replica in range(dp)]

@@ -1,6 +1,4 @@
-"""What could be done about the slow ranks of a measured run: each remedy with its gain, its price, its
-pay-back.
-"""
+"""Remedies for the slow ranks of a measured run: each with its gain, its price and its payback time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +49,7 @@ _SLOW = 1.01
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a trace does not say about the run behind it."""
+    """Properties of the measured run that its trace does not contain."""
 
     layers: tuple[int, ...] = ()  # per stage; empty: not known
     tp: int = 1  # ranks of one worker
@@ -64,7 +62,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One thing to do against slow ranks: what it is, the step it leads to, what doing it costs once."""
+    """A remedy against slow ranks: what it is, the step time that it leads to, its one-off price."""
 
     name: str
     step_s: float
@@ -81,7 +79,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """All remedies, best first; why others were not looked at; what to do in which order as time is lost."""
+    """Remedies, best first; reasons for those not considered; the order to apply them as time is lost."""
 
     remedies: tuple[Remedy, ...]
     left_out: tuple[str, ...]
@@ -89,7 +87,7 @@ class Advice:
 
 
 def advise(found: StragglerCost, replay: Replay, setup: Setup) -> Advice:
-    """Remedies for what the analysis found."""
+    """Remedies for the slow ranks that the analysis found."""
     pipeline = measured_pipeline(replay)
     remedies: list[Remedy] = []
     left_out: list[str] = []
@@ -133,7 +131,7 @@ def _remedy(
 
 
 def _resplit(pipeline: MeasuredPipeline) -> list[Remedy]:
-    """Replicas run microbatches by their speed: greedy by the bottleneck stage's time, then played."""
+    """Remedy: microbatches per replica by speed, greedily by its bottleneck stage, then simulated."""
     if pipeline.dp < 2:
         return []
     counts = split_by_speed(pipeline, pipeline.forward_s, pipeline.backward_s)
@@ -143,7 +141,7 @@ def _resplit(pipeline: MeasuredPipeline) -> list[Remedy]:
 
 
 def _moved(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
-    """Layers go from slow stages to fast ones, then microbatches are shared out again."""
+    """Remedies: move layers from slow stages to fast ones, without and with redistributing microbatches."""
     if not setup.layers or pipeline.stages < 2:
         return []
     found = []
@@ -162,7 +160,7 @@ def _moved(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
 
 
 def _dropped(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
-    """Go on without the slowest replica: the others take its microbatches."""
+    """Remedy: drop the slowest replica; the others run its microbatches."""
     if pipeline.dp < 2:
         return []
     slowest = int((pipeline.forward_s + pipeline.backward_s).max(axis=1).argmax())
@@ -177,9 +175,8 @@ def _dropped(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
 
 
 def _tensor(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
-    """Columns of tensor-parallel groups by speed: one rank of each slow worker is taken to be the slow
-    one.
-    """
+    """Remedies: columns of tensor-parallel groups by speed. One rank of each slow worker is assumed to be
+    slow."""
     if setup.tp < 2:
         return []
     slowness, healthy_s = _slowness(pipeline)
@@ -229,7 +226,7 @@ def _slowness(pipeline: MeasuredPipeline) -> tuple[npt.NDArray[np.float64], ...]
 
 
 def _regrouped(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
-    """Slow ranks of several workers go into one tensor-parallel group; then microbatches go by speed."""
+    """Remedy: slow ranks of several workers form one tensor-parallel group; then microbatches by speed."""
     slowness, _ = _slowness(pipeline)
     if setup.tp < 2 or (slowness > 1).sum() < 2:
         return []
@@ -248,9 +245,9 @@ def _regrouped(pipeline: MeasuredPipeline, setup: Setup) -> list[Remedy]:
 
 
 def _swapped(found: StragglerCost, replay: Replay) -> list[Remedy]:
-    """A congested link of the ring over replicas trades places with a hop of the pipeline.
+    """Remedy: a congested link of the ring over replicas is exchanged with a link between pipeline stages.
 
-    The stage's collectives then take what the other stages' do, its sends and receives as much longer.
+    The stage's collectives then take as long as others'; its sends and receives slow down by the same factor.
     """
     trace, work = replay.trace, replay.work_s.copy()
     ring, hops = (
@@ -274,7 +271,7 @@ def _swapped(found: StragglerCost, replay: Replay) -> list[Remedy]:
 
 
 def _resorted(found: StragglerCost, replay: Replay, setup: Setup) -> list[Remedy]:
-    """Sequences go to microbatches so that these are alike; without their lengths, as if fully alike."""
+    """Remedy: sort sequences into microbatches of similar cost; without `sequences`, as if all were equal."""
     if found.pattern.name != "sequence lengths" and not setup.sequences:
         return []
     trace, work = replay.trace, replay.work_s.copy()
@@ -292,7 +289,7 @@ def _resorted(found: StragglerCost, replay: Replay, setup: Setup) -> list[Remedy
 
 
 def _replaced(found: StragglerCost, replay: Replay, setup: Setup) -> list[Remedy]:
-    """Put healthy GPUs in the place of the suspects: the step with these workers as usual."""
+    """Remedy: replace the suspects' GPUs by healthy ones; these workers then take the ideal times."""
     if found.pattern.name != "worker":
         return []
     trace, work, ideal = replay.trace, replay.work_s.copy(), ideal_work_s(replay)
@@ -307,7 +304,7 @@ def _replaced(found: StragglerCost, replay: Replay, setup: Setup) -> list[Remedy
 
 
 def _spelled(counts: Sequence[int]) -> str:
-    """Numbers, equal neighbours once: 8 12 x3."""
+    """Numbers as text, with runs of equal ones abbreviated: 8 12 x3."""
     words: list[list[int]] = []
     for count in counts:
         if words and words[-1][0] == count:

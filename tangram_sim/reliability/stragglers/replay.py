@@ -1,10 +1,10 @@
-"""The replay of a step trace: which operation waits for which, as a graph that the engines play.
+"""Replay of a step trace: dependencies between operations, as a graph that the engines simulate.
 
-The rules are those of the published what-if analysis (arXiv 2505.05713; its repository's results are met to
-1e-5): one stream of passes per rank, one for each kind of point-to-point transfer, one for the collectives
-over replicas. Operations that several ranks start together begin at the last one's start, and each then
-takes its own transfer time. Gaps between operations that no dependency explains (launch delays) are not
-replayed.
+The rules are those of the published what-if analysis (arXiv 2505.05713; results of its repository are
+reproduced to 1e-5): per rank one stream of passes, one for each kind of point-to-point transfer, one for the
+collectives over replicas. Operations that several ranks start together begin when the last rank starts, and
+each then takes its own transfer time. Gaps between operations that no dependency explains (launch delays) are
+not replayed.
 """
 
 from collections import defaultdict
@@ -30,9 +30,8 @@ _TAIL = ("LN", "EM", "RS", "CL", "OP")  # one after the other, in the order of t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
-    """A trace as a graph; op `place[i]` of the graph is operation i of the trace, the others are meeting
-    points.
-    """
+    """A trace as an op graph; op `place[i]` is operation i of the trace, other ops are synchronisation
+    points."""
 
     trace: StepTrace
     graph: OpGraph
@@ -40,7 +39,7 @@ class Replay:
     work_s: FloatArray  # [steps, n]: seconds an operation takes once all that start it together have come
 
     def timeline(self, work_s: FloatArray) -> Timeline:
-        """One step, played: operations take work_s [n]."""
+        """Simulated timeline of one step whose operations take work_s [n]."""
         from tangram_sim.sim.fast import play
 
         durations = np.zeros(len(self.graph))
@@ -48,7 +47,7 @@ class Replay:
         return play(self.graph.with_durations(durations))
 
     def steps_s(self, work_s: FloatArray) -> FloatArray:
-        """Seconds [K] of steps whose operations take work_s [K, n]."""
+        """Simulated seconds [K] of steps whose operations take work_s [K, n]."""
         from tangram_sim.sim.fast import makespans
 
         durations = np.zeros((len(work_s), len(self.graph)))
@@ -57,14 +56,14 @@ class Replay:
 
 
 def replay_of(trace: StepTrace) -> Replay:
-    """The replay of a trace; raises `BadInputError` where its operations wait for each other in a circle."""
+    """The replay of a trace; raises `BadInputError` where its operations depend on each other in a cycle."""
     groups = _groups(trace)
     graph, place = _graph(trace, groups)
     return Replay(trace, graph, place, _work(trace, groups))
 
 
 def _groups(trace: StepTrace) -> list[list[int]]:
-    """Operations that start together: every operation in one group, alone or with others."""
+    """Groups of operations that start together; every operation is in one group, which may hold it alone."""
     found: dict[tuple[object, ...], list[int]] = defaultdict(list)
     columns = zip(
         trace.rank_dp.tolist(),
@@ -143,7 +142,7 @@ def _graph(trace: StepTrace, groups: list[list[int]]) -> tuple[OpGraph, np.ndarr
 
 
 def _waits(trace: StepTrace) -> tuple[list[list[int]], list[tuple[object, ...]]]:
-    """What each operation waits for on its own rank, and the stream it runs on."""
+    """(the operations that each operation waits for on its own rank, the stream that each runs on)."""
     waits: list[list[int]] = [[] for _ in range(len(trace))]
     streams: list[tuple[object, ...]] = [()] * len(trace)
     ranks: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -186,7 +185,7 @@ def _link_transfers(
     own: dict[tuple[str, int], int],
     waits: list[list[int]],
 ) -> None:
-    """Link the passes of one direction with their receives and sends: received after the pass before it."""
+    """Add dependencies between one direction's passes and transfers: a receive follows the previous pass."""
     for before, this in zip([None, *passes], passes, strict=False):
         receive, send = own.get((f"{direction}R", seqs[this])), own.get((f"{direction}S", seqs[this]))
         if receive is not None:
@@ -204,9 +203,8 @@ def _link_ends(
     own: dict[tuple[str, int], int],
     waits: list[list[int]],
 ) -> None:
-    """Link what comes before the first pass, around the first backward and after the last pass of one
-    rank.
-    """
+    """Add dependencies before the first pass, around the first backward pass and after the last pass of one
+    rank."""
     backward = next(place for place, index in enumerate(passes) if codes[index] == "B")
     # Transfers of gradients are posted once the warm-up is all but over.
     posted = passes[backward - 2 : backward - 1] if backward >= 2 else []
@@ -223,7 +221,7 @@ def _link_ends(
 
 
 def _topological(after: list[list[int]]) -> list[int]:
-    """Nodes so that each comes after what it waits for; ties by number."""
+    """Nodes in topological order; ties by number. Raises `BadInputError` for cycles."""
     missing = [len(waited) for waited in after]
     followers: list[list[int]] = [[] for _ in after]
     for node, waited in enumerate(after):

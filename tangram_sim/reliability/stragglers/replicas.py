@@ -59,7 +59,7 @@ class MeasuredPipeline:
     def pipelines_s(
         self, forward_s: FloatArray, backward_s: FloatArray, microbatches: Sequence[int]
     ) -> FloatArray:
-        """Seconds [dp] of every replica's passes and transfers, each with its number of microbatches."""
+        """Seconds [dp] of every replica's passes and transfers, for its own number of microbatches."""
         from tangram_sim.sim.fast import makespan
 
         return np.array(
@@ -86,26 +86,26 @@ class MeasuredPipeline:
         )
 
     def played_s(self) -> float:
-        """Seconds of the slowest replica as it is: the step without what stands around the passes."""
+        """Seconds of the slowest replica's passes and transfers as measured, without what surrounds them."""
         even = [self.microbatches] * self.dp
         return float(self.pipelines_s(self.forward_s, self.backward_s, even).max())
 
     def changed_step_s(
         self, forward_s: FloatArray, backward_s: FloatArray, microbatches: Sequence[int]
     ) -> float:
-        """The step if passes took these seconds [dp, stages] and replicas ran so many microbatches each."""
+        """Step seconds if passes took these seconds [dp, stages] and replica r ran microbatches[r]."""
         played = float(self.pipelines_s(forward_s, backward_s, microbatches).max())
         return max(self.step_s + played - self.played_s(), played)
 
 
 def split_by_speed(pipeline: MeasuredPipeline, forward_s: FloatArray, backward_s: FloatArray) -> list[int]:
-    """Microbatches of every replica, one at least: greedy by the bottleneck stage's passes [dp, stages]."""
+    """Microbatches of each replica, at least one: greedy by its slowest stage's two passes [dp, stages]."""
     bottleneck = (forward_s + backward_s).max(axis=1).tolist()
     return list(split_microbatches(bottleneck, pipeline.dp * pipeline.microbatches, least=1))
 
 
 def measured_pipeline(replay: Replay) -> MeasuredPipeline:
-    """The trace behind a replay, passes averaged over steps and microbatches."""
+    """The pipeline of a replayed trace, with pass times averaged over steps and microbatches."""
     trace = replay.trace
 
     def median(code: str) -> float:

@@ -1,4 +1,4 @@
-"""Microbatches of unequal sequences: what a pass takes by its lengths, and how to sort sequences again.
+"""Microbatches of sequences of unequal length: pass time by lengths, and re-sorting of sequences.
 
 A pass over packed sequences takes a x tokens + b x sum of squared lengths (matrix products, attention).
 """
@@ -15,7 +15,7 @@ from tangram_sim.reliability.traces.trace import StepTrace
 
 
 def fitted(tokens: FloatArray, squares: FloatArray, seconds: FloatArray) -> tuple[float, float]:
-    """(a, b) of seconds = a tokens + b squares, least squares with neither below 0."""
+    """(a, b) of seconds = a tokens + b squares by non-negative least squares."""
     from scipy.optimize import nnls
 
     (a, b), _ = nnls(np.stack((tokens, squares), axis=1), seconds)
@@ -23,7 +23,7 @@ def fitted(tokens: FloatArray, squares: FloatArray, seconds: FloatArray) -> tupl
 
 
 def resorted(sequences: Sequence[int], microbatches: int) -> tuple[tuple[int, ...], ...]:
-    """Sequences in so many microbatches: longest first, onto the one with the least sum of squares so far."""
+    """Sequences in bins: longest first, to the bin with the least sum of squares. Raises `BadInputError`."""
     if microbatches < 1 or len(sequences) < microbatches or min(sequences) < 1:
         raise BadInputError(
             f"{len(sequences)} sequences in {microbatches} microbatches: give lengths of 1 or more, at "
@@ -40,10 +40,10 @@ def resorted(sequences: Sequence[int], microbatches: int) -> tuple[tuple[int, ..
 
 
 def resorted_factors(trace: StepTrace, sequences: Sequence[Sequence[int]]) -> dict[str, FloatArray]:
-    """How much longer passes take after sorting again, [steps, n] for `F` and `B`.
+    """Factors on pass times after re-sorting sequences, [steps, n], under the keys `F` and `B`.
 
-    With the lengths of a step's microbatches, replica by replica, the fitted law says what each takes
-    before and after. Without, every microbatch becomes as long as the mean of its stage.
+    With the sequence lengths of a step's microbatches, replica by replica, the fitted law gives the times
+    before and after. Without them, every microbatch takes the mean of its stage.
     """
     found: dict[str, FloatArray] = {}
     for code in "FB":

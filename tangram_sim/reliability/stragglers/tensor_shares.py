@@ -1,11 +1,11 @@
-"""Tensor parallelism with slow ranks: which share of its columns every rank computes, prunes or sends away.
+"""Tensor parallelism with slow ranks: the share of its columns that each rank computes, prunes or sends.
 
 After ZERO-resizing and SEMI-migration (arXiv 2401.11469, github:fearless1007/ZERO at 907a48f). The paper's
-three equations for shares could not be read and the released code holds fixed shares (`published_shares`);
-the bisection is our own. Layers take rank i, `x_i` times slower than a healthy rank, x_i (a + g (1 -
-pruned_i - sent_i + received_i)) seconds: `a` does not depend on its share of the columns, `g` does. The
-slowest rank ends the layers, then the senders' transfers follow each other. Pruned columns are a risk to
-accuracy, which is not simulated: the pruned share is part of every answer.
+three equations for shares were not legible and the released code has fixed shares (`published_shares`); the
+bisection is our own. Layers take rank i, `x_i` times slower than a healthy rank, x_i (a + g (1 - pruned_i -
+sent_i + received_i)) seconds: `a` does not depend on its share of the columns, `g` does. The layers end with
+the slowest rank; the senders' transfers follow one after another. Pruned columns are a risk to accuracy,
+which is not simulated: the pruned share is part of every answer.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class LayerCosts:
-    """Seconds of some layers on a healthy rank of a tensor-parallel group, and of pruning and sending.
+    """Seconds of some layers on a healthy rank of a tensor-parallel group, and to prune and send columns.
 
-    Shares are of an even rank's columns. Columns move in `units` (columns of the first feed-forward matrix
-    with the row of the second, `unit_part` of all columns) and `groups` (key/value heads with their
-    queries, the rest), of which a rank keeps one at least; 0 units: columns are divisible at will.
+    Shares are relative to a rank's even share of the columns. Columns move in `units` (columns of the first
+    feed-forward matrix with the row of the second; `unit_part` of all columns) and `groups` (key/value heads
+    with their queries; the rest). A rank keeps at least one group. 0 units: columns are divisible at will.
     """
 
     columns_s: float  # g: all of a rank's columns
@@ -54,9 +54,8 @@ class LayerCosts:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How a group shares its layers. Columns are shares of an even rank's: pruned, sent away, taken over;
-    [n].
-    """
+    """Division of the layers over a group's ranks. Pruned, sent and received columns [n] as shares of an even
+    rank's."""
 
     layer_s: float
     pruned: tuple[float, ...]
@@ -66,28 +65,28 @@ class Shares:
 
     @property
     def pruned_share(self) -> float:
-        """The share of all the group's columns that nobody computes: the risk to accuracy."""
+        """Share of the group's columns that no rank computes: the risk to accuracy."""
         return sum(self.pruned) / len(self.pruned)
 
     @property
     def verdict(self) -> str:
-        """What the group does: `even`, `resize`, `migrate` or `both`."""
+        """Name of the method in use: `even`, `resize`, `migrate` or `both`."""
         return {(False, False): "even", (True, False): "resize", (False, True): "migrate"}.get(
             (any(self.pruned), any(self.sent)), "both"
         )
 
 
 def even(slowness: Sequence[float], costs: LayerCosts) -> Shares:
-    """Equal shares: the slowest rank ends the layers."""
+    """Even shares: the slowest rank determines the layers' time."""
     x = _checked(slowness, costs)
     zero = (0.0,) * len(x)
     return _shares(x, costs, zero, zero, zero)
 
 
 def lossless_bound_s(slowness: Sequence[float], costs: LayerCosts) -> float:
-    """The least seconds of layers that compute everything: n healthy ranks' work over the speeds' sum.
+    """Lower bound on seconds of layers without pruning: the work of n healthy ranks over the sum of speeds.
 
-    Exact where nothing is fixed (`fixed_s` 0); else a bound, since work is then not divisible without end.
+    Exact where `fixed_s` is 0; otherwise only a bound, since part of the work is not divisible.
     """
     x = _checked(slowness, costs)
     return len(x) * (costs.fixed_s + costs.columns_s) / sum(1 / slowness for slowness in x)
@@ -96,24 +95,24 @@ def lossless_bound_s(slowness: Sequence[float], costs: LayerCosts) -> float:
 def resized(
     slowness: Sequence[float], costs: LayerCosts, cap: float = PUBLISHED_PRUNED, max_pruned: float = 1.0
 ) -> Shares:
-    """ZERO-resizing: every slow rank computes fewer columns, at most `cap` fewer; nothing is sent."""
+    """ZERO-resizing: slow ranks prune at most the share `cap` of their columns; nothing is sent."""
     return _best(slowness, costs, cap, max_pruned, senders=(0,))
 
 
 def hybrid(
     slowness: Sequence[float], costs: LayerCosts, cap: float = PUBLISHED_PRUNED, max_pruned: float = 1.0
 ) -> Shares:
-    """The least time of even shares, resizing, migration, and both: the slowest send, other slow ranks prune.
+    """The fastest of even shares, resizing, migration, and both: the slowest send, other slow ranks prune.
 
-    For each number of senders the least time; of all the least, then the one that prunes least.
+    Every number of senders is tried; among equally fast results the one with the least pruning.
     """
     return _best(slowness, costs, cap, max_pruned, senders=range(len(slowness)))
 
 
 def published_shares(slowness: Sequence[float], costs: LayerCosts, migrates: bool) -> Shares:
-    """The fixed shares of the published code: slow ranks prune 1/2, or the slowest sends 28/32 evenly.
+    """Fixed shares of the published code: slow ranks prune 1/2, or the slowest sends 28/32 evenly.
 
-    Healthy ranks receive; ranks between prune nothing, since pruning beside migration is not in that code.
+    Healthy ranks receive. Other slow ranks prune nothing, since that code does not prune while migrating.
     """
     x = _checked(slowness, costs)
     zero, least = (0.0,) * len(x), min(x)
@@ -131,9 +130,8 @@ def published_shares(slowness: Sequence[float], costs: LayerCosts, migrates: boo
 def with_senders(
     x: Sequence[float], costs: LayerCosts, senders: frozenset[int], cap: float, max_pruned: float
 ) -> Shares:
-    """The least time in which these ranks send and the others prune, by bisection: more time never needs
-    more.
-    """
+    """The least time in which `senders` send and other slow ranks prune, by bisection. Bisection applies
+    because a longer time never needs more pruning or sending. Even shares where no time is feasible."""
     whole = costs.fixed_s + costs.columns_s
     low, high = min(x) * whole, max(x) * whole
     target = _target(x, costs, senders, low)
@@ -171,14 +169,14 @@ def _best(
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a target time asks of every rank; shares of an even rank's columns, [n]."""
+    """What a target time requires of every rank, as shares of an even rank's columns, [n]."""
 
     pruned: tuple[float, ...]
     sent: tuple[float, ...]
     slack: tuple[float, ...]
 
     def is_allowed(self, costs: LayerCosts, cap: float, max_pruned: float) -> bool:
-        """Whether no rank prunes or sends too much, and all that is sent finds a place."""
+        """Whether no rank prunes or sends too much, and the slack can receive all that is sent."""
         return (
             max(self.pruned) <= cap + _ROUNDING
             and sum(self.pruned) / len(self.pruned) <= max_pruned + _ROUNDING
@@ -190,9 +188,9 @@ class _Target:
 def _target(
     x: Sequence[float], costs: LayerCosts, senders: frozenset[int], target_s: float
 ) -> _Target | None:
-    """What ranks do to end in `target_s`, transfers included; None: no shares of these senders do.
+    """What ranks prune, send and can receive to finish in `target_s`, transfers included; None: infeasible.
 
-    With transfer t, senders compute 1 - sent_i = ((target - t) / x_i - a) / g, and t is the sum of their
+    With transfer time t, senders compute 1 - sent_i = ((target - t) / x_i - a) / g, and t is the sum of their
     transfers, which are linear in what they send.
     """
     a, g = costs.fixed_s, costs.columns_s
@@ -231,7 +229,7 @@ def _target(
 def _placed(
     x: Sequence[float], costs: LayerCosts, target: _Target
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(sent, received): in proportion to the slack, or whole units and groups where each would end first."""
+    """(sent, received) shares: proportional to slack, or whole units and groups where each ends first."""
     if not any(target.sent):
         return target.sent, (0.0,) * len(x)
     if not costs.units:
@@ -283,7 +281,7 @@ def _shares(
 
 
 def repriced(shares: Shares, slowness: Sequence[float], rank_s: Sequence[float]) -> Shares:
-    """The same shares where a healthy rank with each share takes `rank_s` seconds, [n]."""
+    """The same shares, priced with the seconds `rank_s` [n] that a healthy rank takes for each share."""
     busy_s = max(x * seconds for x, seconds in zip(slowness, rank_s, strict=True))
     return replace(shares, layer_s=busy_s + shares.transfer_s)
 

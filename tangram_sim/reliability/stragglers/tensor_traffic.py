@@ -1,9 +1,9 @@
-"""Bytes and seconds that pruning and migration of columns add to the layers of a tensor-parallel group.
+"""Bytes and seconds that pruning and migrating columns add to the layers of a tensor-parallel group.
 
-Published traffic is that of SEMI-migration's code (github:fearless1007/ZERO at 907a48f): every linear and
-every micro-batch, over the whole group, whatever the share that is sent. Unit migration is our own: whole
-feed-forward units and key/value groups move, so that inputs are there already and outputs merge in the
-all-reduce; weights go out and gradients come back once a step.
+Published traffic is that of SEMI-migration's code (github:fearless1007/ZERO at 907a48f): every matrix and
+every microbatch, over the whole group, regardless of the share that is sent. Unit migration is our own: whole
+feed-forward units and key/value groups move, so that inputs are already in place and outputs are summed in
+the all-reduce; weights are sent and gradients returned once a step.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ _LIST_BYTES = 8.0  # an entry of a list of columns, int64
 
 
 class Linear(NamedTuple):
-    """One rank's shard of a matrix, outputs x inputs (the contracted dimension), over `rows` tokens."""
+    """One rank's shard of a weight matrix, outputs x inputs (the contracted dimension), for `rows` tokens."""
 
     outputs: float
     inputs: float
@@ -39,7 +39,7 @@ class Linear(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A collective over the group: `whole` bytes whatever is sent, `listed` times the share that is sent."""
+    """A collective over the group: `whole` bytes whatever share is sent, plus `listed` times the share."""
 
     name: str
     whole: float
@@ -48,18 +48,18 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes of one sender: `whole` whatever the share that it sends, `listed` times the share."""
+    """Bytes of one sender: `whole` regardless of the share that it sends, plus `listed` times that share."""
 
     whole: float
     listed: float
 
     def at(self, share: float) -> float:
-        """Bytes of a sender that sends this share; nothing is sent for none."""
+        """Bytes of a sender that sends `share` of its columns; 0 for none."""
         return self.whole + self.listed * share if share > 0 else 0.0
 
 
 def linears(setting: Setting, blocks: Iterable[Block]) -> list[Linear]:
-    """The sharded linears of blocks, of the first layout of a setting."""
+    """The sharded matrices of `blocks` under the first layout of a setting."""
     return [
         _linear(attention_gemm)
         for block in blocks
@@ -90,7 +90,7 @@ def _linear(gemm: Gemm) -> Linear:
 
 
 def published_messages(linear: Linear, element_bytes: float) -> tuple[Message, ...]:
-    """The collectives of one sender, linear and micro-batch, forward and then backward, in their order."""
+    """The collectives for one sender, matrix and microbatch, in order: forward, then backward."""
     weights = element_bytes * linear.weights
     outputs = element_bytes * linear.rows * linear.outputs * linear.copies
     columns = _LIST_BYTES * linear.inputs * linear.copies
@@ -106,19 +106,19 @@ def published_messages(linear: Linear, element_bytes: float) -> tuple[Message, .
 
 
 def published_traffic(held: Sequence[Linear], element_bytes: float) -> Traffic:
-    """Bytes of one sender and micro-batch, as published."""
+    """Bytes of one sender per microbatch under the published method."""
     messages = [message for linear in held for message in published_messages(linear, element_bytes)]
     return Traffic(sum(item.whole for item in messages), sum(item.listed for item in messages))
 
 
 def unit_traffic(held: Sequence[Linear], weight_bytes: float, gradient_bytes: float) -> Traffic:
-    """Bytes of one sender and step under unit migration: weights go out, gradients come back."""
+    """Bytes of one sender per step under unit migration: weights are sent, gradients returned."""
     return Traffic(0.0, (weight_bytes + gradient_bytes) * sum(item.weights for item in held))
 
 
 @dataclass(frozen=True, slots=True)
 class SharingCosts:
-    """What pruning and sending add to the layers of one stage on a rank, per micro-batch; bytes a step."""
+    """Costs of pruning and sending for a stage's layers on one rank: seconds a microbatch, bytes a step."""
 
     gather_s: float
     published_s: LayerCosts  # its `send_s` and `share_s`
@@ -128,18 +128,18 @@ class SharingCosts:
     transient_bytes: float  # on every rank of the group, as published
 
     def costs(self, base: LayerCosts, method: str) -> LayerCosts:
-        """The costs of layers under a method, from those without pruning and sending."""
+        """`base` (costs without pruning and sending) with the costs of `method` added."""
         added = self.unit_s if method == "unit-migration" else self.published_s
         base = replace(base, gather_s=self.gather_s, send_s=added.send_s, share_s=added.share_s)
         return base if method == "unit-migration" else replace(base, units=0)
 
     def traffic(self, method: str) -> Traffic:
-        """Bytes of one sender and step under a method."""
+        """Bytes of one sender per step under `method`."""
         return self.unit if method == "unit-migration" else self.published
 
 
 def sharing_costs(setting: Setting, blocks: Sequence[Block], microbatches: int) -> SharingCosts:
-    """What pruning and sending add to `blocks` under the first layout of a setting."""
+    """Costs of pruning and sending columns of `blocks` under the first layout of a setting."""
     held, over, precision = linears(setting, blocks), setting.tp_group, setting.job.precision
     element, gradient = precision.activation_bytes, setting.job.recipe.gradient_bytes
     published = published_traffic(held, element)
@@ -166,12 +166,12 @@ def sharing_costs(setting: Setting, blocks: Sequence[Block], microbatches: int) 
 
 
 def _per_step_s(held: Sequence[Linear], weight_bytes: float, gradient_bytes: float, over: Group) -> float:
-    """Seconds of sending all weights of a rank and of taking their gradients back, layer by layer."""
+    """Seconds to send all weights of a rank and to return their gradients, layer by layer."""
     return sum(
         _seconds(each * item.weights, over) for item in held for each in (weight_bytes, gradient_bytes)
     )
 
 
 def _seconds(total_bytes: float, over: Group) -> float:
-    """A broadcast over the group, or the reduce that is its mirror image."""
+    """Seconds of a broadcast over the group, or of the mirrored reduce."""
     return float(broadcast_s(total_bytes, over)[0])

@@ -1,8 +1,8 @@
-"""What-if analysis of a step trace: what slow ranks cost, and which of them.
+"""What-if analysis of a step trace: the cost of slow ranks, and which ranks are slow.
 
-S = T / T_ideal of arXiv 2505.05713 (equation 1): T replays every operation as it was measured, T_ideal
-gives every operation what is usual for its kind. A group's S is that with only the group as measured; how
-much of the loss a group explains is what the step gains when only the group becomes ideal.
+S = T / T_ideal of arXiv 2505.05713 (equation 1): T replays every operation at its measured time, T_ideal
+gives every operation the usual time of its kind. A group's S is the same with only the group at measured
+times; the share of the loss that a group explains is the gain if only the group becomes ideal.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StragglerCost:
-    """What a trace's slow ranks cost. Times are means over steps, seconds."""
+    """Cost of a trace's slow ranks. Times are means over steps, seconds."""
 
     trace: StepTrace
     measured_step_s: float
@@ -51,17 +51,17 @@ class StragglerCost:
 
     @property
     def slowdown(self) -> float:
-        """S: how many times longer a step is than with every operation as usual."""
+        """S: replayed step time over the step time with every operation at its ideal time."""
         return self.replayed_step_s / self.ideal_step_s
 
     @property
     def waste(self) -> float:
-        """The share of the time lost to what is slower than usual, 1 - 1 / S."""
+        """Share of the time lost to slow operations, 1 - 1 / S."""
         return 1 - 1 / self.slowdown
 
     @property
     def measured_over_replayed(self) -> float:
-        """What the replay leaves out: gaps between operations that nothing explains."""
+        """Measured over replayed step time; above 1 by gaps between operations that nothing explains."""
         return self.measured_step_s / self.replayed_step_s
 
 
@@ -131,9 +131,8 @@ def analyse(trace: StepTrace) -> StragglerCost:
 
 
 def ideal_work_s(replay: Replay) -> FloatArray:
-    """What every operation would take were none slow, seconds [n]: the mean of its kind where ranks
-    compute, the median where they communicate, over all steps, ranks and microbatches.
-    """
+    """Ideal seconds of every operation, [n]: of its kind the mean if it computes, the median if it
+    communicates. Over all steps, ranks and microbatches."""
     ideal = np.zeros(len(replay.trace))
     for index, kind in enumerate(KINDS):
         here = replay.trace.kind == index
@@ -144,22 +143,20 @@ def ideal_work_s(replay: Replay) -> FloatArray:
 
 
 def compute_ratios(trace: StepTrace) -> FloatArray:
-    """How much longer than the mean the passes of every worker take, [dp, stages]: forward and backward
-    summed.
-    """
+    """Time of every worker's passes (forward plus backward) over the mean of all workers, [dp, stages]."""
     total = (passes_s(trace, "F") + passes_s(trace, "B")).mean(axis=(0, 3))
     return np.asarray(total / total.mean())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Questions:
-    """Replays of a trace in which some operations are as measured and the others ideal."""
+    """Replays of a trace with some operations at measured and the others at ideal times."""
 
     replay: Replay
     ideal_s: FloatArray
 
     def measured_in(self, mask: Mask) -> FloatArray:
-        """Seconds of every step, [steps]: operations of the mask [n] as measured, the others ideal."""
+        """Seconds of every step, [steps], with operations in `mask` [n] as measured and the others ideal."""
         return self.replay.steps_s(np.where(mask, self.replay.work_s, self.ideal_s))
 
 
@@ -168,7 +165,7 @@ def _named(trace: StepTrace, name: str) -> Mask:
 
 
 def _suspects(workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
-    """The workers with the highest scores, at least one; ties go to the lower rank, stages outermost."""
+    """The workers with the highest scores, at least one; ties by stage, then by replica."""
     ranked = sorted(workers, key=lambda w: (-w.slowdown, w.stage, w.dp))
     return tuple(ranked[: ceil(round(SUSPECTS * len(workers), 9))])
 

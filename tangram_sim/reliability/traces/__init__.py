@@ -1,1 +1,1 @@
-"""Measured training steps, operation by operation: the noun and its readers."""
+"""Step traces: measured training steps, operation by operation, and their readers."""

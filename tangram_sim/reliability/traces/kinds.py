@@ -11,7 +11,7 @@ from tangram_sim.errors import unknown_name
 
 
 class StartScope(Enum):
-    """Which ranks start a kind of operation together."""
+    """The ranks that start a kind of operation together."""
 
     RANK = "the rank alone"
     NEIGHBOURS = "a sender and its receiver"
@@ -22,7 +22,7 @@ class StartScope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OpKind:
-    """One kind of operation: its code in traces, its name in answers, who starts it together."""
+    """One kind of operation: its code in traces, its name in reports, the ranks that start it together."""
 
     code: str
     name: str
@@ -48,7 +48,7 @@ CODES = {kind.code: index for index, kind in enumerate(KINDS)}
 
 
 def code_of(text: str) -> int:
-    """Index into `KINDS` of an operation's code (`F`); raises `UnknownNameError`."""
+    """Index into `KINDS` of an operation's code, such as `F`; raises `UnknownNameError`."""
     index = CODES.get(text)
     if index is None:
         raise unknown_name("operation", text, CODES, "A step trace holds these codes in its column `op`.")

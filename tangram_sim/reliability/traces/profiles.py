@@ -1,9 +1,8 @@
-"""Step traces out of torch.profiler: one Chrome trace per rank, passes named by record_function annotations.
+"""Step traces from torch.profiler: one Chrome trace per rank, passes named by record_function annotations.
 
-Read are the annotations of torch.distributed.pipelining (`Forward 3` and `Backward 3` of single-stage
-schedules, `PP:0F3` with stage, direction and microbatch of the others), `Optimizer.step#...`, and
-`ProfilerStep#N`, which tells steps apart. Anything else in the file is left out: between passes a replay
-then waits for passes alone.
+The annotations of torch.distributed.pipelining (`Forward 3` and `Backward 3` of single-stage schedules,
+`PP:0F3` with stage, direction and microbatch of the others), `Optimizer.step#...`, and `ProfilerStep#N`,
+which separates steps, are read. All else is ignored, so in the replay passes depend on passes alone.
 """
 
 import re
@@ -29,7 +28,7 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RankProfile:
-    """One rank's file: its rank, how many there are, its events."""
+    """One rank's profile: its rank, the number of ranks, its events."""
 
     name: str
     rank: int
@@ -38,9 +37,7 @@ class RankProfile:
 
 
 def profile_of(document: Mapping[str, Any], name: str) -> RankProfile:
-    """The profile in a torch.profiler file; raises `BadInputError` where it does not say which rank it
-    is of.
-    """
+    """The profile in a torch.profiler file; raises `BadInputError` where the file does not state its rank."""
     about = document.get("distributedInfo")
     if not isinstance(about, dict) or "rank" not in about:
         raise BadInputError(
@@ -58,10 +55,10 @@ def profile_of(document: Mapping[str, Any], name: str) -> RankProfile:
 
 
 def read_profiles(profiles: list[RankProfile], stages: int, name: str) -> StepTrace:
-    """The trace of all ranks' profiles of a pipeline of `stages`, one rank each.
+    """The trace of all ranks' profiles, with one rank per pipeline stage and replica.
 
-    Ranks are taken stage by stage, replicas innermost (as Megatron and torch number them). Clocks of all
-    ranks are taken as one; each step starts at its first pass. Raises `BadInputError` for missing ranks.
+    Ranks are ordered stage by stage, replicas innermost (as Megatron and torch number them). The ranks'
+    clocks are assumed to agree; each step starts at its first pass. Raises `BadInputError` for missing ranks.
     """
     world = max(profile.ranks for profile in profiles)
     missing = sorted(set(range(world)) - {profile.rank for profile in profiles})

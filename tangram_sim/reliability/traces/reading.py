@@ -1,4 +1,4 @@
-"""Step traces from files of any kind that is known: tables, profiles of torch, our own timelines."""
+"""Step traces from files of any known kind: tables, torch.profiler files, our own timelines."""
 
 import gzip
 import zlib
@@ -21,9 +21,9 @@ _HINT = (
 
 
 def read_trace(paths: Sequence[Path], stages: int = 1) -> StepTrace:
-    """The step trace in these files: one table or timeline, or torch.profiler's files of all ranks.
+    """The step trace in these files: one table or timeline, or the torch.profiler files of all ranks.
 
-    A folder stands for the files in it. `stages` is asked for with torch.profiler's files only. Raises
+    A folder stands for the files in it. `stages` is needed for torch.profiler files only. Raises
     `BadInputError`.
     """
     files = [file for path in paths for file in _files(path)]
@@ -73,7 +73,7 @@ def _document(text: str, path: Path) -> dict[str, Any]:
 
 
 def _wrong(event: Any) -> str:
-    """What is wrong with an event of a Chrome trace, of all that is read later; "" where nothing is."""
+    """What is wrong with the fields of a Chrome trace event that are read later; "" where nothing is."""
     if not isinstance(event, dict):
         return "is no object"
     if event.get("ph") not in ("X", "M"):

@@ -1,6 +1,6 @@
-"""Step traces out of timelines that `tangram simulate --trace` wrote: one simulated step.
+"""Step traces from timelines that `tangram simulate --trace` wrote: one simulated step.
 
-Sends have no receive of their own there: a pass waits for the transfer. Pipelines side by side are replicas.
+Their sends have no receive: a pass waits for the transfer. Pipelines side by side are read as replicas.
 """
 
 import re
@@ -24,14 +24,13 @@ Row = tuple[int, int, int, int, float, float]  # dp, stage, kind, seq, start, du
 
 
 def is_timeline(events: Iterable[Event]) -> bool:
-    """Whether these Chrome trace events are one of our own timelines."""
+    """Whether these Chrome trace events are a timeline written by `tangram simulate`."""
     return any(event.get("ph") == "X" and "uncontended_s" in event.get("args", {}) for event in events)
 
 
 def read_timeline(events: list[Event], name: str) -> StepTrace:
-    """The trace of our own timeline's events; raises `BadInputError` for schedules that a replay does
-    not know.
-    """
+    """The trace of our own timeline's events; raises `BadInputError` for schedules that cannot be
+    replayed."""
     places = {
         event.get("pid"): match
         for event in events
@@ -73,7 +72,7 @@ def _duration_s(event: Event) -> float:
 
 
 def _waited(rows: list[Row]) -> list[Row]:
-    """The rows with gradient syncs lengthened to their optimizer's start: replicas end them together."""
+    """The rows with gradient syncs extended to the optimizer's start, so that all replicas end together."""
     optimizer = {(dp, stage): start for dp, stage, kind, _, start, _ in rows if kind == CODES["OP"]}
     tied = {(dp, stage) for dp, stage, kind, *_ in rows if kind == CODES["EM"]}
     replicas = len({row[0] for row in rows})

@@ -46,21 +46,21 @@ class StepTrace:
 
     @property
     def end_s(self) -> FloatArray:
-        """When every operation ended, seconds [steps, n]."""
+        """End of every operation, seconds [steps, n]."""
         return np.asarray(self.start_s + self.duration_s, dtype=np.float64)
 
     @property
     def measured_s(self) -> FloatArray:
-        """What every step took by the trace's own clock, seconds [steps]: up to the last end."""
+        """Measured seconds of every step, [steps]: up to the end of its last operation."""
         return np.asarray(self.end_s.max(axis=1), dtype=np.float64)
 
     @property
     def microbatches(self) -> int:
-        """Microbatches of a step."""
+        """Number of microbatches in a step."""
         return int(self.seq[self.kind == CODES["F"]].max()) + 1
 
     def of_kind(self, code: str) -> npt.NDArray[np.bool_]:
-        """Which of the operations are of this kind, [n]."""
+        """Mask of the operations of this kind, [n]."""
         return np.asarray(self.kind == CODES[code], dtype=np.bool_)
 
 
@@ -79,7 +79,7 @@ class TraceRows:
     duration_s: FloatArray
 
     def where(self, keep: npt.NDArray[np.bool_]) -> "TraceRows":
-        """The rows of the mask [rows]."""
+        """The rows selected by a mask [rows]."""
         return TraceRows(
             step=self.step[keep],
             dp=self.dp[keep],
@@ -92,10 +92,10 @@ class TraceRows:
 
 
 def assemble(rows: TraceRows, name: str) -> StepTrace:
-    """The trace of these rows; steps that cannot be replayed are left out and counted.
+    """The trace of these rows; steps that cannot be replayed are omitted and recorded in its omissions.
 
-    Raises `BadInputError`, naming `name`, where a rank is missing throughout, where no step is whole, or
-    where the operations do not make a pipeline's step.
+    Raises `BadInputError`, naming `name`, where a rank is missing throughout, where no step is complete, or
+    where the operations do not form a pipeline's step.
     """
     if not len(rows.step):
         raise BadInputError(
@@ -166,7 +166,7 @@ def _drop(rows: TraceRows, bad: npt.NDArray[np.bool_], reason: str, omissions: l
 
 
 def _usual(sets: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """The operations that most steps hold; of equally frequent ones the largest set."""
+    """The most frequent set of operations over steps; of equally frequent ones the largest."""
     if not sets or not len(sets[0]):
         return np.zeros(0, _LONG)
     counted: dict[bytes, int] = {}
@@ -196,7 +196,7 @@ def _ordered(
     stages: int,
     omissions: tuple[Omission, ...],
 ) -> StepTrace:
-    """Columns in the order that dp 0 of the first step ran them; `at` [steps, n] are row numbers by key."""
+    """The trace in the order in which dp 0 of the first step ran; `at` [steps, n]: row numbers by key."""
     first = at[0]
     started: dict[tuple[int, int, int], float] = {
         (int(rows.stage[row]), int(rows.kind[row]), int(rows.seq[row])): float(rows.start_s[row])
@@ -227,7 +227,7 @@ def _ordered(
 
 
 def _check_program(trace: StepTrace, name: str) -> None:
-    """Every replica runs what dp 0 runs, and every microbatch goes forward and backward on every stage."""
+    """Raise `BadInputError` unless replicas run one program with both passes of all microbatches."""
     for stage in range(trace.stages):
         programs = [
             [(int(k), int(q)) for k, q in zip(trace.kind[here], trace.seq[here], strict=True)]
@@ -256,7 +256,7 @@ def _check_program(trace: StepTrace, name: str) -> None:
 
 
 def _without_overlaps(trace: StepTrace, name: str) -> StepTrace:
-    """The trace without steps in which two passes of one rank overlap: one stream cannot have run them."""
+    """The trace without steps in which two passes of one rank overlap, which one stream cannot have run."""
     passes = np.flatnonzero(trace.of_kind("F") | trace.of_kind("B"))
     rank = trace.rank_dp[passes].astype(_LONG) * trace.stages + trace.rank_stage[passes]
     bad = np.zeros(len(trace.steps), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Pipeline schedules by name: the order of microbatches on each stage, and the template of a whole step."""
+"""Pipeline schedules by name: the order of microbatches on each stage, and templates of whole steps."""
 
 from tangram_sim.training.schedules.base import Pass, Schedule, ScheduleOrder, check_order
 from tangram_sim.training.schedules.contract import check_schedule

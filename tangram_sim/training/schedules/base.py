@@ -1,4 +1,4 @@
-"""Nouns of a pipeline schedule: the order of passes on each stage, and what a schedule must say."""
+"""Types of a pipeline schedule: the order of passes on each stage, and the interface of schedules."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Places:
-    """Where chunks stand in the pipeline of all chunks: `place` [stages, chunks], from the embedding on."""
+    """Positions of chunks in the pipeline of all chunks, from the embedding on: `place` [stages, chunks]."""
 
     place: IntArray
 
     @property
     def stage_of(self) -> IntArray:
-        """The stage that holds each place, [stages * chunks]."""
+        """The stage of each position, [stages * chunks]."""
         stages, chunks = self.place.shape
         found = np.empty(stages * chunks, np.int32)
         found[self.place.ravel()] = np.repeat(np.arange(stages, dtype=np.int32), chunks)
@@ -43,14 +43,14 @@ class Places:
 
     @property
     def wraps(self) -> bool:
-        """Whether activations travel from the last stage straight to the first one."""
+        """Whether activations are sent from the last stage directly to the first."""
         stages, chunks = self.place.shape
         after = self.place[-1] + 1
         return stages > 1 and chunks > 1 and bool(np.isin(after[:-1], self.place[0, 1:]).any())
 
     @property
     def ends_together(self) -> bool:
-        """Whether one stage holds both ends of the model."""
+        """Whether one stage holds both embedding and head."""
         return bool(self.stage_of[0] == self.stage_of[-1])
 
 
@@ -58,9 +58,9 @@ class Places:
 class ScheduleOrder:
     """The passes of every stage in program order, as arrays: stage s runs rows stage_ptr[s]:stage_ptr[s + 1].
 
-    `kind` is FORWARD, BACKWARD or WEIGHT. With `splits_backward`, B is the gradient of the input only and W
-    follows as a pass of its own; otherwise B is both and there is no W. `place` [stages, chunks] is where
-    each chunk stands in the pipeline of all chunks (None: in rounds): layers run through places 0, 1, 2, ...
+    `kind` is FORWARD, BACKWARD or WEIGHT. With `splits_backward`, B is the gradient of the input only and W a
+    separate pass after it; otherwise B is both and there is no W. `place` [stages, chunks] is the position of
+    each chunk in the pipeline of all chunks (None: in rounds): layers run through positions 0, 1, 2, ...
     """
 
     stages: int
@@ -79,16 +79,16 @@ class ScheduleOrder:
         return Places(rounds(self.stages, self.chunks) if self.place is None else self.place)
 
     def stage(self, stage: int) -> tuple[Pass, ...]:
-        """The passes of one stage, for people."""
+        """The passes of one stage, for display."""
         rows = slice(int(self.stage_ptr[stage]), int(self.stage_ptr[stage + 1]))
         columns = (self.kind[rows].tolist(), self.microbatch[rows].tolist(), self.chunk[rows].tolist())
         return tuple(Pass(PASS_NAMES[kind], m, c) for kind, m, c in zip(*columns, strict=True))
 
     def peak_in_flight(self, stage: int) -> int:
-        """Activation sets held at peak by a stage, in microbatches of one chunk: a count over its order.
+        """Peak number of activation sets that a stage holds, in microbatches of one chunk, over its order.
 
-        A set is taken by F and released by B, or by W where the backward is split: the inputs of the layers,
-        nearly all of the activations, are what the weight gradient needs.
+        A set is allocated by F and released by B, or by W where the backward is split: the inputs of the
+        layers, nearly all of the activations, are needed for the weight gradient.
         """
         kind = self.kind[self.stage_ptr[stage] : self.stage_ptr[stage + 1]]
         release = WEIGHT if self.splits_backward else BACKWARD
@@ -96,7 +96,7 @@ class ScheduleOrder:
 
 
 class Schedule(ABC):
-    """A pipeline schedule. Implementations hold no state; `check_order` is the contract of their orders."""
+    """A pipeline schedule. Implementations are stateless; `check_order` checks their orders."""
 
     name: str
     splits_backward: bool = False
@@ -104,11 +104,11 @@ class Schedule(ABC):
     whole_rounds: bool = False  # microbatches must be a multiple of the stages
 
     def place(self, stage: int, chunk: int, stages: int) -> int:
-        """Where a chunk stands in the pipeline of all chunks, from the embedding on: rounds, as a rule."""
+        """Position of a chunk in the pipeline of all chunks, from the embedding on; by default in rounds."""
         return chunk * stages + stage
 
     def places(self, stages: int, chunks: int) -> Places:
-        """The places of all chunks."""
+        """Positions of all chunks."""
         found = [[self.place(stage, chunk, stages) for chunk in range(chunks)] for stage in range(stages)]
         return Places(column(np.array(found, np.int32), np.int32))
 
@@ -118,21 +118,21 @@ class Schedule(ABC):
 
     @abstractmethod
     def in_flight(self, behind: int, depth: int, chunks: int, microbatches: int) -> int:
-        """Activation sets held at peak by the stage with `behind` stages behind it.
+        """Peak number of activation sets held by the stage with `behind` stages behind it.
 
         Counted as `ScheduleOrder.peak_in_flight` counts.
         """
 
 
 def positive_shape(schedule: str, stages: int, microbatches: int, chunks: int) -> None:
-    """Refuse counts below one."""
+    """Raise BadInputError for counts below one."""
     for name, count in (("stages", stages), ("microbatches", microbatches), ("chunks", chunks)):
         if count < 1:
             raise BadInputError(f"schedule {schedule!r}: {name} is {count}; give 1 or more.")
 
 
 def one_chunk_only(schedule: str, stages: int, microbatches: int, chunks: int) -> None:
-    """Refuse several chunks per stage, for schedules that know one."""
+    """Raise BadInputError unless there is one chunk per stage, for schedules that support no more."""
     positive_shape(schedule, stages, microbatches, chunks)
     if chunks != 1:
         raise BadInputError(
@@ -141,7 +141,7 @@ def one_chunk_only(schedule: str, stages: int, microbatches: int, chunks: int) -
 
 
 def rounds(stages: int, chunks: int) -> IntArray:
-    """Places of chunks that follow each other in rounds over the stages, [stages, chunks]."""
+    """Positions of chunks placed in rounds over the stages, [stages, chunks]."""
     found = np.arange(stages * chunks, dtype=np.int32).reshape(chunks, stages).T
     return column(found, np.int32)
 
@@ -198,10 +198,10 @@ def passes(kind: int, microbatch: npt.ArrayLike, chunk: npt.ArrayLike = 0) -> In
 
 
 def check_order(order: ScheduleOrder) -> None:
-    """The contract of every schedule, ours or a plug-in's: on each stage each pass once, F before B before W.
+    """Check an order of any schedule: each stage has each pass once, F before B before W.
 
-    Raises `BadInputError` naming the stage. That stages do not wait for each other in a circle is found when
-    the order is turned into a step.
+    Raises `BadInputError` naming the stage. Cyclic waits between stages are found when the order is turned
+    into a step.
     """
     kinds = 3 if order.splits_backward else 2
     expected = kinds * order.chunks * order.microbatches

@@ -1,4 +1,4 @@
-"""What every pipeline schedule must keep, ours or a plug-in's: `check_schedule`, to be called from a test."""
+"""Rules for every pipeline schedule, built in or from a plug-in: `check_schedule`, to call from a test."""
 
 from collections.abc import Sequence
 
@@ -14,11 +14,11 @@ MICROBATCHES = (1, 2, 3, 4, 6, 10)
 def check_schedule(
     schedule: Schedule, stages: Sequence[int] = STAGES, microbatches: Sequence[int] = MICROBATCHES
 ) -> None:
-    """Hold a schedule to its contract on small pipelines; raises `BadInputError` that names what is broken.
+    """Test a schedule on small pipelines; raises `BadInputError` that names the violated rule.
 
-    On every shape that its flags allow: each stage lists each pass once, F before B before W; no stages wait
-    for each other in a circle; places are a numbering of all chunks; `in_flight` is what the order holds at
-    peak; equal questions get equal orders. A shape its flags forbid is refused with a `TangramError`.
+    On every shape that its flags allow: each stage lists each pass once, F before B before W; stages do not
+    wait for each other in a cycle; positions number all chunks; `in_flight` is the peak of the order; equal
+    calls give equal orders. A shape that its flags forbid raises a `TangramError`.
     """
     if not getattr(schedule, "name", ""):
         raise BadInputError(f"{type(schedule).__name__} has no name: give it one, as users will type it")

@@ -1,10 +1,10 @@
-"""DualPipe-V: forwards and backwards of the two arms of a V run side by side.
+"""DualPipe-V: forwards and backwards of the two arms of a V run concurrently.
 
 The schedule of DeepSeek-V3 (arXiv:2412.19437, section 3.2.1) cut in half, as its authors publish it: a stage
-holds one chunk of each direction once instead of twice. With P places on P / 2 stages the published bubble
-is (P / 2 - 1) (F + B + B' - 3 W), B the whole backward and F + B' a forward beside a backward, and P + 1
-activation sets are held. Passes of the two arms that would run side by side are listed one behind the other:
-how much of their communication hides is the business of a stage's price.
+holds one chunk of each direction once instead of twice. With P positions on P / 2 stages the published bubble
+is (P / 2 - 1) (F + B + B' - 3 W), with B the whole backward and F + B' a forward concurrent with a backward,
+and P + 1 activation sets are held. Concurrent passes of the two arms are listed one after the other: how much
+of their communication overlaps is part of a stage's price.
 """
 
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ from tangram_sim.training.schedules.v_shape import OLDEST, VShape
 
 
 class DualPipeV(VShape):
-    """Eight steps: fill the near arm, both arms, turn round, steady pairs, and the same backwards."""
+    """Eight phases: fill the first arm, both arms, turn, steady pairs, and the same in reverse to drain."""
 
     name = "dualpipe-v"
 
     def passes(self, stage: int, stages: int, microbatches: int) -> Iterator[tuple[int, int]]:
-        """A whole backward is an input gradient and at once its weight gradient."""
+        """(kind, chunk) of each pass; a whole backward is an input gradient, then its weight gradient."""
         behind = stages - 1 - stage
         yield from ((FORWARD, 0) for _ in range(2 * behind))
         for _ in range(stage + 1):

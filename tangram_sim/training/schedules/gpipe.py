@@ -15,7 +15,7 @@ from tangram_sim.training.schedules.base import (
 
 
 class GPipe(Schedule):
-    """Simplest order; every microbatch is in flight at once. Backwards run in the order of the forwards.
+    """The simplest order: all microbatches are in flight at once; backwards run in the order of the forwards.
 
     On one stage there is no pipeline to fill: frameworks then accumulate gradients, one microbatch at a time.
     """
@@ -31,5 +31,5 @@ class GPipe(Schedule):
         return join_stages(stages, microbatches, chunks, False, [row] * stages)
 
     def in_flight(self, behind: int, depth: int, chunks: int, microbatches: int) -> int:  # noqa: ARG002 - interface
-        """Every microbatch is held until the first backward; one where nothing is a pipeline."""
+        """All microbatches, which are held until the first backward; 1 where there is one stage."""
         return microbatches if depth > 1 else 1

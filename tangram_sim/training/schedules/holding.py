@@ -1,4 +1,4 @@
-"""From what a stage can hold to how many stages may stand behind it: the turned-round `in_flight`."""
+"""The inverse of `in_flight`: the most stages behind a stage, given the activation sets that it can hold."""
 
 from bisect import bisect_right
 from functools import lru_cache
@@ -13,10 +13,10 @@ Counts = npt.NDArray[np.int64]
 
 
 class HeldSets:
-    """Activation sets that a stage of one chunk holds at peak, by the number of stages behind it.
+    """Peak activation sets of a stage with one chunk, by the number of stages behind it.
 
-    A schedule never holds fewer with more stages behind, so the greatest number that fits is looked up in
-    a table which grows as far as it is asked.
+    The number never falls with more stages behind, so the most stages behind that fit are looked up in a
+    table, which grows on demand.
     """
 
     def __init__(self, schedule: str, microbatches: int) -> None:
@@ -25,9 +25,9 @@ class HeldSets:
         self._sets = [in_flight(schedule, 0, 1, 1, microbatches)]
 
     def most_behind(self, limit: int, beside: int) -> int:
-        """The most stages behind `beside` others at which `limit` sets suffice.
+        """The most stages behind, apart from `beside` others, with which `limit` activation sets suffice.
 
-        UNLIMITED: however many; -1: not even with the others alone.
+        UNLIMITED: any number; -1: not even with the `beside` others alone.
         """
         if limit >= self.everywhere:
             return UNLIMITED
@@ -35,7 +35,7 @@ class HeldSets:
         return max(bisect_right(self._sets, limit) - 1 - beside, -1)
 
     def most_behind_each(self, limits: Counts, beside: int) -> Counts:
-        """`most_behind` of several limits."""
+        """`most_behind` for an array of limits."""
         bounded = limits < self.everywhere
         self._reach(int(limits[bounded].max(initial=0)))
         behind = np.searchsorted(self._sets, limits, side="right") - 1 - beside
@@ -49,11 +49,11 @@ class HeldSets:
 
 @lru_cache(maxsize=256)
 def holding(schedule: str, microbatches: int) -> HeldSets:
-    """What stages hold under a schedule with so many microbatches."""
+    """The (cached) peak activation sets of stages under a schedule with `microbatches` microbatches."""
     return HeldSets(schedule, microbatches)
 
 
 def counted_beside(schedule: str, depth: int) -> tuple[int, ...]:
-    """For each of `depth` inner stages: how many of the others count as behind it."""
+    """For each of `depth` inner stages, how many of the other inner stages count as behind it."""
     last, whole = depth - 1, holds_whole_depth(schedule)
     return tuple(last if whole else last - place for place in range(depth))

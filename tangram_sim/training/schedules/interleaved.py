@@ -21,7 +21,7 @@ from tangram_sim.training.schedules.base import (
 
 
 class Interleaved(Schedule):
-    """Stage s holds chunks at places s, s + stages, ...; microbatches travel in groups of `stages`."""
+    """Stage s holds the chunks at positions s, s + stages, ...; microbatches run in groups of `stages`."""
 
     name = "interleaved"
     chunks = (2, 32)  # published runs go to 20
@@ -54,7 +54,7 @@ class Interleaved(Schedule):
         return join_stages(stages, microbatches, chunks, False, rows)
 
     def in_flight(self, behind: int, depth: int, chunks: int, microbatches: int) -> int:
-        """In microbatches of one chunk: the warm-up and the forward that opens the steady part."""
+        """Activation sets of one chunk: the warm-up forwards and the first forward of the steady phase."""
         return min(microbatches * chunks, _warmup(behind, depth, chunks) + 1)
 
 
@@ -63,7 +63,7 @@ def _warmup(behind: int, depth: int, chunks: int) -> int:
 
 
 def _virtual_order(stages: int, microbatches: int, chunks: int) -> tuple[IntArray, IntArray]:
-    """Microbatch and chunk of the k-th forward: each group of `stages` microbatches visits all chunks."""
+    """(microbatch, chunk) of the k-th forward: each group of `stages` microbatches visits all chunks."""
     k = np.arange(microbatches * chunks, dtype=np.int32)
     group, place = np.divmod(k, stages * chunks)
     chunk, within = np.divmod(place, stages)

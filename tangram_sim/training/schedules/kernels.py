@@ -1,7 +1,7 @@
-"""Compiled loop of step lowering: sort the passes of all stages so that each comes after what it waits for.
+"""Compiled loop of step lowering: order the passes of all stages so that each follows what it waits for.
 
-Callers pass read-only int32 columns and writable int32 outputs, always, so that it is compiled once;
-importing this module imports numba, hence it is imported inside functions only.
+Callers always pass read-only int32 columns and writable int32 outputs, so that it is compiled once; importing
+this module imports numba, so it is imported inside functions only.
 """
 
 from tangram_sim.compiling import njit
@@ -26,13 +26,13 @@ def merge_stages(
 ) -> int:
     """Fill rows [4, n] with kind, stage, microbatch, chunk and waits [n] with the one predecessor (-1: none).
 
-    A send follows the pass that makes it, so sends leave in the order they are made; a pass whose successor
-    runs on the same stage sends nothing. Sends are named by where they go: SEND_FORWARD to the next stage,
-    SEND_BACKWARD to the one before. `place_of` [stages, chunks] and `stage_of` [stages * chunks] say where
-    chunks stand in the pipeline of all chunks. `cursor` [stages] is
-    scratch set to stage_ptr[:-1]; `arrived` [2, stages * chunks, microbatches] is scratch set to -1: the op
-    after which the input of F (0) or B (1) is there. Returns the number of ops; fewer than expected means
-    that the stages wait for each other in a circle, and `cursor` says where each got stuck.
+    A send follows the pass that produces it, so sends leave in that order; a pass whose successor runs on the
+    same stage sends nothing. Sends are named by their target: SEND_FORWARD to the next stage, SEND_BACKWARD
+    to the previous. `place_of` [stages, chunks] and `stage_of` [stages * chunks] are the positions of chunks
+    in the pipeline of all chunks. `cursor` [stages] is scratch set to stage_ptr[:-1]; `arrived` [2, stages *
+    chunks, microbatches] is scratch set to -1: the op after which the input of F (0) or B (1) is available.
+    Returns the number of ops; fewer than expected means that stages wait for each other in a cycle, and
+    `cursor` says where each is stuck.
     """
     n = 0
     last = stages * chunks - 1

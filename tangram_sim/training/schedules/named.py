@@ -27,7 +27,7 @@ def schedule_named(name: str) -> Schedule:
     """The schedule called `name`.
 
     Raises `UnknownNameError` with the nearest names, and `TangramError` where a package's schedule cannot be
-    loaded, is no `Schedule`, or bears another name than it is registered as.
+    loaded, is not a `Schedule`, or has another name than it is registered under.
     """
     if name in SCHEDULES:
         return SCHEDULES[name]
@@ -43,13 +43,13 @@ def schedule_named(name: str) -> Schedule:
 
 
 def holds_whole_depth(schedule: str) -> bool:
-    """Whether what a stage holds depends on the depth of the pipeline, not on the stages behind it."""
+    """Whether a stage's activation sets depend on pipeline depth rather than on the stages behind it."""
     named = schedule_named(schedule)
     return named.chunks == (1, 1) and named.in_flight(0, 2, 1, 2) > named.in_flight(0, 1, 1, 2)
 
 
 def puts_off_weights(schedule: str) -> bool:
-    """Whether weight gradients are passes of their own, run late; no law of pipelines holds then."""
+    """Whether weight gradients are separate, delayed passes; pipeline time formulas then do not apply."""
     return schedule_named(schedule).splits_backward
 
 
@@ -59,9 +59,9 @@ def chunked(schedule: str) -> bool:
 
 
 def in_flight(schedule: str, behind: int, depth: int, chunks: int, microbatches: int) -> int:
-    """Activation sets held at peak by the stage with `behind` stages behind it in a pipeline of `depth`.
+    """Peak activation sets held by the stage with `behind` stages behind it in a pipeline of `depth`.
 
-    One set is one microbatch through one chunk. ZB-H1 holds a set until its weight gradient, and
-    GPipe on one stage only its own, hence both need `depth`.
+    One set is one microbatch through one chunk. ZB-H1 holds a set until its weight gradient, and GPipe holds
+    one set where there is one stage, so both need `depth`.
     """
     return schedule_named(schedule).in_flight(behind, depth, chunks, microbatches)

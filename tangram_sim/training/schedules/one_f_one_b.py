@@ -1,4 +1,4 @@
-"""1F1B: a stage keeps no more microbatches in flight than it must.
+"""1F1B: a stage keeps the fewest possible microbatches in flight.
 
 PipeDream-Flush of Narayanan et al. 2021, arXiv:2006.09503.
 """
@@ -23,7 +23,7 @@ class OneFOneB(Schedule):
     name = "1f1b"
 
     def order(self, stages: int, microbatches: int, chunks: int = 1) -> ScheduleOrder:
-        """As many warm-up forwards as there are stages behind, then F and B in turn, then the remaining B."""
+        """Warm-up forwards (one per stage behind), then F and B alternating, then the remaining B."""
         one_chunk_only(self.name, stages, microbatches, chunks)
         every = np.arange(microbatches)
         forwards, backwards = passes(FORWARD, every), passes(BACKWARD, every)
@@ -31,5 +31,5 @@ class OneFOneB(Schedule):
         return join_stages(stages, microbatches, chunks, False, rows)
 
     def in_flight(self, behind: int, depth: int, chunks: int, microbatches: int) -> int:  # noqa: ARG002 - interface
-        """One for each stage behind and its own."""
+        """One set for each stage behind, and one for the stage itself."""
         return min(microbatches, behind + 1)

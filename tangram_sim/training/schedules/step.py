@@ -37,11 +37,11 @@ OP_WORDS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageTimes:
-    """Seconds of everything in a step, per stage (S) and chunk (V); one column may be given flat where V = 1.
+    """Seconds of all parts of a step, by stage (S) and chunk (V); arrays may be one-dimensional where V = 1.
 
     Boundary b lies between stage b and stage (b + 1) % S. Its last entry is the wrap-around of the
-    interleaved schedule; other schedules ignore it. `send_forward_s` is what travels to the next stage,
-    `send_backward_s` what travels to the one before: activations and gradients, but where chunks lie in a V.
+    interleaved schedule; other schedules ignore it. `send_forward_s` is for transfers to the next stage,
+    `send_backward_s` to the previous: activations and gradients, except where chunks lie in a V.
     """
 
     forward_s: FloatArray  # [S, V]
@@ -140,15 +140,14 @@ class StepTemplate:
 
     @property
     def stages(self) -> int:
-        """Depth of the pipeline."""
+        """Number of pipeline stages."""
         return self.order.stages
 
     def durations(self, times: StageTimes) -> FloatArray:
-        """Seconds of every op, [n]: a batch of plans is a stack of these. Raises `BadInputError` on a wrong
-        shape.
+        """Seconds of every op, [n]: a batch of plans is a stack of these. `BadInputError` for a wrong shape.
 
-        Extra time of the last microbatch goes to the passes that make weight gradients: W where the schedule
-        has them, else B; with several chunks each takes its even share.
+        Additional time of the last microbatch is added to the passes that compute weight gradients: W where
+        the schedule has them, else B; divided evenly between several chunks.
         """
         return self.table(times)[self.slot]
 
@@ -183,7 +182,7 @@ class StepTemplate:
         return np.concatenate((forward, backward, last_backward, weight, last_weight, *rest, [times.tied_s]))
 
     def with_durations(self, times: StageTimes) -> OpGraph:
-        """The step as an op graph that an engine can play."""
+        """The step as an op graph that an engine can simulate."""
         return self.graph.with_durations(self.durations(times))
 
     def with_memory(self, static_bytes: npt.ArrayLike, activation_bytes: npt.ArrayLike) -> OpGraph:
@@ -239,10 +238,10 @@ def step_template(
 
 
 def lower_order(order: ScheduleOrder, *, tied: bool = False) -> StepTemplate:
-    """Turn any schedule's order into a step: passes and sends, then sync and optimizer per stage.
+    """The template of a step with any schedule's order: passes and sends, then sync and optimizer per stage.
 
-    Raises `BadInputError` where the order breaks the contract of schedules or stages wait for each other in a
-    circle.
+    Raises `BadInputError` where the order violates the rules for schedules or stages wait for each other in a
+    cycle.
     """
     check_order(order)
     stages, chunks = order.stages, order.chunks
@@ -330,7 +329,7 @@ def _merge(order: ScheduleOrder, rows: IntArray, waits: IntArray, expected: int)
 def _predecessors(
     waits: IntArray, sync: IntArray, optimizer: IntArray, tied: bool
 ) -> tuple[IntArray, IntArray]:
-    """CSR from the one wait of each op; tied embeddings come between syncs and optimizers of both ends."""
+    """CSR predecessors from each op's single wait; tied embeddings follow both ends' syncs."""
     owner = np.flatnonzero(waits >= 0)
     pred = waits[owner]
     if tied:
@@ -362,5 +361,5 @@ def _slots(
 
 
 def play_steps(template: StepTemplate, durations: FloatArray) -> FloatArray:
-    """Seconds [K] of K pipeline steps of one template; durations [K, n] come from `template.durations`."""
+    """Simulated seconds [K] of K steps of one template; durations [K, n] are from `template.durations`."""
     return makespans(template.graph, durations)

@@ -1,8 +1,8 @@
-"""ZB-V: no bubble at the memory of 1F1B, with two chunks per stage in a V.
+"""ZB-V: no bubble with the memory of 1F1B, with two chunks per stage in a V.
 
-Qi et al. 2023, arXiv:2401.10241, section 6: where a forward, an input gradient and a weight gradient take
-equally long and there are twice as many microbatches as stages, no stage waits between its first pass and its
-last; each holds as much as the first stage of 1F1B.
+Qi et al. 2023, arXiv:2401.10241, section 6: where forward, input gradient and weight gradient take equally
+long and there are at least twice as many microbatches as stages, no stage idles between its first and its
+last pass; each holds as much as the first stage of 1F1B.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from tangram_sim.training.schedules.v_shape import VShape
 
 
 class ZeroBubbleV(VShape):
-    """The hand-made order of the paper's figure: fill, come back up the V, steady rounds of six, drain."""
+    """The handcrafted order of the paper's figure: fill, return up the V, rounds of six passes, drain."""
 
     name = "zb-v"
 
     def passes(self, stage: int, stages: int, microbatches: int) -> Iterator[tuple[int, int]]:
-        """Weight gradients of the draining passes wait for the end, where nothing depends on them."""
+        """(kind, chunk) of each pass; the drain's weight gradients come last: nothing depends on them."""
         below = stages - stage
         yield from ((FORWARD, 0) for _ in range(2 * below - 1))
         for _ in range(stage):

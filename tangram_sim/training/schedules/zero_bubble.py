@@ -20,30 +20,30 @@ from tangram_sim.training.schedules.base import (
 
 
 class ZeroBubbleH1(Schedule):
-    """1F1B where stage s (counted from 0) runs its weight gradients s microbatches late.
+    """1F1B with the weight gradients of stage s (counted from 0) delayed by s microbatches.
 
-    Late stages thus pass input gradients on at once while the pipeline fills, and catch up while it drains.
-    A microbatch's activations are counted as held until W: the paper gives the peak of stage s as
-    (p - s) M_B + s M_W, and M_W (the layers' inputs) is nearly all of M_B. So every stage holds what the
-    first stage of 1F1B holds: the same peak over the pipeline, without 1F1B's relief of late stages.
+    Late stages thus send input gradients on at once while the pipeline fills, and catch up while it drains. A
+    microbatch's activations count as held until W: the paper gives the peak of stage s as (p - s) M_B + s
+    M_W, and M_W (the layers' inputs) is nearly all of M_B. So every stage holds what the first stage of 1F1B
+    holds: the same peak over the pipeline, but late stages hold more than under 1F1B.
     """
 
     name = "zb-h1"
     splits_backward = True
 
     def order(self, stages: int, microbatches: int, chunks: int = 1) -> ScheduleOrder:
-        """F and B as in 1F1B; from backward number s on, each B is followed by the oldest W that waits."""
+        """F and B as in 1F1B; from backward number s on, each B is followed by the oldest pending W."""
         one_chunk_only(self.name, stages, microbatches, chunks)
         rows = [_stage(stages - 1 - stage, stage, microbatches) for stage in range(stages)]
         return join_stages(stages, microbatches, chunks, True, rows)
 
     def in_flight(self, behind: int, depth: int, chunks: int, microbatches: int) -> int:  # noqa: ARG002 - interface
-        """The stages behind, its own, and one waiting weight gradient for each stage before: the depth."""
+        """Stages behind, the stage itself, and one pending weight gradient per stage before: the depth."""
         return min(microbatches, depth)
 
 
 def _stage(warmup: int, late: int, microbatches: int) -> IntArray:
-    """Sort passes by slot: slot k is B number k, the F that goes before it and the W that follows it."""
+    """Passes sorted by slot: slot k is B number k, with the F before it and the W after it."""
     every = np.arange(microbatches)
     rows = np.concatenate((passes(FORWARD, every), passes(BACKWARD, every), passes(WEIGHT, every)), axis=1)
     slot = np.concatenate((every - warmup, every, every + late))

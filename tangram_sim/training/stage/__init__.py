@@ -1,1 +1,1 @@
-"""One stage of a plan: its state, its ops, its price."""
+"""One stage of a plan: its state, its ops and its price."""

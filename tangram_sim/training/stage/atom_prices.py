@@ -1,7 +1,7 @@
-"""What single atoms do, keep and cost under K layouts of one setting, each worked out once.
+"""Ops, memory and costs of single atoms under K layouts of one setting, each computed once.
 
 Lowering an atom takes a few hundred operations on arrays of K, whose length hardly matters: layouts for
-several microbatch sizes are lowered in one setting, and pricers of one size look at its rows.
+several microbatch sizes are lowered in one setting, and pricers of one size use its rows.
 """
 
 from functools import cached_property
@@ -22,8 +22,8 @@ from tangram_sim.training.stage.setting import Setting
 class AtomPrices:
     """Programs, bytes and additive costs of the atoms of a model under the K layouts of one setting.
 
-    Where others share the weights, what that does not change is taken from the prices of the same layouts
-    `alone`.
+    With weights shared with other parts, results that sharing does not change are taken from `alone`, the
+    prices of the same layouts without sharing.
     """
 
     def __init__(self, setting: Setting, alone: "AtomPrices | None" = None) -> None:
@@ -75,22 +75,22 @@ class AtomPrices:
         return block.block_backward(setting, atom, times, direction)
 
     def held(self, kind: int, atom: Atom) -> state.Held:
-        """What atoms of a kind keep in memory."""
+        """Memory of an atom of this kind."""
         if kind not in self._holding:
             self._holding[kind] = state.held(self.setting, atom)
         return self._holding[kind]
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """Atoms of each kind among the first ones: (atoms + 1, kinds)."""
+        """Number of atoms of each kind among the first 0, 1, ... atoms: (atoms + 1, kinds)."""
         own = self.rows[:, None] == np.arange(len(self.different))
         return np.concatenate([np.zeros((1, len(self.different)), np.int64), np.cumsum(own, axis=0)])
 
     @cached_property
     def additive(self) -> Floats:
-        """What adds up over atoms, of each kind: (5, kinds, K).
+        """Costs that are additive over atoms, for each kind: (5, kinds, K).
 
-        Seconds of weight gradients, behind the last pass, of the optimizer; static and activation bytes.
+        Seconds of weight gradients, after the last pass, and of the optimizer; static and activation bytes.
         """
         backward, _ = backward_directions(self.setting.job)
         held = [self.held(kind, atom) for kind, atom in self.different.items()]
@@ -106,9 +106,8 @@ class AtomPrices:
         )
 
     def saved(self, borrower: End) -> tuple[Floats, ...]:
-        """(seconds behind the last pass, of the optimizer, static bytes) that an end with a borrowed matrix
-        saves.
-        """
+        """Savings of an end that borrows its matrix: (seconds after the last pass, of the optimizer, static
+        bytes)."""
         if borrower not in self._savings:
             place = 0 if borrower == "embedding" else -1
             own, borrowed = self.atoms[place], one_copy_of(self.setting.model, borrower)[place]
@@ -120,7 +119,7 @@ class AtomPrices:
 
     @cached_property
     def compute_s(self) -> Floats:
-        """Seconds of compute ops of every kind of atom, forward and backward. Array of (kinds, K)."""
+        """Seconds of compute ops of every kind of atom, forward and backward: (kinds, K)."""
         backward, _ = backward_directions(self.setting.job)
         alone = [
             np.sum(

@@ -1,8 +1,8 @@
-"""The attention core of a block: alone on a rank, around a ring of ranks, or behind an exchange of heads.
+"""The attention core of a block: on one rank, over a ring of ranks, or with an exchange of heads for tokens.
 
-Ring attention: Liu et al. (arXiv:2310.01889). Causal masks are balanced by giving every rank one block of
-the sequence from either end (zigzag; Llama 3, arXiv:2407.21783, section 3.3.2), so that all steps of all
-ranks cost the same. Exchange of heads for tokens: Jacobs et al., DeepSpeed Ulysses (arXiv:2309.14509).
+Ring attention: Liu et al. (arXiv:2310.01889). Causal masks are balanced by giving every rank one block of the
+sequence from either end (zigzag; Llama 3, arXiv:2407.21783, section 3.3.2), so that all steps of all ranks
+cost the same. Exchange of heads for tokens: Jacobs et al., DeepSpeed Ulysses (arXiv:2309.14509).
 """
 
 from typing import NamedTuple
@@ -31,7 +31,7 @@ FUSED_BACKWARD = 2.5 / 0.85
 
 
 class Unfused(NamedTuple):
-    """Attention without a flash kernel."""
+    """Costs of attention without a flash kernel."""
 
     passes: float  # times the score matrix is streamed forward
     backward: float  # backward seconds over forward ones
@@ -65,12 +65,12 @@ class Core(NamedTuple):
     outward: Floats  # exchange back
 
     def scaled(self, scale: Floats) -> "Core":
-        """The core of the layouts whose `scale` is 1; nothing where it is 0."""
+        """The core with all times multiplied by `scale` (0 or 1 for each layout)."""
         return Core(*(seconds * scale for seconds in self))
 
 
 def cores(setting: Setting, block: Block) -> tuple[Core, Core]:
-    """The core forward and backward."""
+    """(forward, backward) attention core of a block."""
     zero = np.zeros(len(setting.layouts))
     alone = _alone_s(setting, block)
     factor = attention_backward(setting)
@@ -89,7 +89,7 @@ def cores(setting: Setting, block: Block) -> tuple[Core, Core]:
 
 
 def add_core(program: Program, core: Core, name: str, *after: int) -> int:
-    """Append the ops of a core and return the one whose end is its result's."""
+    """Append the ops of an attention core; return the op that produces its result."""
     if core.inward.any():
         after = (program.add(f"{name} exchange", EXCHANGE, "context_parallel", core.inward, *after),)
     if core.passing.any() or core.ahead.any():
@@ -103,13 +103,13 @@ def add_core(program: Program, core: Core, name: str, *after: int) -> int:
 
 
 def ring_kernels(setting: Setting, backward: bool) -> Floats:
-    """Kernels that the host launches for a ring's steps behind the first, K."""
+    """Kernels that the host launches for all ring steps but the first, [K]."""
     steps = 0.0 if setting.job.code.exchanges_heads else setting.cp - 1.0
     return np.asarray(steps * (RING_KERNELS_BACKWARD if backward else RING_KERNELS_FORWARD))
 
 
 def attention_backward(setting: Setting) -> float:
-    """Backward seconds of the attention core over forward ones."""
+    """Ratio of backward to forward seconds of the attention core."""
     return FUSED_BACKWARD if setting.rates.fused_attention else _unfused(setting).backward
 
 
@@ -118,14 +118,14 @@ def _unfused(setting: Setting) -> Unfused:
 
 
 def _keys(setting: Setting, attention: Attention) -> float:
-    """Keys of the whole sequence that a query is multiplied with, on average."""
+    """Mean number of keys in the whole sequence that a query is multiplied with."""
     if not setting.rates.fused_attention:
         return float(setting.job.seq)  # the whole matrix, masked
     return visible_keys(setting.job.attended, attention.window, attention.causal)
 
 
 def _alone_s(setting: Setting, block: Block, pieces: Number = 1.0) -> Floats:
-    """Seconds forward of one of so many equal pieces of a rank's core, each a kernel of its own."""
+    """Forward seconds of one of `pieces` equal pieces of a rank's core, each a separate kernel."""
     attention, rates = block.attention, setting.rates
     heads, width = setting.sharding.width(attention.heads), setting.job.precision.activation_bytes
     dims = attention.head_dim, attention.value_dim
@@ -138,10 +138,10 @@ def _alone_s(setting: Setting, block: Block, pieces: Number = 1.0) -> Floats:
 
 
 def _ring(setting: Setting, block: Block, alone: Floats, backward: float = 0.0) -> Core:
-    """`cp` steps: each attends to the keys that have come by while it passes them on, and adds up results.
+    """Ring attention in `cp` steps: each step computes with the keys received so far and sends them on.
 
-    The last step waits for the last transfer, so that of transfers shorter than a step nothing shows.
-    Backward the gradients of keys and values travel with them.
+    The last step waits for the last transfer, so transfers shorter than a step add no time. Backward, the
+    gradients of keys and values are sent along.
     """
     attention, rates, cp = block.attention, setting.rates, setting.cp
     width, columns = setting.job.precision.activation_bytes, attention.head_dim + attention.value_dim
@@ -177,10 +177,10 @@ def _ring(setting: Setting, block: Block, alone: Floats, backward: float = 0.0) 
 
 
 def _exchanges_s(setting: Setting, attention: Attention) -> tuple[Floats, Floats]:
-    """Seconds in which ranks exchange (queries, keys and values; results), tokens for heads.
+    """(seconds to exchange queries, keys and values; seconds to exchange results), tokens for heads.
 
-    Each number is also read and written once to sort it by rank. Where there are fewer key heads than ranks
-    they are sent to several.
+    Each number is also read and written once to sort it by rank. Where there are fewer key heads than ranks,
+    each is sent to several ranks.
     """
     rates, width = setting.rates, setting.job.precision.activation_bytes
     queries = setting.sharding.width(setting.tokens * attention.heads) * width

@@ -66,7 +66,7 @@ class Times(NamedTuple):
 
 
 def block_times(setting: Setting, block: Block) -> Times:
-    """Price every part of `block` once; forward and backward programs arrange them."""
+    """Seconds of every part of `block`, from which forward and backward programs are built."""
     attention, part = block.attention, block.feed_forward
     model, rates = setting.model, setting.rates
     tokens, width = setting.tokens, setting.job.precision.activation_bytes
@@ -134,10 +134,10 @@ def block_times(setting: Setting, block: Block) -> Times:
 
 
 def _cast_bytes(setting: Setting, inner: float) -> Floats:
-    """Bytes that conversions to the type of the products move, forward; nothing where they run in 16 bits.
+    """Bytes moved forward by conversions to a narrow product type; 0 where products run in 16 bits.
 
-    Inputs of attention and feed-forward and what lies between its products are read, scaled, and written
-    for this pass and, transposed, for the weight gradients.
+    Inputs of attention and feed-forward and the values between its products are read, scaled, and written for
+    this pass and, transposed, for the weight gradients.
     """
     if not setting.job.precision.narrow:
         return np.zeros(len(setting.layouts))
@@ -153,10 +153,10 @@ def _forward_ops(
     hosted: tuple[int, ...] = (),
     end: float = 1.0,
 ) -> int:
-    """Append the forward ops of a block with durations times `scale` (0 or 1) and return the output op.
+    """Append the forward ops of a block with durations times `scale` (0 or 1); return the output op.
 
-    They wait for `start`; the last product also for `hosted`, by which the host has launched them all. What
-    comes behind the activation is also times `end` (0 or 1).
+    They wait for `start`; the last product also for `hosted`, by which the host has launched all kernels. Ops
+    after the activation function are also multiplied by `end` (0 or 1).
     """
     add = program.add
     norm = add("norm 1", COMPUTE, "memory", times.norm * scale, *start)
@@ -197,10 +197,10 @@ def block_forward(setting: Setting, block: Block, times: Times) -> Program:
 def _reduced(
     program: Program, half: int, product: Floats, start: int, reduce: Floats, done: int, late: bool
 ) -> tuple[int, int]:
-    """(reduction of a gradient over tensor parallelism, weight gradient of the product before it).
+    """(reduction of a gradient over tensor parallelism, weight gradient of the product before it), as ops.
 
-    `half`: 1 of the attention, 2 of the feed-forward. The product of `product` seconds waits for `start`,
-    the reduction for `done`; it runs beside the product, but `late` ones wait for it, too.
+    `half`: 1 for attention, 2 for the feed-forward. The product of `product` seconds waits for `start`, the
+    reduction for `done`; the two overlap unless `late`, when the reduction waits for the product.
     """
     name, label = ("qkv dw", "up dw")[half - 1], f"gradient reduce {half}"
     if late:
@@ -211,7 +211,7 @@ def _reduced(
 
 
 def block_backward(setting: Setting, block: Block, times: Times, direction: str) -> Program:
-    """The backward pass of one block; the `last` one also reduces the gradients that waited for it."""
+    """The backward pass of one block; direction `last` also reduces gradients accumulated over the step."""
     moe = isinstance(block.feed_forward, Experts)
     program = Program(len(setting.layouts))
     add = program.add

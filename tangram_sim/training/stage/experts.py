@@ -1,4 +1,4 @@
-"""What a mixture of experts costs beside its products: launches, conversions, padding, dispatch."""
+"""Costs of a mixture of experts other than its products: launches, conversions, padding, dispatch."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ OVERLAPPED = 0.1
 
 
 def expert_kernels(setting: Setting, block: Block, backward: bool) -> float | Floats:
-    """Kernels that the host launches for a block's mixture beyond those of a dense block, K."""
+    """Kernels that the host launches for a block's experts beyond those of a dense block, [K]."""
     part = block.feed_forward
     if not isinstance(part, Experts):
         return 0.0
@@ -39,7 +39,7 @@ def expert_kernels(setting: Setting, block: Block, backward: bool) -> float | Fl
 
 
 def apart(setting: Setting, part: Experts, grouped: gemms.Passes) -> gemms.Passes:
-    """The passes of a grouped product, or of as many products as there are local experts, K."""
+    """The passes of a grouped product, or of one product per local expert without grouping, [K]."""
     if setting.job.code.groups_experts:
         return grouped
     starts = (part.experts / setting.ep - 1.0) * setting.rates.launch_s
@@ -47,12 +47,11 @@ def apart(setting: Setting, part: Experts, grouped: gemms.Passes) -> gemms.Passe
 
 
 def narrow_bytes(setting: Setting, part: Experts) -> Floats:
-    """Bytes moved forward to run experts in a narrow type: weights converted, copies of tokens padded.
+    """Bytes moved forward to run experts in a narrow type: converted weights, padded copies of tokens.
 
-    Weights of experts are converted for every microbatch, backward again with the rest (1.5 times what
-    forward moves). Both are held to Grok-1 on H100 (`traces/published`, dgxc-078 to -086): 2.4 to 4.5 ms a
-    layer that 16-bit rows of the same layouts do not have, 0.7 ms of it for each local expert of 151 M
-    parameters.
+    Weights of experts are converted for every microbatch, and again backward with the rest (1.5 times the
+    forward bytes). Both are fitted to Grok-1 on H100 (`traces/published`, dgxc-078 to -086): 2.4 to 4.5 ms a
+    layer more than 16-bit rows of the same layouts, 0.7 ms of it for each local expert of 151 M parameters.
     """
     if not setting.job.precision.narrow:
         return np.zeros(len(setting.layouts))
@@ -62,7 +61,7 @@ def narrow_bytes(setting: Setting, part: Experts) -> Floats:
 
 
 def weight_cast_bytes(setting: Setting, part: Experts) -> Floats:
-    """Of these bytes those of weights: once for every microbatch, however many tokens it has."""
+    """The part of `narrow_bytes` for weights: once per microbatch, whatever its number of tokens."""
     if not setting.job.precision.narrow:
         return np.zeros(len(setting.layouts))
     weights = part.expert_parameters(setting.model.hidden) / (setting.tp * setting.ep)
@@ -70,10 +69,10 @@ def weight_cast_bytes(setting: Setting, part: Experts) -> Floats:
 
 
 def dispatch_s(setting: Setting, part: Experts) -> Floats:
-    """Seconds of sending every token to its experts, the fullest rank's.
+    """Seconds to send every token to its experts, for the most loaded rank.
 
     With sequence parallelism each tensor-parallel rank sends its share of the tokens and gathers the rest
-    behind the exchange; without it each sends them all. Stacks with hierarchical exchanges send a token to a
+    after the exchange; without it each sends all tokens. Stacks with hierarchical exchanges send a token to a
     domain once, however many of its experts are there, where that is faster (DeepSeek-V3, arXiv:2412.19437,
     section 3.2.2).
     """

@@ -25,11 +25,11 @@ class Passes(NamedTuple):
 
 
 def passes(setting: Setting, gemms: Iterable[Gemm], *, quantised: bool = True) -> Passes:
-    """The three passes over several products in sequence; each pass has the same arithmetic.
+    """Seconds of the three passes over several products in sequence; each pass has the same arithmetic.
 
-    Frozen weights of 4 bits, which the model's ends have not (`quantised`), are written out in the type of
-    the products before either pass. Weight gradients are added to those of the microbatches before inside
-    the product (read and written once, as with Megatron's fused accumulation); frozen weights have none.
+    Frozen 4-bit weights (`quantised`; never those of embedding and head) are unpacked to the products' type
+    before either pass. Weight gradients are accumulated over microbatches inside the product (read and
+    written once, as with Megatron's fused accumulation); frozen weights have none.
     """
     precision, rates = setting.job.precision, setting.rates
     activations = partial(
@@ -58,17 +58,17 @@ def passes(setting: Setting, gemms: Iterable[Gemm], *, quantised: bool = True) -
 
 
 def balanced_rows(setting: Setting, part: Experts) -> Floats:
-    """Tokens of one local expert when routing is balanced: what the model needs."""
+    """Tokens of one local expert with balanced routing: what the model requires."""
     return setting.tokens * part.active * setting.ep / part.experts
 
 
 def computed_rows(setting: Setting, part: Experts) -> Floats:
-    """Rows that products of one expert take on the most loaded rank, its partial tile filled up."""
+    """Rows in the products of one expert on the most loaded rank, with its partial tile padded."""
     return balanced_rows(setting, part) * imbalance(setting) + PARTIAL_TILE
 
 
 def imbalance(setting: Setting) -> Floats:
-    """Tokens of the most loaded rank over the mean."""
+    """Ratio of tokens on the most loaded rank to the mean."""
     return np.where((setting.ep > 1) & ~setting.fsep, IMBALANCE, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Launches of a block: what the host takes for them, and the gaps they leave on a device that is not waiting.
+"""Kernel launches of a block: the host's time, and the gaps on a device that does not wait for every launch.
 
 A device that is busier than its host does not hide all launches: long kernels let the host run ahead, but
 runs of short ones (norms, activations, casts) end before the next is launched.
@@ -17,10 +17,10 @@ LAUNCH_GAPS = "launch gaps"
 
 
 def host_s(setting: Setting, kernels: float | Floats) -> Floats:
-    """Seconds of the host of a rank for launching `kernels`, K.
+    """Seconds that the host of a rank takes to launch `kernels`, [K].
 
-    Ranks of tensor parallelism meet four times a block and go on with the slowest of their hosts: little
-    with two or four, much with eight, which sit on both sockets of a node. A captured block is one launch.
+    Tensor-parallel ranks synchronise four times a block and proceed with the slowest of their hosts: little
+    with two or four ranks, much with eight, which use both sockets of a node. A captured block is one launch.
     """
     kernels = 1.0 if setting.job.cuda_graphs else kernels
     ranks = np.minimum(setting.tp, RANKS)
@@ -29,7 +29,7 @@ def host_s(setting: Setting, kernels: float | Floats) -> Floats:
 
 
 def gaps_s(host: Floats, device: Floats) -> Floats:
-    """Seconds by which a block outlasts the longer of its `host` and its `device` seconds."""
+    """Seconds by which a block's time exceeds the larger of its `host` and `device` seconds."""
     longer, shorter = np.maximum(host, device), np.minimum(host, device)
     share = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
     gaps: Floats = longer * ((1.0 + share**HANDOVER) ** (1.0 / HANDOVER) - 1.0)
@@ -37,9 +37,9 @@ def gaps_s(host: Floats, device: Floats) -> Floats:
 
 
 def add_launch_gaps(program: Program, setting: Setting, host: int, done: int) -> int:
-    """Append the gaps that the launches of op `host` leave behind op `done`, and return the last op.
+    """Append after op `done` the gaps that the launches of op `host` leave; return the last op.
 
-    They hold up the device and the host alike, so that the longer of both has them once. Where the device
+    The gaps delay device and host alike, so that the longer of the two includes them once. Where the device
     waits for every launch anyway there are none.
     """
     if setting.launch_stream != HOST:

@@ -1,4 +1,4 @@
-"""The two ends of a model as ops: embedding lookup; final norm, vocabulary projection and loss."""
+"""Embedding and head as ops: embedding lookup; final norm, vocabulary projection and loss."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def _residual_bytes(setting: Setting) -> Floats:
 
 
 def _reduce_s(setting: Setting) -> Floats:
-    """The reduction behind a vocabulary- or row-parallel op: reduce-scatter under sequence parallelism."""
+    """Seconds of the reduction after vocabulary- or row-parallel ops: reduce-scatter if sequence-parallel."""
     size = _residual_bytes(setting)
     return np.where(
         setting.sequence_shards > 1,
@@ -34,7 +34,7 @@ def _reduce_s(setting: Setting) -> Floats:
 
 
 def embedding_forward(setting: Setting, atom: Embedding) -> Program:
-    """Look up the vocabulary shard of this rank and add the shards."""
+    """Forward pass of the embedding: look up this rank's vocabulary shard and sum over shards."""
     program = Program(len(setting.layouts))
     gather = program.add(
         "weights", DATA, "data_parallel", sharded_weights_gather_s(setting, atom), BEFORE_PREVIOUS
@@ -47,7 +47,7 @@ def embedding_forward(setting: Setting, atom: Embedding) -> Program:
 
 
 def embedding_backward(setting: Setting, atom: Embedding, direction: str) -> Program:
-    """Scatter gradients into the table (fp32 read-modify-write of the rows touched)."""
+    """Backward pass of the embedding: scatter gradients into the table (fp32 read-modify-write of rows)."""
     program = Program(len(setting.layouts))
     gather = all_gather_s(_residual_bytes(setting), setting.tp_group)
     start = program.add(
@@ -82,12 +82,12 @@ def loss_s(setting: Setting) -> Floats:
 
 
 def _loss_reduce_s(setting: Setting) -> Floats:
-    """Vocabulary-parallel cross-entropy exchanges a maximum, a sum and a target logit per token."""
+    """Seconds of vocabulary-parallel cross-entropy's all-reduces: maximum, sum, target logit per token."""
     return 3.0 * all_reduce_s(setting.tokens * 4.0, setting.tp_group)
 
 
 def head_forward(setting: Setting, atom: Head) -> Program:
-    """Final norm, logits and loss."""
+    """Forward pass of the head: final norm, logits and loss."""
     program = Program(len(setting.layouts))
     residual = _residual_bytes(setting)
     gather_s = np.where(setting.sequence_shards > 1, all_gather_s(residual, setting.tp_group), 0.0)
@@ -117,7 +117,7 @@ def head_forward(setting: Setting, atom: Head) -> Program:
 
 
 def head_backward(setting: Setting, atom: Head, direction: str) -> Program:
-    """Gradient of the loss through the vocabulary projection and the final norm."""
+    """Backward pass of the head: loss, vocabulary projection and final norm."""
     program = Program(len(setting.layouts))
     residual = _residual_bytes(setting)
     logits = passes(setting, logit_gemms(setting), quantised=False)

@@ -1,4 +1,4 @@
-"""A stage of several parts, priced: each part on its own ranks, the stage as slow as its slowest part."""
+"""Pricing of stages with several parts: each part on its own ranks, the stage as slow as its slowest part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,13 +16,13 @@ Holders = Sequence[tuple[Holder, ...]]  # of every atom
 
 
 def one_part_one_layout(stages: Sequence[Stage]) -> bool:
-    """Whether every stage has one part with one layout: the simple case, priced without all this."""
+    """Whether every stage has one part with one layout: the simple case, which does not need this module."""
     return all(len(stage.parts) == 1 and len(stage.parts[0].layouts) == 1 for stage in stages)
 
 
 @dataclass
 class PartPrices:
-    """Prices of parts of stages; parts seen before are not priced again."""
+    """Prices of parts of stages, cached."""
 
     placement: Placement
     prices: StagePrices
@@ -74,7 +74,7 @@ class PartPrices:
         return self.prices.pricer(island, layout, part.sequences_per_microbatch, sharing)
 
     def _exchange_s(self, runs: Sequence[LayerRun], holders: Holders) -> float:
-        """Gradients all-reduced between parts of unequal ZeRO stages, each of which shards on its own."""
+        """Seconds to all-reduce gradients between parts with different ZeRO stages, sharded separately."""
         job, total = self.prices.job, 0.0
         for run in runs:
             setting = run.pricer.setting
@@ -98,10 +98,10 @@ class PartPrices:
 
 
 def slowest(parts: Sequence[StagePrice], splits_backward: bool) -> StagePrice:
-    """One chunk of a stage: each pass lasts as long as on its slowest part. Memory: see `stage_of_parts`.
+    """One chunk of a stage: each pass takes as long as on its slowest part. Memory: see `stage_of_parts`.
 
-    Gradients are synchronised when the last part has, counted from the end of the slowest backward. Where the
-    schedule runs weight gradients as a pass of their own, that pass too waits for its slowest part.
+    Gradient synchronisation ends with the last part, and is counted from the end of the slowest backward.
+    Where the schedule has separate passes for weight gradients, these too last as on the slowest part.
     """
     weight = max(part.backward_weight_s for part in parts)
     backward = max(part.backward_s for part in parts)
@@ -120,7 +120,7 @@ def slowest(parts: Sequence[StagePrice], splits_backward: bool) -> StagePrice:
 def stage_of_parts(
     parts: Sequence[Sequence[StagePrice]], in_flight: int, splits_backward: bool
 ) -> tuple[StagePrice, ...]:
-    """A stage, per chunk, from prices [part][chunk]: times of the slowest, memory of the fullest part."""
+    """Prices of a stage by chunk, from prices [part][chunk]: times of the slowest, memory of the fullest."""
     full = max(parts, key=lambda chunks: device_bytes(chunks, in_flight) / capacity_bytes(chunks))
     found = []
     for chunk, memory in enumerate(full):

@@ -1,4 +1,4 @@
-"""Peak memory of one rank with some chunks: its tensors, what the allocator holds, what the driver shows."""
+"""Peak memory of one rank with some chunks: its tensors, the allocator's and the driver's figures."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from tangram_sim.training.plan import StagePrice
 
 
 def _whole(chunks: Sequence[StagePrice]) -> StagePrice:
-    """All chunks of a rank as one: states add up, activations and transients are the largest chunk's."""
+    """A rank's chunks as one price: static bytes are summed; of activations and transients the maximum."""
     return replace(
         chunks[0],
         static_bytes=sum(chunk.static_bytes for chunk in chunks),
@@ -17,23 +17,23 @@ def _whole(chunks: Sequence[StagePrice]) -> StagePrice:
 
 
 def allocated_bytes(chunks: Sequence[StagePrice], in_flight: int) -> float:
-    """Peak of all tensors, those of the software stack with them."""
+    """Peak bytes of all tensors, including those of the software stack."""
     whole = _whole(chunks)
     return whole.tensor_bytes(in_flight) + whole.workspace_bytes
 
 
 def reserved_bytes(chunks: Sequence[StagePrice], in_flight: int) -> float:
-    """Peak of what the allocator holds."""
+    """Peak bytes that the allocator holds."""
     whole = _whole(chunks)
     return whole.peak_bytes(in_flight) + whole.workspace_bytes
 
 
 def device_bytes(chunks: Sequence[StagePrice], in_flight: int) -> float:
-    """Peak as the driver shows it: what must fit."""
+    """Peak bytes as the driver reports them: what must fit."""
     return reserved_bytes(chunks, in_flight) + chunks[0].context_bytes
 
 
 def capacity_bytes(chunks: Sequence[StagePrice]) -> float:
-    """What the GPU holds in all."""
+    """Total usable bytes of the GPU."""
     first = chunks[0]
     return first.capacity_bytes + first.workspace_bytes + first.context_bytes

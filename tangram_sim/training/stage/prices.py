@@ -1,4 +1,4 @@
-"""Scalar prices of single stages, cached by what they depend on: for replay, estimate and finalists."""
+"""Scalar prices of single stages, cached by what they depend on: for replay, estimates and finalists."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,20 +26,20 @@ _PRICED = tuple(column.name for column in fields(SlicePrices))
 
 
 def stage_price(prices: SlicePrices, index: int | tuple[int, int], rates: Rates) -> StagePrice:
-    """Layout `index` of a batch, or (slice, layout) of many, as a scalar noun."""
+    """The scalar price of layout `index` of a batch, or of (slice, layout)."""
     return _on([[float(getattr(prices, name)[index]) for name in _PRICED]], rates)[0]
 
 
 def stage_prices(
     prices: SlicePrices, slices: NDArray[np.int64], layouts: NDArray[np.int64], rates: Rates
 ) -> list[StagePrice]:
-    """Pairs of a slice and a layout of many, as scalar nouns."""
+    """Scalar prices of pairs of a slice and a layout."""
     columns = [getattr(prices, name)[slices, layouts] for name in _PRICED]
     return _on(np.stack(columns, axis=1).tolist(), rates)
 
 
 def _on(rows: Sequence[Sequence[float]], rates: Rates) -> list[StagePrice]:
-    """Prices in the order of the columns of `SlicePrices`, with what there is on a GPU of these rates."""
+    """Prices from rows in the column order of `SlicePrices`, with memory figures of a GPU of these rates."""
     gpu = {
         "capacity_bytes": rates.usable_memory_bytes,
         "fragmentation": rates.fragmentation,
@@ -51,7 +51,7 @@ def _on(rows: Sequence[Sequence[float]], rates: Rates) -> list[StagePrice]:
 
 @dataclass
 class StagePrices:
-    """Prices of stages of one model and job; equal stages are played once."""
+    """Prices of stages of one model and job, cached by what they depend on."""
 
     model: Model
     job: Job
@@ -62,19 +62,19 @@ class StagePrices:
 
     @classmethod
     def of(cls, model: Model, job: Job, hwdb: Hwdb) -> "StagePrices":
-        """Those that a `PriceMemory` in use has kept; else new ones."""
+        """The prices kept by the `PriceMemory` in use; else new ones."""
         memory = _IN_USE.get()
         return memory.prices(model, job, hwdb) if memory else cls(model, job, hwdb)
 
     @property
     def settings(self) -> int:
-        """How many settings (layout, part of an island, microbatch) stay priced."""
+        """Number of settings (layout, part of an island, microbatch) with cached prices."""
         return len(self._pricers)
 
     def pricer(
         self, island: Island, layout: Layout, microbatch: int, sharing: Sharing | None = None
     ) -> Pricer:
-        """The pricer of one layout on one (part of an) island, which may share its weights with others."""
+        """The pricer of one layout on (a part of) one island; other parts may share its weights."""
         alike = island.anonymous()  # stages on equal nodes of one island, or of two, have one
         key = (alike, layout, microbatch, sharing)
         if key not in self._pricers:
@@ -88,7 +88,7 @@ class StagePrices:
     def chunks(
         self, island: Island, layout: Layout, microbatch: int, runs: Sequence[tuple[int, int]]
     ) -> tuple[StagePrice, ...]:
-        """The chunks of one stage on `island`, atoms [start, stop) each; one copy of a tied matrix in all."""
+        """Prices of a stage's chunks on `island`, atoms [start, stop) each; a tied matrix has one copy."""
         return tuple(
             self.price(island, layout, microbatch, start, stop, borrower)
             for (start, stop), borrower in zip(runs, borrowers(self.model, runs), strict=True)
@@ -103,7 +103,7 @@ class StagePrices:
         stop: int,
         borrower: End | None = None,
     ) -> StagePrice:
-        """Atoms [start, stop) as one stage on `island`, which the layout fills (see `Pricer.price_many`)."""
+        """Price of atoms [start, stop) as one stage that fills `island` (see `Pricer.price_many`)."""
         key = (island, layout, microbatch, start, stop, borrower)
         if key not in self._prices:
             run = LayerRun(self.pricer(island, layout, microbatch), start, stop, borrower)
@@ -111,7 +111,7 @@ class StagePrices:
         return self._prices[key]
 
     def joined(self, runs: tuple[LayerRun, ...], exchange_s: float = 0.0) -> StagePrice:
-        """Consecutive runs of one part as one stage, each under its own setting (see `runs.price_runs`)."""
+        """Price of a part's consecutive runs as one stage, each under its own setting (see `price_runs`)."""
         kinds = atom_kinds(self.model)  # equal blocks have one price wherever they stand; pricers are kept
         of = ((id(run.pricer), kinds[run.start : run.stop], run.borrower) for run in runs)
         key = (*of, exchange_s)
@@ -131,16 +131,16 @@ _SETTINGS = 2000  # that stay priced from search to search, at some 50 KB each
 
 @dataclass
 class PriceMemory:
-    """Prices of stages kept from one search to the next: fleets have most (parts of) islands in common.
+    """Prices of stages kept between searches, since fleets have most (parts of) islands in common.
 
-    A price hangs on nothing but its key, so that no answer hangs on what was searched before.
+    A price depends on its key only, so results do not depend on earlier searches.
     """
 
     most: int = _SETTINGS
     _kept: dict[tuple[object, ...], StagePrices] = field(default_factory=dict)
 
     def prices(self, model: Model, job: Job, hwdb: Hwdb) -> StagePrices:
-        """The prices of a model, a job and a database; new ones where that counts which rows it hands out."""
+        """Prices of a model, a job and a database; new ones where the database records returned rows."""
         if hwdb.counts_reads:
             return StagePrices(model, job, hwdb)
         if sum(prices.settings for prices in self._kept.values()) > self.most:
@@ -149,7 +149,7 @@ class PriceMemory:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Use these prices for all searches of this thread until the end."""
+        """Context manager: all searches of this thread use these prices."""
         before = _IN_USE.set(self)
         try:
             yield

@@ -1,9 +1,9 @@
-"""Prices of slices under K layouts: seconds and bytes of one stage, from playing the slice's op graph.
+"""Prices of slices under K layouts: seconds and bytes of one stage, by simulating the slice's op graph.
 
-Forward over atoms [s, e) is a prefix of forward over [s, e'), so one play of a chain prices every slice
-that starts at `s`; backward mirrors it. The last atom of the pipeline's other end (head in forward,
-embedding in backward) is added as its marginal time behind the WINDOW atoms before it: behind a few equal
-blocks a chain of ops is periodic, and a test holds this to the play of the whole slice.
+Forward over atoms [s, e) is a prefix of forward over [s, e'), so one simulation of a chain prices every slice
+that starts at `s`; backward mirrors it. The last atom of the pipeline's other end (head in forward, embedding
+in backward) is added as its marginal time after the WINDOW atoms before it: after a few equal blocks a chain
+of ops is periodic, which a test checks against the simulation of the whole slice.
 """
 
 from collections.abc import Sequence
@@ -47,15 +47,15 @@ class SlicePrices:
         return SlicePrices(*(getattr(self, column.name)[index] for column in fields(self)))
 
     def row(self, index: int) -> "SlicePrices":
-        """Prices of one layout, as arrays of one."""
+        """Prices under layout `index`, as arrays of length 1."""
         return SlicePrices(*(getattr(self, column.name)[index : index + 1] for column in fields(self)))
 
 
 @lru_cache(maxsize=64)
 def _representatives(model: Model, backward: bool) -> tuple[int, ...]:
-    """For every first block of a chain the chain that contains it as a prefix (index of its first atom).
+    """For every block, the index of the first block of a chain that has the block's chain as a prefix.
 
-    Forward chains run from atom `i` up to the last block, backward ones from `i` down to the first.
+    Forward chains run from block `i` up to the last block, backward ones from `i` down to the first.
     """
     blocks = atoms_of(model)[1:-1]
     ordered = blocks[::-1] if backward else blocks
@@ -69,9 +69,9 @@ def _representatives(model: Model, backward: bool) -> tuple[int, ...]:
 
 
 class Pricer:
-    """Prices every slice of a model under the K layouts of one setting; plays each distinct chain once.
+    """Prices every slice of a model under the K layouts of a setting; each distinct chain is simulated once.
 
-    Atoms may have been `lowered` for more layouts; `rows` of these are then the layouts of this setting.
+    Atoms may have been `lowered` for more layouts; `rows` then selects the layouts of this setting.
     """
 
     def __init__(
@@ -91,17 +91,17 @@ class Pricer:
         self._working: dict[frozenset[int], Floats] = {}  # bytes beside what is kept, by kinds of atoms
 
     def borrower(self, start: int, stop: int) -> End | None:
-        """Which end of a stage of atoms [start, stop) reads a tied matrix of the other; None: no end does."""
+        """The end (embedding, head) of atoms [start, stop) that reads the other's tied matrix; None: none."""
         return borrowers(self.setting.model, [(start, stop)])[0]
 
     def stage_atoms(self, start: int, stop: int, borrower: End | None = None) -> tuple[Atom, ...]:
-        """Atoms [start, stop), of which `borrower` reads a matrix that another run of the stage keeps."""
+        """Atoms [start, stop); the end `borrower` reads a tied matrix that another run of the stage holds."""
         borrower = borrower or self.borrower(start, stop)
         atoms = one_copy_of(self.setting.model, borrower) if borrower else self.atoms
         return atoms[start:stop]
 
     def forget_plays(self) -> None:
-        """Let go of programs and played chains, most of what a pricer holds; they can be made again."""
+        """Drop programs and simulated chains, most of a pricer's memory; they are recomputed on demand."""
         self._programs.clear()
         self._plays.clear()
 
@@ -115,20 +115,20 @@ class Pricer:
         return self._programs[key]
 
     def programs(self, atoms: tuple[Atom, ...], direction: str) -> tuple[Program, ...]:
-        """The programs of `atoms`, in the order given; equal neighbours are looked up once."""
+        """The programs of `atoms`, in the order given; each atom object is looked up once."""
         different = {id(atom): atom for atom in atoms}  # hashing every block of a deep model takes longer
         found = {number: self.program(atom, direction) for number, atom in different.items()}
         return tuple(map(found.__getitem__, map(id, atoms)))
 
     def play(self, atoms: tuple[Atom, ...], direction: str) -> Played:
-        """Play the programs of `atoms`, in the order given."""
+        """Simulate the programs of `atoms`, in the order given."""
         return play_chain(self.programs(atoms, direction))
 
     def _chain(self, direction: str, first: int, length: int, borrower: End | None) -> Played:
-        """A played chain of at least `length` atoms that starts like the one at atom `first`.
+        """A simulated chain of at least `length` atoms that begins like the chain from atom `first`.
 
-        Chains never contain the atom that ends the pipeline in their direction (see `_margin`). What the
-        first atoms of a chain take does not depend on the rest: short slices play a quarter of it.
+        Chains never contain the atom that ends the pipeline in their direction (see `_margin`). Times of a
+        chain's first atoms do not depend on the rest, so short slices use a chain of a quarter of the length.
         """
         forward, size = direction == "forward", len(self.atoms)
         at_end = first == 0 if forward else first == size - 1
@@ -148,9 +148,9 @@ class Pricer:
         return self._plays[key]
 
     def _margin(self, direction: str, places: range) -> Floats:
-        """Seconds that the atom at the last of these places adds to a pass over those before it.
+        """Seconds that the last of these atoms adds to a pass over those before it.
 
-        An end that borrows its matrix takes as long as one that keeps it: only its reductions differ.
+        An end that borrows its matrix takes as long as one that holds it: only their reductions differ.
         """
         places = places[-WINDOW - 1 :]
         key = direction, tuple(self._kinds[place] for place in places)
@@ -162,9 +162,9 @@ class Pricer:
     def _pass(
         self, direction: str, start: int, stop: int, borrower: End | None
     ) -> tuple[Floats, Floats, Floats]:
-        """(compute end, gradient end, that at the end of a step) of one pass over atoms [start, stop).
+        """(compute end, gradient-reduction end, the same in a step's last pass) over atoms [start, stop).
 
-        Arrays of K.
+        Seconds, arrays of K.
         """
         forward, size = direction == "forward", len(self.atoms)
         borrower = None if forward else borrower  # weights are read where they are kept: there is no gradient
@@ -186,11 +186,11 @@ class Pricer:
 
     @cached_property
     def _additive(self) -> Floats:
-        """What adds up over atoms, see `AtomPrices.additive`: (5, kinds, K)."""
+        """Additive costs under this pricer's layouts, see `AtomPrices.additive`: (5, kinds, K)."""
         return self.lowered.additive[:, :, self._rows]
 
     def _totals(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Floats:
-        """What adds up over the atoms [start, stop) of each slice: (5, slices, K)."""
+        """Additive costs summed over the atoms [start, stop) of each slice: (5, slices, K)."""
         counts = self.lowered.counts[stops] - self.lowered.counts[starts]
         totals = np.zeros((len(self._additive), len(counts), len(self.setting.layouts)))
         for kind in np.flatnonzero(counts.any(axis=0)):
@@ -199,7 +199,7 @@ class Pricer:
 
     @cached_property
     def atom_seconds(self) -> Floats:
-        """Forward and backward seconds of every atom alone, under the first layout. Array of atoms."""
+        """Forward plus backward seconds of every atom alone, under the first layout, [atoms]."""
         alone = {
             atom: float(
                 self.play((atom,), "forward").done[-1, 0] + self.play((atom,), self._backward).done[-1, 0]
@@ -210,16 +210,15 @@ class Pricer:
 
     @property
     def compute_s(self) -> Floats:
-        """Seconds of compute ops of every atom, forward and backward. Array of (atoms, K).
+        """Seconds of compute ops of every atom, forward and backward: (atoms, K).
 
-        They run one after another: no pass over a slice, whatever it hides behind them, takes less than
-        their sum over its atoms.
+        They run sequentially, so their sum over a slice's atoms is a lower bound on a pass over the slice.
         """
         of_atoms: Floats = self.lowered.compute_s[:, self._rows][self.lowered.rows]
         return of_atoms
 
     def added_s(self, atom: Atom) -> Floats:
-        """Seconds that an atom adds, forward and backward, to a run of equal ones under every layout."""
+        """Seconds, forward and backward, that one more atom adds to a run of equal atoms, [K]."""
         passes = [
             self.play((atom,) * (WINDOW + 1), direction).done for direction in ("forward", self._backward)
         ]
@@ -227,9 +226,9 @@ class Pricer:
         return added
 
     def _transient(self, start: int, stop: int) -> Floats:
-        """Bytes that work on atoms [start, stop) takes beside what is kept, (K,).
+        """Peak bytes for work on atoms [start, stop) beyond what is kept, [K].
 
-        Atoms run one after another: the largest of their transients, plus the largest of their scratch.
+        Atoms run sequentially: the largest of their transients, plus the largest of their scratch.
         """
         kinds = frozenset(self._kinds[start:stop])
         if kinds not in self._working:
@@ -248,8 +247,8 @@ class Pricer:
     ) -> SlicePrices:
         """Prices of atoms [start, stop) of each slice under every layout: arrays of (slices, K).
 
-        `borrowing` says for every slice which end of the model in it reads a tied matrix that another run or
-        chunk of the same stage keeps; without it none does. A slice with both ends keeps one copy anyway.
+        `borrowing` names for every slice the end of the model in it that reads a tied matrix held by another
+        run or chunk of the same stage; without it none does. A slice with both ends holds one copy anyway.
         """
         starts, stops = (np.array(ends, dtype=np.int64) for ends in zip(*slices, strict=True))
         lent = [
@@ -283,9 +282,9 @@ class Pricer:
     def _passes(
         self, direction: str, slices: Sequence[tuple[int, int]], lent: Sequence[End | None]
     ) -> tuple[Floats, Floats, Floats]:
-        """(compute end, gradient end, that at the end of a step) of a pass over every slice.
+        """(end of compute, end of gradient reduction, the same in a step's last pass) over every slice.
 
-        Arrays of (slices, K).
+        Seconds, arrays of (slices, K).
         """
         ends = [self._pass(direction, *of, borrower) for of, borrower in zip(slices, lent, strict=True)]
         done, synced, closed = (np.array(of_each) for of_each in zip(*ends, strict=True))

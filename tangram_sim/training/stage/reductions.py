@@ -1,8 +1,8 @@
 """Synchronisation of an atom's gradients at the end of its backward program, by direction.
 
-Directions of programs and plays: `forward`; `backward`, of a microbatch that others follow; `last`, the
-backward that ends a step; and `backwards`, both of these at once where they differ in nothing but what they
-synchronise.
+Directions of programs and simulated passes: `forward`; `backward`, of a microbatch followed by others;
+`last`, the backward that ends a step; and `backwards`, both of these at once where they differ only in what
+they synchronise.
 """
 
 from tangram_sim.layers.atoms import Atom
@@ -13,7 +13,7 @@ from tangram_sim.training.stage.state import gradient_sync_s
 
 
 def backward_directions(job: Job) -> tuple[str, str]:
-    """Directions to play for backwards that others follow and for the last: one, where it tells both."""
+    """(direction of backwards that others follow, direction of the last); equal where one pass gives both."""
     alike = job.code.fuses_accumulation and not job.reduces_apart
     return ("backwards", "backwards") if alike else ("backward", "last")
 

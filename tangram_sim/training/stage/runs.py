@@ -1,8 +1,8 @@
-"""Runs of layers with settings of their own, one after another on the same ranks, priced as one stage.
+"""Runs of layers with their own settings, consecutively on the same ranks, priced as one stage.
 
-Where two runs are laid out differently, activations are handed over between them: a rank that needs more of
-the microbatch than it has gathers the rest (forward from the first layout to the second, gradients the other
-way round; the mirrored step only drops what others keep, which is free).
+Between two runs with different layouts, activations are re-sharded: a rank that needs more of the microbatch
+than it has gathers the rest (forward from the first layout to the second, gradients in the opposite
+direction; the mirrored step only drops what other ranks keep, which is free).
 """
 
 from collections import Counter
@@ -31,10 +31,10 @@ Integers: TypeAlias = NDArray[np.int64]
 
 
 class LayerRun(NamedTuple):
-    """Atoms [start, stop) under one setting of one layout.
+    """Atoms [start, stop) under one setting with one layout.
 
-    `borrower` is the end of the model among them that reads a tied matrix which another run of the same stage
-    keeps.
+    `borrower` is the end of the model among them that reads a tied matrix held by another run of the same
+    stage.
     """
 
     pricer: Pricer
@@ -57,9 +57,9 @@ Chunks: TypeAlias = Sequence[tuple[LayerRun, ...]]  # the runs of each chunk of 
 
 
 def with_one_copy(chunks: Chunks) -> Chunks:
-    """The same runs; where they have both ends of a model with a tied matrix, one end borrows the other's.
+    """The same runs, with one end marked as borrower where they hold both ends of a model with a tied matrix.
 
-    A single run with both ends needs no mark: its pricer sees them.
+    A single run with both ends needs no mark: its pricer handles this case.
     """
     front, back = chunks[0][0], chunks[-1][-1]
     model = front.pricer.setting.model
@@ -73,12 +73,12 @@ def with_one_copy(chunks: Chunks) -> Chunks:
 
 
 def _pieces(layout: Layout) -> int:
-    """Into how many a layout cuts the sequence."""
+    """Number of pieces into which a layout divides the sequence."""
     return layout.cp * (layout.tp if layout.sequence_parallel else 1)
 
 
 def _first(layout: Layout) -> tuple[Integers, Integers]:
-    """Of every rank, the share of the microbatch (of `dp`) and of the sequence (of `_pieces`) it holds."""
+    """For every rank, the index of its share of the microbatch (of `dp`) and sequence (of `_pieces`)."""
     tp, cp = layout.tp, layout.cp
     rank = np.arange(tp * cp * layout.dp)
     tensor, context, replica = rank % tp, rank // tp % cp, rank // (tp * cp)
@@ -86,14 +86,14 @@ def _first(layout: Layout) -> tuple[Integers, Integers]:
 
 
 def _overlap(a: Integers, width_a: int, b: Integers, width_b: int) -> Integers:
-    """Common length of [a, a + 1) x width_a and [b, b + 1) x width_b."""
+    """Length of the overlap of [a, a + 1) x width_a and [b, b + 1) x width_b."""
     both: Integers = np.minimum((a + 1) * width_a, (b + 1) * width_b) - np.maximum(a * width_a, b * width_b)
     return np.maximum(both, 0)
 
 
 @lru_cache(maxsize=1 << 16)
 def _missing(before: Layout, after: Layout) -> float:
-    """`missing_share`, counted in whole units: common parts of both layouts' shares."""
+    """`missing_share`, computed in integer units of the common subdivision of both layouts."""
     batch, sequence = lcm(before.dp, after.dp), lcm(_pieces(before), _pieces(after))
     (had_replica, had_piece), (replica, piece) = _first(before), _first(after)
     area = (batch // after.dp) * (sequence // _pieces(after))
@@ -121,7 +121,7 @@ def missing_share(before: Layout, after: Layout) -> float:
 
 @dataclass
 class Handovers:
-    """Re-shardings under one setting; the links inside equal blocks of ranks are looked up once."""
+    """Times of re-sharding under one setting; links are cached by the size of the block of ranks."""
 
     setting: Setting
     _links: dict[int, tuple[float, float]] = field(default_factory=dict)  # bytes/s and start of a block
@@ -146,7 +146,7 @@ class Handovers:
 
 
 def _handover(setting: Setting, before: Layout, after: Layout) -> list[Program]:
-    """The program of a re-sharding; none where nothing moves."""
+    """The program of a re-sharding; empty where nothing moves."""
     seconds = Handovers(setting).seconds(before, after)
     if seconds == 0.0:
         return []
@@ -156,7 +156,7 @@ def _handover(setting: Setting, before: Layout, after: Layout) -> list[Program]:
 
 
 def programs_of(runs: Sequence[LayerRun], direction: str) -> list[tuple[Program, str]]:
-    """The programs of a stage and a name for each, in the order played: backward ones from the end."""
+    """(program, name) of a stage's atoms and re-shardings in execution order; backward from the end."""
     forward = direction == "forward"
     ordered = list(runs) if forward else list(runs)[::-1]
     found: list[tuple[Program, str]] = []
@@ -173,10 +173,10 @@ def programs_of(runs: Sequence[LayerRun], direction: str) -> list[tuple[Program,
 
 
 def price_runs(runs: Sequence[LayerRun], exchange_s: float = 0.0) -> StagePrice:
-    """Consecutive runs as one stage; `exchange_s` more synchronise gradients with parts sharded otherwise.
+    """Price of consecutive runs as a stage; `exchange_s` is added for gradients of parts sharded differently.
 
-    The whole stage is played, forward, backward and as the last backward of a step. Sums hold for what is
-    additive, the largest transient of any atom for what is not.
+    The whole stage is simulated forward, backward and as the last backward of a step. Additive quantities are
+    summed over atoms; of transients the largest counts.
     """
 
     def ends(direction: str) -> tuple[float, float, float]:
@@ -219,7 +219,7 @@ def price_runs(runs: Sequence[LayerRun], exchange_s: float = 0.0) -> StagePrice:
 
 
 def parameters_of(setting: Setting, atom: Atom) -> float:
-    """Parameters of an atom, whole."""
+    """Total number of parameters of an atom, over all ranks of a replica."""
     dense, expert = state.parameters_per_rank(setting, atom)
     layout = setting.layouts[0]
     return float(dense[0] * layout.tp + expert[0] * layout.tp * layout.ep)

@@ -1,4 +1,4 @@
-"""Everything that the ops of a stage depend on, for K layouts of one slice on one island at once."""
+"""Inputs of all ops of a stage, for K layouts of one slice on one island at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,9 +24,9 @@ from tangram_sim.training.stage.sharing import Sharing
 class Setting:
     """K layouts of stages of `model` on `island` under `job`, with `microbatch` sequences per stage.
 
-    `microbatch` may be K numbers, one for each layout. All layouts have `pp == 1`:
-    an inner pipeline is several stages, each with a setting of its own.
-    `sharing` is set where other parts or pipelines hold the same weights (one layout then, K = 1).
+    `microbatch` may be K numbers, one for each layout. All layouts have `pp == 1`: an inner pipeline is
+    several stages, each with its own setting. `sharing` is set where other parts or pipelines hold the same
+    weights (with one layout, K = 1).
     """
 
     model: Model
@@ -73,12 +73,12 @@ class Setting:
 
     @cached_property
     def fsep(self) -> NDArray[np.bool_]:
-        """Whether experts are fully sharded over all replicas, K."""
+        """Whether experts are fully sharded over all replicas, [K]."""
         return np.array([layout.fsep for layout in self.layouts], dtype=bool)
 
     @cached_property
     def slices(self) -> NDArray[np.int64]:
-        """Pieces in which ZeRO-3 gathers a weight, K."""
+        """Number of pieces in which ZeRO-3 gathers a weight, [K]."""
         return self._column([layout.slices for layout in self.layouts])
 
     @cached_property
@@ -93,7 +93,7 @@ class Setting:
 
     @cached_property
     def sequences(self) -> NDArray[np.int64]:
-        """Sequences of the largest data-parallel share."""
+        """Sequences per microbatch of the largest data-parallel share, [K]."""
         return -(
             -self._column(self.microbatch if isinstance(self.microbatch, tuple) else [self.microbatch])
             // self.dp
@@ -101,19 +101,19 @@ class Setting:
 
     @cached_property
     def tokens(self) -> Floats:
-        """Tokens per rank and microbatch, largest share."""
+        """Tokens per rank and microbatch for the largest share, [K]."""
         return self.sequences * (self.job.seq / self.cp)
 
     @cached_property
     def replicas(self) -> NDArray[np.int64]:
-        """Ranks that hold the same dense weights: dp x cp, and those of other parts that share them."""
+        """Ranks that hold the same dense weights, [K]: dp x cp, and ranks of other parts that share them."""
         if self.sharing is not None:
             return self._column([self.sharing.replicas] * len(self.layouts))
         return self.dp * self.cp
 
     @cached_property
     def expert_replicas(self) -> NDArray[np.int64]:
-        """Ranks that hold the same experts."""
+        """Ranks that hold the same experts, [K]."""
         if self.sharing is not None:
             return self._column([self.sharing.expert_replicas] * len(self.layouts))
         owned: NDArray[np.int64] = np.maximum(self.replicas // self.ep, 1)
@@ -121,23 +121,23 @@ class Setting:
 
     @property
     def hybrid(self) -> bool:
-        """Whether ZeRO cuts over groups of replicas, each of which holds a copy."""
+        """Whether ZeRO shards over groups of replicas, each of which holds a full copy (hybrid sharding)."""
         return self.job.shard_ranks > 0 and self.sharing is None
 
     @cached_property
     def shards(self) -> NDArray[np.int64]:
-        """Ranks that ZeRO cuts dense weights and their state over: all replicas, or a hybrid group's."""
+        """Ranks over which ZeRO shards dense weights and state, [K]: all replicas, or a hybrid group."""
         return np.gcd(self.replicas, self.job.shard_ranks) if self.hybrid else self.replicas
 
     @cached_property
     def rates(self) -> Rates:
-        """What the island's (worst) GPU delivers."""
+        """Rates of the island's (worst) GPU."""
         rates = device_rates(self.island.gpu, self.job.precision.types, self.hwdb, self.job.stack)
         return rates if self.job.flash_attention else replace(rates, fused_attention=False)
 
     @property
     def launch_stream(self) -> int:
-        """Where the host's launches take their time: beside the device, or on it where it waits for them."""
+        """The stream of the host's launches: concurrent with the device, or on it where it waits for them."""
         return COMPUTE if self.job.launch_blocking else HOST
 
     @cached_property
@@ -157,12 +157,12 @@ class Setting:
 
     @cached_property
     def shard_group(self) -> Group:
-        """Groups that ZeRO cuts dense weights over: neighbours among the replicas."""
+        """Groups over which ZeRO shards dense weights: neighbours among the replicas."""
         return group(self.island, self.shards, self.tp, self.hwdb) if self.hybrid else self.dp_group
 
     @cached_property
     def copy_group(self) -> Group:
-        """Ranks that hold the same shard of dense weights: one of each group of a hybrid sharding."""
+        """Ranks with the same shard of dense weights: one from each group of a hybrid sharding."""
         return group(self.island, self.replicas // self.shards, self.tp * self.shards, self.hwdb)
 
     @cached_property

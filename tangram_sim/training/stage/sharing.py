@@ -1,8 +1,8 @@
-"""Who holds the same weights: parts of mixed stages, and stages of pipelines side by side.
+"""Sharing of the same weights by parts of mixed stages and by stages of pipelines side by side.
 
-The ranks that hold one shard of a parameter form a ring over all parts. A ring of D ranks moves
-2 (D - 1) / D of its shard through every member. A rank of part p holds 1 / tp_p of a layer, so the fine
-shards on which all parts agree pass at the pace of the part with the least bandwidth per layer:
+The ranks that hold one shard of a parameter form a ring over all parts. A ring of D ranks moves 2 (D - 1) / D
+of its shard through every member. A rank of part p holds 1 / tp_p of a layer, so the fine shards common to
+all parts move at the speed of the part with the least bandwidth per layer:
 
     seconds = max over p of 2 (D - 1) / D x bytes / (tp_p x bandwidth_p) + latency,   D = sum of dp_p x cp_p
 
@@ -32,9 +32,9 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How a part shares its weights with others.
+    """How a part shares its weights with other parts.
 
-    Paces are bytes/s of one rank in a ring over unequal parts; None where all parts cut weights alike.
+    `dense`, `experts`: bytes/s of one rank in a ring over unequal parts; None where all shard alike.
     """
 
     island: Island  # all ranks that hold a copy, at their worst member; without a name or a place
@@ -45,7 +45,7 @@ class Sharing:
 
 
 def layout_of(part: Part, atom: int, layers: int) -> Layout:
-    """The layout under which a part holds an atom: the ends go with the first and the last run."""
+    """The layout under which a part holds an atom; embedding and head belong to the first and last run."""
     runs = part.layouts
     if atom == 0 or len(runs) == 1:
         return runs[0].layout
@@ -55,14 +55,14 @@ def layout_of(part: Part, atom: int, layers: int) -> Layout:
 
 
 def atoms_held(stage: Stage, layers: int) -> list[tuple[int, int]]:
-    """The atoms [start, stop) of each chunk: block i is atom i + 1, the ends go to first and last."""
+    """Atoms [start, stop) of each chunk: block i is atom i + 1; the ends join the first and last chunk."""
     return runs_of(stage.chunks, stage.embedding, stage.head, layers)
 
 
 def runs_of(
     chunks: Sequence[tuple[int, int]], embedding: bool, head: bool, layers: int
 ) -> list[tuple[int, int]]:
-    """Runs of atoms [start, stop) of chunks given in blocks; the model's ends join the first and the last."""
+    """Runs of atoms [start, stop) of chunks given in blocks; the model's ends join the first and last."""
     runs = [(start + 1, stop + 1) for start, stop in chunks]
     if not runs:
         return [(0, 1)] if embedding else [(layers + 1, layers + 2)]
@@ -89,9 +89,9 @@ def holders_by_atom(pipelines: Sequence[Pipeline], layers: int) -> tuple[tuple[H
 
 
 def shards_alike(holders: Sequence[Holder]) -> bool:
-    """Whether all holders shard their state over one another: the same ZeRO stage everywhere.
+    """Whether all holders shard their state jointly: the same ZeRO stage everywhere.
 
-    ZeRO 2 and 3 communicate in every microbatch, so their rings also need as many microbatches everywhere.
+    ZeRO 2 and 3 communicate in every microbatch, so they also need equal numbers of microbatches.
     """
     zero = {holder.layout.zero_stage for holder in holders}
     return len(zero) == 1 and (max(zero) < 2 or len({holder.microbatches for holder in holders}) == 1)
@@ -99,14 +99,14 @@ def shards_alike(holders: Sequence[Holder]) -> bool:
 
 @dataclass
 class Sharings:
-    """Sharings of one cluster; answers are kept."""
+    """Sharings within one cluster, cached."""
 
     placement: Placement
     # By holders, with paces of whole layers: those of shards are a rank's part of them.
     _known: dict[tuple[Holder, ...], Sharing] = field(default_factory=dict)
 
     def of(self, holders: tuple[Holder, ...], own: int) -> Sharing:
-        """How holder number `own` shares with the others (all of one ZeRO stage)."""
+        """How holder number `own` shares weights with the others (all with the same ZeRO stage)."""
         ring = self._known.get(holders)
         if ring is None:
             ring = self._known[holders] = self._find(holders)
@@ -120,7 +120,7 @@ class Sharings:
     def exchange_s(self, holders: Sequence[Holder], total_bytes: float) -> float:
         """Seconds of an all-reduce of `total_bytes` between parts, each of which holds them once, sharded.
 
-        For parts of unequal ZeRO stages: a ring over the parts through all of their links together.
+        For parts with different ZeRO stages: a ring over the parts that uses all of their links together.
         """
         count = len(holders)
         roads = [
@@ -153,7 +153,7 @@ class Sharings:
         )
 
     def _pace(self, holders: Sequence[Holder], union: Island, together: bool, shards: list[int]) -> float:
-        """Bytes/s of whole layers in rings over all holders, whose layers are cut into so many `shards`.
+        """Bytes/s of whole layers in rings over all holders, whose layers are divided into `shards` each.
 
         `together`: all of them are in one scale-up domain.
         """

@@ -1,4 +1,4 @@
-"""What a rank holds of an atom and what data parallelism moves for it: weights, gradients, activations.
+"""Memory of an atom on a rank, and its data-parallel communication: weights, gradients, activations.
 
 Activation accounting follows Korthikanti et al. (arXiv:2205.05198, section 4), generalised to grouped
 queries, gated feed-forwards, experts, latent attention and context parallelism. docs/models/memory.md has the
@@ -50,7 +50,7 @@ def parameters_per_rank(setting: Setting, atom: Atom) -> tuple[Floats, Floats]:
 
 
 def _parameters_read(setting: Setting, atom: Atom) -> tuple[Floats, Floats]:
-    """(dense, expert) parameters that an atom reads on one rank, borrowed ones among them."""
+    """(dense, expert) parameters that an atom reads on one rank, including borrowed ones."""
     if not isinstance(atom, Block):
         return setting.sharding.width(atom.parameters), np.zeros(len(setting.layouts))
     hidden, part = setting.model.hidden, atom.feed_forward
@@ -62,8 +62,8 @@ def _parameters_read(setting: Setting, atom: Atom) -> tuple[Floats, Floats]:
 def _sharded(setting: Setting, atom: Atom, stage: int) -> Floats:
     """Parameters of an atom on one rank, sharded over the replicas from ZeRO stage `stage` upward.
 
-    Fully sharded experts are cut over their replicas whatever the ZeRO stage; hybrid groups cut dense
-    parameters alone.
+    Fully sharded experts are divided over their replicas at any ZeRO stage; hybrid groups shard dense
+    parameters only.
     """
     dense, expert = parameters_per_rank(setting, atom)
     on = setting.zero >= stage
@@ -72,7 +72,7 @@ def _sharded(setting: Setting, atom: Atom, stage: int) -> Floats:
 
 
 def _weight_bytes(job: Job, atom: Atom) -> float:
-    """Bytes of one weight: frozen ones (adapters) need no more than the type that GEMMs read, or 4 bits."""
+    """Bytes of one weight; frozen ones (with adapters) are in the products' operand type, or 4 bits."""
     precision = job.precision
     plain = min(precision.weight_bytes, precision.operand_bytes)  # the model's ends are not quantised
     frozen = (1.0 - job.trainable) * (job.frozen_bytes if isinstance(atom, Block) else plain)
@@ -80,12 +80,12 @@ def _weight_bytes(job: Job, atom: Atom) -> float:
 
 
 def _optimizer_bytes(job: Job, atom: Atom) -> float:
-    """Optimizer state and master copy per parameter of an atom: Muon leaves the model's ends to AdamW."""
+    """Bytes per parameter of optimizer state and master copy; with Muon, embedding and head use AdamW."""
     return job.optimizer_bytes + (4.0 if job.optimizer == "muon" and not isinstance(atom, Block) else 0.0)
 
 
 def static_bytes(setting: Setting, atom: Atom) -> Floats:
-    """Weights, gradients and optimizer state of an atom on one rank, as recipe and stack keep them."""
+    """Bytes of weights, gradients and optimizer state of an atom on one rank, under recipe and stack."""
     recipe, job = setting.job.recipe, setting.job
     # Where a recipe has a master copy, a sharding optimizer of the stack may keep more (copies of gradients)
     # or less (no 16-bit shard) for it.
@@ -99,9 +99,8 @@ def static_bytes(setting: Setting, atom: Atom) -> Floats:
 
 
 def optimizer_s(setting: Setting, atom: Atom) -> Floats:
-    """Seconds of the optimizer update, bound by memory: every state read and written, as often as the stack
-    passes over it.
-    """
+    """Seconds of the memory-bound optimizer update: all state read and written, in as many passes as the
+    stack makes."""
     job = setting.job
     moved = 2 * _optimizer_bytes(job, atom) + job.recipe.gradient_bytes + job.precision.weight_bytes
     moved *= job.trainable * job.code.optimizer_passes
@@ -112,7 +111,7 @@ def optimizer_s(setting: Setting, atom: Atom) -> Floats:
 def _orthogonalised_s(setting: Setting, atom: Atom) -> Floats:
     """Seconds of Muon's Newton-Schulz iterations on the matrices that a rank updates.
 
-    Five of 4 n n m + 2 n n n operations for n x m; matrices are taken as square, whole on a rank.
+    Five times 4 n n m + 2 n n n operations for n x m; matrices are assumed square, and whole on a rank.
     """
     if not isinstance(atom, Block):
         return np.zeros(len(setting.layouts))
@@ -122,10 +121,10 @@ def _orthogonalised_s(setting: Setting, atom: Atom) -> Floats:
 
 
 def accumulation_s(setting: Setting, atom: Atom) -> Floats:
-    """Seconds of adding one microbatch's gradients to those before, where no product does it on its way.
+    """Seconds to add one microbatch's gradients to the sums, where products do not accumulate them.
 
-    What the product left, in the type of the weights, is read; sums are read and written. ZeRO-2 and -3 add
-    up shards instead, which is nothing beside it.
+    The product's result, in the type of the weights, is read; sums are read and written. 0 for ZeRO-2 and -3,
+    which add shards, a negligible time.
     """
     job = setting.job
     if job.code.fuses_accumulation:
@@ -137,15 +136,15 @@ def accumulation_s(setting: Setting, atom: Atom) -> Floats:
 
 
 def copy_bytes(setting: Setting) -> Floats:
-    """Bytes on a rank of one copy of a tied matrix, with its gradients and state, under K layouts: (K,)."""
+    """Bytes on a rank of one copy of a tied matrix, with its gradients and state, [K]."""
     return static_bytes(setting, Embedding(setting.model.vocabulary_parameters))
 
 
 def borrower(front: Setting, back: Setting, columns: tuple[int, int] = (0, 0)) -> End:
-    """Which end of a stage reads the other's copy of a tied matrix: the one whose own would be smaller.
+    """The end of a stage that reads the other's copy of a tied matrix: the one whose own would be smaller.
 
-    The embedding has layout `columns[0]` of `front`, the head `columns[1]` of `back`. What the larger copy
-    needs is held anyway. Of equal copies the embedding's stays: its gradient is complete last.
+    The embedding has layout `columns[0]` of `front`, the head `columns[1]` of `back`. The larger copy's
+    memory is needed anyway. Of equal copies the embedding's is kept: its gradient is complete last.
     """
     of_front = copy_bytes(front)
     of_back = of_front if back is front else copy_bytes(back)
@@ -155,9 +154,9 @@ def borrower(front: Setting, back: Setting, columns: tuple[int, int] = (0, 0)) -
 def _over_replicas(
     setting: Setting, parameters: tuple[Floats, Floats], bytes_per_parameter: float, reduce: bool
 ) -> Floats:
-    """All-reduce of (dense, expert) parameters of a rank over their replicas, or all-gather over shards.
+    """Seconds of the all-reduce of a rank's (dense, expert) parameters, or of the all-gather over shards.
 
-    Without `reduce` it is what ZeRO gathers, or scatters. Fully sharded experts are not among them (see
+    Without `reduce`: what ZeRO gathers, or reduce-scatters. Fully sharded experts are excluded (see
     `_experts_resharded_s`).
     """
     dense, expert = parameters
@@ -170,7 +169,7 @@ def _over_replicas(
 
 
 def _between_copies_s(setting: Setting, dense: Floats, bytes_per_parameter: float) -> Floats:
-    """Hybrid sharding: seconds to all-reduce a rank's shard of the gradients with its copies; else 0.
+    """Seconds to all-reduce a rank's gradient shard over its copies under hybrid sharding; else 0.
 
     Zhao et al., PyTorch FSDP (arXiv:2304.11277, section 3.2.2).
     """
@@ -181,7 +180,7 @@ def _between_copies_s(setting: Setting, dense: Floats, bytes_per_parameter: floa
 
 
 def _experts_resharded_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> Floats:
-    """FSEP: an all-to-all over all replicas puts a rank's experts together, or takes them apart; else 0."""
+    """Seconds of FSEP's all-to-all over all replicas to assemble a rank's experts or to redistribute them."""
     if not setting.fsep.any():
         return np.zeros(len(setting.layouts))
     _, expert = parameters_per_rank(setting, atom)
@@ -190,9 +189,9 @@ def _experts_resharded_s(setting: Setting, atom: Atom, bytes_per_parameter: floa
 
 
 def sharded_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
-    """ZeRO-3 and FSEP: seconds to gather an atom's weights before it runs; 0 for others.
+    """Seconds to gather an atom's weights before it runs, under ZeRO-3 and FSEP; else 0.
 
-    Every slice beyond the first is one more collective, hence one more latency.
+    Every slice beyond the first is one more collective, with one more latency.
     """
     width = _weight_bytes(setting.job, atom)
     resharded = _experts_resharded_s(setting, atom, width)
@@ -205,11 +204,11 @@ def sharded_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
 
 
 def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
-    """Seconds of gradient reduction that an atom causes in one backward pass.
+    """Seconds of an atom's gradient reduction in one backward pass.
 
-    ZeRO-2 and -3 reduce-scatter after every microbatch (gradients cannot accumulate unsharded);
-    ZeRO-0 all-reduces and ZeRO-1 reduce-scatters after the last one, unless the stack does that when all
-    passes are over (`reduced_apart_s`). FSEP takes expert gradients apart after every microbatch.
+    ZeRO-2 and -3 reduce-scatter after every microbatch (gradients cannot accumulate unsharded); ZeRO-0
+    all-reduces and ZeRO-1 reduce-scatters after the last one, unless the stack does that after all passes
+    (`reduced_apart_s`). FSEP redistributes expert gradients after every microbatch.
     """
     width = setting.job.recipe.gradient_bytes * setting.job.trainable
     kept = parameters_per_rank(setting, atom)
@@ -225,9 +224,9 @@ def gradient_sync_s(setting: Setting, atom: Atom, last: bool) -> Floats:
 
 
 def reduced_apart_s(setting: Setting, atom: Atom) -> Floats:
-    """Seconds that fall to an atom where ZeRO-0 and -1 reduce all gradients behind the last pass; else 0.
+    """An atom's share of the seconds in which ZeRO-0 and -1 reduce all gradients after the last pass; else 0.
 
-    Dense gradients are flattened into buckets; the start of each is spread over the atoms by parameters.
+    Dense gradients are flattened into buckets; the latency of each is divided over the atoms by parameters.
     """
     if not setting.job.reduces_apart:
         return np.zeros(len(setting.layouts))
@@ -245,10 +244,10 @@ def reduced_apart_s(setting: Setting, atom: Atom) -> Floats:
 
 
 def _broadcasts_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> Floats:
-    """Seconds that fall to an atom where each shard of the updated weights is broadcast, one by one.
+    """An atom's share of the seconds to broadcast the shards of the updated weights one by one.
 
-    Their starts grow with the square of the ranks: each passes a ring of all. They are spread over the atoms
-    by parameters, as without a pipeline (under one, a stage has as many for fewer atoms).
+    Latencies grow with the square of the ranks: each broadcast passes a ring of all. They are divided over
+    the atoms by parameters, as without a pipeline (with one, stages have as many for fewer atoms).
     """
     dense, expert = parameters_per_rank(setting, atom)
     whole = setting.model.parameters / setting.tp
@@ -257,7 +256,7 @@ def _broadcasts_s(setting: Setting, atom: Atom, bytes_per_parameter: float) -> F
 
 
 def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
-    """ZeRO-1 and -2: seconds to gather the updated weights behind the optimizer; 0 otherwise."""
+    """Seconds to gather the updated weights after the optimizer under ZeRO-1 and -2; else 0."""
     kept_whole = (setting.zero == 1) | (setting.zero == 2)
     if not kept_whole.any():
         return np.zeros(len(setting.layouts))
@@ -270,7 +269,7 @@ def updated_weights_gather_s(setting: Setting, atom: Atom) -> Floats:
 
 
 def behind_last_pass_s(setting: Setting, atom: Atom) -> Floats:
-    """Seconds of data parallelism that fall to an atom when all passes are over."""
+    """An atom's share of the seconds of data-parallel communication after all passes."""
     return reduced_apart_s(setting, atom) + updated_weights_gather_s(setting, atom)
 
 
@@ -281,7 +280,7 @@ def kv_bytes(setting: Setting, attention: Attention) -> Floats:
 
 
 def _ring_bytes(setting: Setting, block: Block) -> Floats:
-    """Buffers of a ring while a block's core runs: two blocks of keys and values, and of their gradients."""
+    """Bytes of ring buffers during a block's core: two blocks of keys and values, and their gradients."""
     ringed = (setting.cp > 1) & (not setting.job.code.exchanges_heads)
     return np.where(ringed, 4.0 * kv_bytes(setting, block.attention), 0.0)
 
@@ -292,7 +291,7 @@ def drops(setting: Setting, block: Block) -> bool:
 
 
 def plainly_normed(setting: Setting, block: Block) -> bool:
-    """Whether norms and activations are kernels for every operation. LayerNorm is one kernel anywhere."""
+    """Whether norms and activations run as one kernel per operation. LayerNorm is always one kernel."""
     job = setting.job
     return (job.plain_operations or job.code.plain_norms) and not block.usually_drops
 
@@ -300,8 +299,8 @@ def plainly_normed(setting: Setting, block: Block) -> bool:
 def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
     """(bytes kept of one block without recomputation, bytes of its unfused score matrix).
 
-    Inputs of products are kept for the weight gradients, in the type that products read (fp8 recipes keep
-    the converted copy); of frozen weights only those that adapters on the attention's inputs need.
+    Inputs of products are kept for the weight gradients, in the products' operand type (fp8 recipes keep the
+    converted copy); for frozen weights only the inputs that adapters on the attention need.
     """
     attention, part, precision = block.attention, block.feed_forward, setting.job.precision
     hidden, tokens, width = setting.model.hidden, setting.tokens, precision.activation_bytes
@@ -339,10 +338,10 @@ def _block_activation(setting: Setting, block: Block) -> tuple[Floats, Floats]:
 
 
 def _gradient_scratch(setting: Setting, atom: Atom) -> Floats:
-    """Bytes of weight gradients as products leave them, beside the wider sums; of one expert at a time.
+    """Bytes of weight gradients as products return them, beyond the wider sums; of one expert at a time.
 
-    Autograd wants a gradient of the weight's own type for every matrix. Fused kernels that add to fp32
-    gradients hand it a placeholder per shape and keep it.
+    Autograd requires a gradient of the weight's own type for every matrix. Fused kernels that accumulate into
+    fp32 gradients return a placeholder per shape, which is kept.
     """
     job, precision = setting.job, setting.job.precision
     dense, expert = _parameters_read(setting, atom)

@@ -1,1 +1,1 @@
-"""A whole training step as one op graph: stages, links between them, what its error comes from."""
+"""A whole training step as one op graph: stages, links between them, sources of its prediction error."""

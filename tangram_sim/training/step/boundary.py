@@ -26,7 +26,7 @@ class Flow:
 
 
 def flows(before: Stage, after: Stage) -> tuple[Flow, ...]:
-    """Who hands what to whom between two stages; the shares add up to 1."""
+    """Flows from the parts of one stage to those of the next; their shares sum to 1."""
     total = sum(part.sequences_per_microbatch for part in before.parts)
     found = []
     for source, first in _starts(before.parts):
@@ -40,7 +40,7 @@ def flows(before: Stage, after: Stage) -> tuple[Flow, ...]:
 
 
 def _starts(parts: Sequence[Part]) -> list[tuple[Part, int]]:
-    """Every part with the first sequence it takes."""
+    """Every part with the index of the first sequence that it takes."""
     found, position = [], 0
     for part in parts:
         found.append((part, position))
@@ -79,7 +79,7 @@ def boundary_s(moving: Sequence[Flow], placement: Placement, total_bytes: float)
 
 
 def tied_copies(first: Stage, last: Stage) -> int:
-    """Copies of a tied matrix's gradient that two stages exchange: every replica's, of the end with more."""
+    """Copies of a tied matrix's gradient that two stages exchange: one per replica of the larger end."""
     ends = [
         gradient_copies([part.layouts[place].layout for part in stage.parts])
         for stage, place in ((first, 0), (last, -1))
@@ -92,18 +92,18 @@ def tied_exchange_s(
 ) -> float:
     """Seconds to all-reduce a tied matrix's gradient between the ranks of the first and the last stage.
 
-    Every replica does it for itself, behind the reduction over replicas: a group of two for every pipeline of
-    ranks (NVIDIA/Megatron-LM megatron/core/parallel_state.py, `_EMBEDDING_GROUP`, distributed/
-    finalize_model_grads.py; DeepSpeed's tied layers, runtime/pipe/module.py, do the same). So `total_bytes`,
-    `tied_copies` times `Job.tied_bytes`, cross in either direction, all pairs of ranks side by side; two
-    latencies, since each side waits for the other.
+    Every replica does this separately, after the reduction over replicas: a group of two for every pipeline
+    of ranks (NVIDIA/Megatron-LM megatron/core/parallel_state.py, `_EMBEDDING_GROUP`,
+    distributed/finalize_model_grads.py; DeepSpeed's tied layers, runtime/pipe/module.py, do the same). So
+    `total_bytes`, `tied_copies` times `Job.tied_bytes`, are sent in each direction, all pairs of ranks
+    concurrently; two latencies, since each side waits for the other.
     """
     rate, latency = placement.road(first, last)
     return transfer_s(total_bytes, rate, 2 * latency)
 
 
 def group_shares(placement: Placement, flow: Flow) -> dict[tuple[int, int], Fraction]:
-    """The share of a flow between every two node groups, both sides spread evenly over their ranks."""
+    """Share of a flow between each pair of node groups, with both sides spread evenly over their ranks."""
     node_group, node_of = placement.cluster.node_group, placement.node_of
     sides = [Counter(node_group[node_of[rank]] for rank in side) for side in (flow.source, flow.target)]
     return {

@@ -1,8 +1,8 @@
-"""What a step's error comes from: seconds of its critical path per uncertainty factor, and factors' errors.
+"""Sources of a step's prediction error: seconds of its critical path per factor, and factors' errors.
 
-A factor is one thing that may be mistaken everywhere at once: how well a kernel class runs on a GPU kind,
-what a class of links delivers, how long the host needs to launch a kernel, what a software stack adds or
-hides. All ops that hang on one factor are wrong together.
+A factor is one quantity that may be wrong everywhere at once: the efficiency of a kernel class on a GPU kind,
+the rate of a class of links, the host's launch time, what a software stack adds or hides. All ops that depend
+on one factor have the same relative error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,13 +38,13 @@ class Totals:
     sigma: dict[str, float] = field(default_factory=dict)
 
     def add(self, factor: str, sigma: float, seconds: Floats) -> None:
-        """Count `seconds` [K] under `factor`."""
+        """Add `seconds` [K] to `factor`."""
         self.sigma[factor] = sigma
         known = self.seconds.get(factor)
         self.seconds[factor] = seconds if known is None else known + seconds
 
     def add_link(self, setting: Setting, seconds: Floats, over: Group) -> None:
-        """Count seconds of collectives under the slowest class of links that their groups cross."""
+        """Add seconds of collectives to the factor of the slowest class of links that their groups use."""
         hwdb, island = setting.hwdb, setting.island
         inside = over.inside == over.ranks  # the whole group in one scale-up domain
         paired = inside & (over.ranks <= 2) & (island.bridge is not None)
@@ -90,7 +90,7 @@ class Totals:
 
 
 def as_class(name: str, seconds: Floats) -> Floats:
-    """Seconds [K] as seconds per class of ops, (K, CLASSES), all in class `name`."""
+    """A table of seconds per class of ops, (K, CLASSES), with `seconds` [K] in class `name`."""
     table = np.zeros((len(seconds), len(CLASSES)))
     table[:, CLASSES.index(name)] = seconds
     return table
@@ -98,7 +98,7 @@ def as_class(name: str, seconds: Floats) -> Floats:
 
 @dataclass
 class ClassShares:
-    """Shares of the classes of ops in passes over slices, (K, CLASSES); equal slices are played once."""
+    """Shares of the classes of ops in passes over slices, (K, CLASSES); equal slices are simulated once."""
 
     _found: dict[tuple[int, tuple[int, ...], str], Floats] = field(default_factory=dict)
     _kept: list[Pricer] = field(default_factory=list)  # ids stay theirs
@@ -114,7 +114,7 @@ class ClassShares:
         return self._found[key]
 
     def of(self, pricer: Pricer, start: int, stop: int, direction: str) -> Floats:
-        """Seconds by class as shares of the whole pass."""
+        """Shares of each class of ops in the seconds of a pass, (K, CLASSES)."""
         seconds = self.seconds(pricer, start, stop, direction)
         shares: Floats = seconds / np.maximum(seconds.sum(axis=1, keepdims=True), 1e-300)
         return shares
@@ -154,7 +154,7 @@ class PathSeconds:
 
 @dataclass(frozen=True)
 class StageKind:
-    """Stages of K steps that are priced alike: their pricer, the slice of each chunk, and their numbers."""
+    """Stages of K steps with equal prices: their pricer, the slice of each chunk, and the stages' numbers."""
 
     pricer: Pricer
     runs: tuple[tuple[int, int], ...]
@@ -170,8 +170,7 @@ def step_factors(
 ) -> Totals:
     """Seconds per factor on the critical path of K steps.
 
-    `roads` gives (factor, sigma) of the link over the boundary behind a stage; the tied embeddings cross
-    the one behind stage -1.
+    `roads` gives (factor, sigma) of the link after each stage; key -1 is the link for tied embeddings.
     """
     totals = Totals(len(path.tied))
     for kind in kinds:
@@ -200,8 +199,8 @@ def variance(totals: Totals, step_s: Floats) -> Floats:
 
 
 def difference_variance(a: Mapping[str, float], b: Mapping[str, float], sigma: Mapping[str, float]) -> float:
-    """Variance of the log ratio of two steps from factors' errors, from seconds per second of each.
+    """Variance of the log ratio of two steps, from each factor's share of either step and its error.
 
-    An error that both share equally cancels.
+    An error with the same share in both cancels.
     """
     return hypot(*((a.get(name, 0.0) - b.get(name, 0.0)) * error for name, error in sigma.items())) ** 2

@@ -1,4 +1,4 @@
-"""What training must at least compute: floating-point operations, and the seconds no layout can go below."""
+"""Minimum computation of training: floating-point operations, and a lower bound on any layout's seconds."""
 
 from functools import lru_cache
 
@@ -22,7 +22,7 @@ from tangram_sim.training.stage.setting import Setting
 
 
 def lone_setting(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> Setting:
-    """One sequence on one GPU: everything linear in tokens, read off per sequence."""
+    """The setting of one sequence on one GPU, for quantities that are linear in tokens."""
     alone = Island(
         gpu.name,
         gpu,
@@ -71,12 +71,12 @@ def _gemm_flop(setting: Setting, atom: Atom) -> float:
 
 
 def model_flop(model: Model, job: Job, gpu: Gpu, hwdb: Hwdb) -> float:
-    """Floating-point operations of one step that the model needs: three times forward, without recomputation.
+    """Floating-point operations that the model needs for a step: three times forward, without recomputation.
 
     Frozen weights (adapters) have no weight-gradient products.
 
-    Matrix products including the head, and attention counting only what a causal mask leaves: the
-    convention of MFU in Chowdhery et al. (arXiv:2204.02311) with the causal half left out.
+    Matrix products including the head, and attention without the part that a causal mask removes: the
+    convention of MFU in Chowdhery et al. (arXiv:2204.02311), with the causal half left out.
     """
     setting = lone_setting(model, gpu, job, hwdb)
     needed = {
@@ -109,9 +109,9 @@ def _ideal(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
 
 
 def ideal_seconds(model: Model, gpu: Gpu, job: Job, hwdb: Hwdb) -> tuple[float, ...]:
-    """Per atom, GPU-seconds that one sequence costs at least on `gpu`, forward and backward.
+    """Lower bound per atom on the GPU-seconds of one sequence on `gpu`, forward and backward.
 
-    Arithmetic at the effective rates and unavoidable streaming, perfectly divided; no launches, no
-    weight traffic, no communication. Every layout's ranks together spend at least this.
+    Arithmetic at the effective rates and unavoidable memory traffic, perfectly divided; no launches, no
+    weight traffic, no communication. The ranks of every layout together need at least this.
     """
     return _ideal(model, gpu, job, hwdb)

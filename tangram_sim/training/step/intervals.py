@@ -1,7 +1,7 @@
-"""How far a prediction may be off: 90 % intervals of step and peak, and whether two plans can be told apart.
+"""Prediction errors: 90 % intervals of step and peak, and whether two plans are statistically tied.
 
-Errors of factors come from the played critical path (`training/step/factors.py`), what is beyond them
-from the rows of hwdb/efficiency about residuals; docs/models/uncertainty.md has the equations.
+Errors of factors are from the simulated critical path (`training/step/factors.py`), further errors from the
+residual rows of hwdb/efficiency; docs/models/uncertainty.md has the equations.
 """
 
 import math
@@ -68,7 +68,7 @@ class Uncertainty:
         return self.step_s * math.exp(Z90 * self.sigma)
 
     def stretched(self, step_s: float) -> "Uncertainty":
-        """The same relative errors on a step of `step_s` seconds."""
+        """The same relative errors for a step of `step_s` seconds."""
         factor = step_s / self.step_s
         return replace(
             self,
@@ -77,13 +77,13 @@ class Uncertainty:
         )
 
     def doubting_network(self, sigma: float) -> "Uncertainty":
-        """This uncertainty with the network's rate in doubt, too: `sigma` is a log standard deviation."""
+        """This uncertainty with a further error of the network's rate: `sigma`, a log standard deviation."""
         name = f"link {NETWORK.name}"
         widened = math.hypot(self.factor_sigma.get(name, 0.0), sigma)
         return replace(self, factor_sigma={**self.factor_sigma, name: widened})
 
     def peak_high(self, peak_bytes: float) -> float:
-        """What a predicted peak exceeds in one of twenty cases."""
+        """Bytes that the true peak exceeds with 5 % probability, given a predicted peak."""
         return peak_bytes * math.exp(Z90 * self.residual.memory)
 
 
@@ -93,7 +93,7 @@ def uncertainty(
     timeline: Timeline | None = None,
     shares: ClassShares | None = None,
 ) -> Uncertainty:
-    """Errors of a lowered step; `timeline` where it was played with links shared."""
+    """Errors of a lowered step; `timeline` if it was simulated with shared links."""
     template, stages = step.template, step.pipeline.stages
     if timeline is None:
         durations, source = template.table(step.times)[None, :], template.slot
@@ -122,7 +122,7 @@ def uncertainty(
 
 
 def _kind(step: LoweredStep, number: int, lowering: Lowering) -> StageKind:
-    """What the times of a stage rest on: of a mixed one, its slowest part and in it the longest run."""
+    """Pricer and slices behind a stage's times; if mixed, those of the slowest part's longest runs."""
     stage = step.pipeline.stages[number]
     if not step.holders:
         held = atoms_held(stage, lowering.prices.model.layers)
@@ -142,7 +142,7 @@ def _kind(step: LoweredStep, number: int, lowering: Lowering) -> StageKind:
 
 
 def roads(stages: Sequence[tuple[int, ...]], placement: Placement) -> dict[int, tuple[str, float]]:
-    """(factor, sigma) of the link over the boundary behind each stage, and of tied embeddings at -1.
+    """(factor, sigma) of the link after each stage, and of tied embeddings under key -1.
 
     Stages are given by their ranks.
     """
@@ -157,9 +157,9 @@ def roads(stages: Sequence[tuple[int, ...]], placement: Placement) -> dict[int, 
 
 
 def worst_residual(gpus: Sequence[Gpu], job: Job, hwdb: Hwdb, mixture: bool = False) -> Residuals:
-    """What is known of the errors of a job on some GPU kinds: the least known one's.
+    """Residual errors of a job on several GPU kinds: those of the kind with the largest.
 
-    `mixture`: the model is one of experts, whose steps are less certain; peaks are not.
+    `mixture`: the model has experts, whose steps (not peaks) are less certain.
     """
     kinds = dict.fromkeys(gpus)
     found = [hwdb.residuals(gpu, job.precision.compute, job.stack).of(mixture) for gpu in kinds]
@@ -174,7 +174,7 @@ def sigmas(totals: Totals, step_s: Floats, residual: Residuals) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One step over another: 90 % interval of the ratio of their times."""
+    """Ratio of one step's time to another's, with its 90 % interval."""
 
     ratio: float
     ratio_low: float
@@ -182,14 +182,14 @@ class Comparison:
 
     @property
     def told_apart(self) -> bool:
-        """Whether the interval leaves no doubt which is faster."""
+        """Whether the interval excludes 1, so that it is clear which step is faster."""
         return not self.ratio_low <= 1.0 <= self.ratio_high
 
 
 def compare(one: Uncertainty, best: Uncertainty, same: bool = False) -> Comparison:
-    """How `one` stands against `best`: errors that both share cancel, each plan keeps a residual of its own.
+    """Ratio of `one` to `best`: errors that both share cancel, each plan keeps its own residual.
 
-    `same`: they are one plan, whose errors cancel altogether.
+    `same`: they are the same plan, whose errors cancel completely.
     """
     ratio = one.step_s / best.step_s
     shares = [{name: s / each.step_s for name, s in each.factor_s.items()} for each in (one, best)]

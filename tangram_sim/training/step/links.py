@@ -1,7 +1,7 @@
-"""Which transfers of a step share which network links: for the engine that plays contention.
+"""Shared network links of a step's transfers, for the engine that simulates contention.
 
 A set of nodes has one link out and one link in (all its NICs together); groups with a limit on the traffic
-between them share one more. Transfers inside a scale-up domain share nothing.
+between them share one more. Transfers inside a scale-up domain share no link.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ _STEPS = {"SEND_F": 1, "SEND_B": -1}  # where transfers go, from the stage that 
 
 @dataclass
 class _LinkTable:
-    """Links met so far, by what they are."""
+    """Shared links found so far, by kind and endpoints."""
 
     placement: Placement
     found: dict[tuple[str, tuple[int, ...]], int]
@@ -31,15 +31,15 @@ class _LinkTable:
         return self.found[kind, key]
 
     def nics(self, ranks: tuple[int, ...], direction: str) -> int:
-        """The link out of (or into) the nodes of some ranks."""
+        """Index of the link out of (or into) the nodes of some ranks."""
         nodes = tuple(sorted({self.placement.node_of[rank] for rank in ranks}))
         names = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {nodes[0]} to {nodes[-1]}"
         return self._link(direction, nodes, f"{names}/NIC {direction}", self.placement.nic_rate(nodes))
 
     def between(self, source: tuple[int, ...], target: tuple[int, ...]) -> dict[int, float]:
-        """Limits on the traffic between the groups of two stages, where there are any, with their shares.
+        """(index of the limit, share of the traffic) for limited pairs of node groups between two stages.
 
-        Both sides spread evenly over their ranks.
+        Both sides are spread evenly over their ranks.
         """
         groups = self.placement.cluster.node_group
         sides = [
@@ -60,8 +60,8 @@ def with_links(
 ) -> OpGraph:
     """The step's graph with bytes and shared links on every transfer that leaves a scale-up domain.
 
-    `size` is the bytes of one boundary transfer; gradient synchronisation over several nodes fills their
-    NICs while it lasts.
+    `size` is the bytes of one boundary transfer; gradient synchronisation over several nodes uses their NICs
+    fully while it lasts.
     """
     stages, depth = pipeline.stages, len(pipeline.stages)
     links = _LinkTable(placement, {}, [])

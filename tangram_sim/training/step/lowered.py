@@ -1,4 +1,4 @@
-"""A whole plan lowered to the op graph of one training step, and what playing it forecasts."""
+"""A whole plan lowered to the op graph of one training step."""
 
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +21,7 @@ from tangram_sim.training.step.node_links import with_node_links
 
 @dataclass(frozen=True, slots=True)
 class LoweredStep:
-    """One pipeline of a plan, ready to be played."""
+    """One pipeline of a plan, ready for simulation."""
 
     pipeline: Pipeline
     placement: Placement
@@ -35,15 +35,15 @@ class LoweredStep:
     holders: Holders = ()  # who holds each atom, in a mixed pipeline or beside others
 
     def allocated_bytes(self, stage: int) -> float:
-        """Peak of all tensors of one rank of a stage, of its fullest part."""
+        """Peak bytes of all tensors on one rank of a stage's fullest part."""
         return peaks.allocated_bytes(self.prices[stage], self.in_flight[stage])
 
     def reserved_bytes(self, stage: int) -> float:
-        """Peak of what the allocator of one rank holds."""
+        """Peak bytes that the allocator of one rank holds."""
         return peaks.reserved_bytes(self.prices[stage], self.in_flight[stage])
 
     def peak_bytes(self, stage: int) -> float:
-        """Peak memory of one rank of a stage, as the driver shows it: what must fit."""
+        """Peak bytes of one rank of a stage as the driver reports them: what must fit."""
         return peaks.device_bytes(self.prices[stage], self.in_flight[stage])
 
     def of_part(self, stage: int, part: int) -> tuple[StagePrice, ...]:
@@ -51,7 +51,7 @@ class LoweredStep:
         return self.part_prices[stage][part] if self.part_prices else self.prices[stage]
 
     def capacity_bytes(self, stage: int) -> float:
-        """What the GPU of one rank of a stage holds in all."""
+        """Total usable bytes of the GPU of one rank of a stage."""
         return peaks.capacity_bytes(self.prices[stage])
 
     def fits(self) -> bool:
@@ -66,7 +66,7 @@ class LoweredStep:
         return with_links(graph, self.template, self.pipeline, self.placement, self.boundary_bytes)
 
     def bare_graph(self) -> OpGraph:
-        """The op graph with durations and memory; no transfer crosses a shared link."""
+        """The op graph with durations and memory, without shared links."""
         static = [
             sum(chunk.static_bytes for chunk in chunks) + max(chunk.transient_bytes for chunk in chunks)
             for chunks in self.prices
@@ -78,7 +78,7 @@ class LoweredStep:
 
 @dataclass
 class Lowering:
-    """Lowers plans of one model, cluster and job; stages and roads seen before are not priced again."""
+    """Lowers plans of one model, cluster and job; prices of stages and links are cached."""
 
     placement: Placement
     prices: StagePrices
@@ -93,10 +93,10 @@ class Lowering:
         return cls(Placement(plan.cluster, hwdb), StagePrices.of(plan.model, plan.job, hwdb))
 
     def lower(self, pipeline: Pipeline, holders: Holders = ()) -> LoweredStep:
-        """One pipeline as a step; `holders` says who holds each atom where it runs beside others.
+        """One pipeline as a step; `holders` gives the holders of each atom where it runs beside others.
 
-        Raises BadInputError for decisions that do not hold together (layouts and ranks, shares of a
-        microbatch, numbers of chunks).
+        Raises BadInputError for inconsistent decisions (layouts and ranks, shares of a microbatch, numbers of
+        chunks).
         """
         job, model = self.prices.job, self.prices.model
         stages = pipeline.stages

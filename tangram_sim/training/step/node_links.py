@@ -1,6 +1,6 @@
-"""Which transfers of mixed stages and pipelines side by side share which NICs, node by node.
+"""Shared NICs of the transfers of mixed stages and pipelines side by side, node by node.
 
-A transfer crosses the NIC of every node it touches with that node's share of its bytes: an op moves one
+A transfer crosses the NIC of each node involved with that node's share of its bytes: an op moves a single
 number of bytes, and each link has a weight.
 """
 
@@ -21,7 +21,7 @@ from tangram_sim.training.step.routes import HEADROOM, NOWHERE, Route, with_rout
 
 
 class PipelineView(Protocol):
-    """What this module reads of a lowered pipeline."""
+    """The fields of a lowered pipeline that this module reads."""
 
     @property
     def pipeline(self) -> Pipeline: ...  # noqa: D102 - fields of `lowering.step.LoweredStep`
@@ -38,7 +38,7 @@ class PipelineView(Protocol):
 
 @dataclass
 class _NodeLinkTable:
-    """Links met so far."""
+    """Shared links found so far."""
 
     placement: Placement
     links: list[SharedLink] = field(default_factory=list)
@@ -55,12 +55,12 @@ class _NodeLinkTable:
         return self._index(f"node {node}/NIC {direction}", self.placement.nic_rate((node,)))
 
     def between(self, a: int, b: int) -> int | None:
-        """The limit on the traffic between two groups, where there is one."""
+        """Index of the limit on the traffic between two groups; None where there is none."""
         rate = self.placement.group_rate(a, b)
         return None if rate == float("inf") else self._index(f"network/g{a} to g{b}", rate)
 
     def boundary(self, before: Stage, after: Stage, total_bytes: float) -> Route:
-        """The route of one microbatch from one stage to another."""
+        """The route of one microbatch between two stages."""
         node_of = self.placement.node_of
         shares: dict[int, Fraction] = {}
         for flow in flows(before, after):
@@ -77,7 +77,7 @@ class _NodeLinkTable:
         return _weighted(shares, total_bytes)
 
     def ring(self, ranks: Sequence[int]) -> Route:
-        """The route of a part's gradients: every NIC its nodes own, in bytes per second of the transfer."""
+        """The route of a part's gradients: all NICs of its nodes, in bytes per second of the transfer."""
         counts = Counter(self.placement.node_of[rank] for rank in ranks)
         shares = {self.nic(node, "out"): Fraction(count) for node, count in counts.items()}
         rank_rate = min(self.placement.nic_share((rank,)) for rank in ranks)
@@ -85,7 +85,7 @@ class _NodeLinkTable:
 
 
 def _weighted(shares: Mapping[int, Fraction], total_bytes: float, by_second: bool = False) -> Route:
-    """The route on which each link carries its share of the total; the fullest has weight 1."""
+    """The route with each link's share of the total as its weight; the largest share has weight 1."""
     if not shares:
         return NOWHERE
     most, found = max(shares.values()), sorted(shares.items())
@@ -101,7 +101,7 @@ def with_node_links(
 ) -> OpGraph:
     """The graph of pipelines side by side with bytes and shared links on every transfer that leaves a node.
 
-    `step_of` and `stage_of` say to which step and stage of it each op belongs.
+    `step_of` and `stage_of` give the step, and the stage in it, of each op.
     """
     links = _NodeLinkTable(steps[0].placement)
     number = np.zeros(len(graph), np.int32) if step_of is None else step_of
@@ -125,7 +125,7 @@ def with_node_links(
 
 
 def _leaves(stage: Stage, step: PipelineView) -> bool:
-    """Whether the gradients of a stage leave its scale-up domain: to its own ranks or to other holders."""
+    """Whether a stage's gradients leave its scale-up domain, to its own ranks or to other holders."""
     placement, own = step.placement, stage.ranks
     if not placement.same_domain(own, own):
         return True

@@ -1,4 +1,4 @@
-"""Routes of transfers over shared links, written into the columns of an op graph."""
+"""Routes of transfers over shared links, stored in the columns of an op graph."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ HEADROOM = 1.0 + 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Links that a transfer crosses, what it takes of each per byte, and what it moves."""
+    """Links that a transfer crosses, the weight of each (use per byte), and the bytes moved."""
 
     links: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()
@@ -30,9 +30,9 @@ def with_routes(
     route_of: Callable[..., Route],
     links: Sequence[SharedLink],
 ) -> OpGraph:
-    """The graph with bytes and shared links; ops [n] of equal `keys` have the route `route_of(*key)`.
+    """The graph with bytes and shared links; ops [n] with equal `keys` have the route `route_of(*key)`.
 
-    `links` may still grow while routes are asked for.
+    `links` may grow during the calls of `route_of`.
     """
     if not len(graph):
         return replace(graph, links=tuple(links))

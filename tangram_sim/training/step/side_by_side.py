@@ -1,8 +1,8 @@
-"""A whole plan as one op graph: pipelines side by side, their gradients synchronised, links shared.
+"""A whole plan as one op graph: pipelines side by side, synchronised gradients, shared links.
 
 Every pipeline keeps its own template. The rings that reduce gradients span pipelines wherever they hold the
 same layers: an optimizer (and the exchange of a tied matrix) waits until every stage that shares a layer with
-its own has synchronised, so the step ends when the slowest pipeline and its synchronisation have.
+its own has synchronised, so the step ends with the slowest pipeline and its synchronisation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from tangram_sim.training.step.node_links import with_node_links
 
 @dataclass(frozen=True)
 class LoweredPlan:
-    """All pipelines of a plan, ready to be played together."""
+    """All pipelines of a plan, ready to be simulated together."""
 
     steps: tuple[LoweredStep, ...]
     layers: int
@@ -33,7 +33,7 @@ class LoweredPlan:
         return all(step.fits() for step in self.steps)
 
     def fullness(self) -> float:
-        """Peak memory over capacity of the fullest rank."""
+        """Peak memory over capacity of the rank with the highest ratio."""
         return max(
             step.peak_bytes(stage) / step.capacity_bytes(stage)
             for step in self.steps
@@ -42,12 +42,12 @@ class LoweredPlan:
 
     @cached_property
     def step_of(self) -> IntArray:
-        """The pipeline of every op of `graph()`."""
+        """Index of the pipeline of every op of `graph()`."""
         return self._order[0]
 
     @cached_property
     def stage_of(self) -> IntArray:
-        """The stage, in its pipeline, of every op of `graph()`."""
+        """Stage, within its pipeline, of every op of `graph()`."""
         stages = np.concatenate([step.template.stage for step in self.steps])
         return column(stages[self._order[1]], np.int32)
 
@@ -60,18 +60,18 @@ class LoweredPlan:
         return column(microbatches[self._order[1]], np.int32)
 
     def compute_stream(self, pipeline: int, stage: int) -> int:
-        """The resource of `graph()` on which a stage computes."""
+        """Index of the compute resource of a stage in `graph()`."""
         return sum(len(step.template.graph.resources) for step in self.steps[:pipeline]) + stage
 
     def graph(self, links: bool = True) -> OpGraph:
-        """The op graph of the step; without `links` transfers share nothing (cheaper to make and play)."""
+        """The op graph of the step; without `links` there are no shared links (cheaper to simulate)."""
         if len(self.steps) == 1:
             return self.steps[0].graph() if links else self.steps[0].bare_graph()
         joined = self._joined()
         return with_node_links(joined, self.steps, self.step_of, self.stage_of) if links else joined
 
     def step_s(self) -> float:
-        """Seconds of the step, links not shared."""
+        """Simulated seconds of the step, without shared links."""
         from tangram_sim.sim import fast  # compiled code: loaded when something is played
 
         return fast.makespan(self.graph(links=False))
@@ -80,8 +80,8 @@ class LoweredPlan:
     def _order(self) -> tuple[IntArray, IntArray]:
         """(pipeline, row in the concatenation of all templates) of every op, in the joined order.
 
-        Passes, sends and syncs first, then tied matrices, then optimizers: what waits for other pipelines
-        comes behind what it waits for, and each pipeline keeps its order.
+        Passes, sends and syncs come first, then tied matrices, then optimizers: ops follow those of other
+        pipelines that they wait for, and each pipeline keeps its order.
         """
         kinds = np.concatenate([step.template.graph.kind for step in self.steps])
         number = np.repeat(np.arange(len(self.steps)), [len(step.template.graph) for step in self.steps])
@@ -130,7 +130,7 @@ class LoweredPlan:
         )
 
     def _across(self, first: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-        """(op, ops of other pipelines it waits for), rows of the concatenation of all templates."""
+        """(op, ops of other pipelines that it waits for), as rows in the concatenation of all templates."""
         sync: dict[tuple[int, int], int] = {}
         after: dict[tuple[int, int], list[int]] = {}
         for number, step in enumerate(self.steps):
@@ -167,7 +167,7 @@ class LoweredPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
-    """Names of joined ops, asked for one by one."""
+    """Names of joined ops, computed on demand."""
 
     rows: tuple[tuple[OpGraph, int], ...]
 
@@ -187,8 +187,8 @@ def _names(tables: Sequence[Sequence[str]]) -> Iterator[str]:
 def lower_plan(plan: Plan, lowering: Lowering) -> LoweredPlan:
     """All pipelines of a plan, lowered together.
 
-    Raises BadInputError where the decisions do not hold together: a rank used twice, pipelines that do not
-    add up to the global batch, or what `Lowering.lower` refuses.
+    Raises BadInputError for inconsistent decisions: a rank used twice, pipelines that do not add up to the
+    global batch, or what `Lowering.lower` refuses.
     """
     _check(plan.pipelines, plan)
     layers = plan.model.layers
@@ -199,7 +199,7 @@ def lower_plan(plan: Plan, lowering: Lowering) -> LoweredPlan:
 
 
 def price_plan(plan: Plan, hwdb: Hwdb, lowering: Lowering | None = None) -> LoweredPlan:
-    """A plan of any shape, lowered: `.step_s()` its step, `.fits()` its memory, `.graph()` to be played."""
+    """A plan of any shape, lowered: `.step_s()` is its step, `.fits()` its memory, `.graph()` to simulate."""
     return lower_plan(plan, lowering or Lowering.of(plan, hwdb))
 
 

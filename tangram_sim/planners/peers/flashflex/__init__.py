@@ -1,1 +1,1 @@
-"""FlashFlex: pipelines of unlike shapes side by side, found by partitioning the graph of devices twice."""
+"""FlashFlex: pipelines of different shapes side by side, found by partitioning the device graph twice."""

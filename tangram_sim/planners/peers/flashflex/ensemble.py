@@ -1,4 +1,4 @@
-"""Pipelines side by side: how they share the batch, how long a step takes in closed form, and their ranks."""
+"""Pipelines side by side: their shares of the batch, the step time in closed form, and their ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +21,9 @@ Seats = tuple[int, ...]  # the machine of every fragment of a pipeline
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Pipelines with the machines of their fragments and their microbatches of `sequences` each.
+    """Pipelines side by side, the machines of their fragments, and their microbatches of `sequences` each.
 
-    `like` says how state is sharded and what is recomputed, everywhere.
+    `like` is the layout that sets ZeRO stage and recomputation of all pipelines.
     """
 
     pipes: tuple[Pipe, ...]
@@ -33,7 +33,7 @@ class Ensemble:
     like: Layout
 
     def __str__(self) -> str:
-        """Pipelines in the notation of recorded plans, equal ones counted."""
+        """The pipelines in the notation of recorded plans, identical ones once with their number."""
         words = []
         for (stages, cuts, given), numbers in sorted(self.alike().items()):
             rows = zip(pairwise(cuts), stages, strict=True)
@@ -42,7 +42,7 @@ class Ensemble:
         return f"{'; '.join(words)}; {self.like}"
 
     def alike(self) -> dict[Structure, list[int]]:
-        """Numbers of the pipelines of one structure with as many microbatches, in order of appearance."""
+        """Pipeline numbers grouped by structure and number of microbatches, in order of appearance."""
         found: dict[Structure, list[int]] = {}
         for number, (pipe, given) in enumerate(zip(self.pipes, self.microbatches, strict=True)):
             found.setdefault((*pipe.structure, given), []).append(number)
@@ -50,25 +50,25 @@ class Ensemble:
 
 
 def shared_microbatches(pipes: Sequence[Pipe], total: int) -> tuple[int, ...] | None:
-    """Microbatches of every pipeline, so that the last ends as early as it can; None: one gets nothing."""
+    """Microbatches of every pipeline so that the last ends as early as possible; None if one gets none."""
     given = by_earliest_end(total, lambda number, count: pipes[number].seconds(count), [1] * len(pipes))
     return given if min(given) > 0 else None
 
 
 def step_s(ensemble: Ensemble, profile: Profile) -> float:
-    """Seconds of a step in closed form: the slowest pipeline, then gradients and update.
+    """Seconds of a step in closed form: the slowest pipeline, then gradient synchronisation and update.
 
-    1F1B without overlap or shared links, as the other peers' closed form; no hand-fitted factors.
+    1F1B without overlap or shared links, as in the closed form of the other peers; no hand-fitted factors.
     """
     pairs = zip(ensemble.pipes, ensemble.microbatches, strict=True)
     return max(pipe.seconds(count) for pipe, count in pairs) + tail_s(ensemble, profile)
 
 
 def tail_s(ensemble: Ensemble, profile: Profile) -> float:
-    """The longest update and gradient synchronisation of any machine.
+    """Seconds of the longest update plus the longest gradient synchronisation of any machine.
 
-    Every layer has one copy per pipeline, in rings that visit machine after machine: a layer crosses the
-    links of a machine once, however many of its GPUs hold it. ZeRO-3 gathers weights besides (x 1.5).
+    Every layer has one copy per pipeline, in rings from machine to machine: its gradients cross a machine's
+    links once, however many GPUs there hold the layer. ZeRO-3 also gathers weights (x 1.5).
     """
     copies = len(ensemble.pipes)
     # The machines of every atom, by (kind, tp) of its holders.
@@ -104,7 +104,7 @@ def _ring_rate(held: Sequence[tuple[int, int]], inside: bool, size: float, profi
 
 
 def plan_of(ensemble: Ensemble, model: Model, cluster: Cluster, job: Job, profile: Profile) -> Plan:
-    """The ensemble with ranks; pipelines that are alike run as one with data parallelism."""
+    """The plan of an ensemble, with ranks; pipelines of equal structure become one with data parallelism."""
     free: list[list[int]] = []
     for kind in profile.kinds:
         size = kind.gpus_per_node
@@ -132,7 +132,7 @@ def _pipeline(
     model: Model,
     profile: Profile,
 ) -> Pipeline:
-    """Pipelines of one structure as one; atoms 0 and last are the ends, so cuts count one block less."""
+    """Pipelines of one structure as a data-parallel one. Embedding and head are atoms, but not blocks."""
     stages, cuts, microbatches = structure
     shares = []
     for place, (kind, tp) in enumerate(stages):

@@ -22,7 +22,7 @@ _HUGE = 2_000_000  # pairs of parts times pairs of classes, beyond which parts s
 
 @dataclass(frozen=True, eq=False)
 class DeviceGraph:
-    """A complete graph whose vertices come in classes of equal ones."""
+    """A complete graph whose vertices are grouped into classes of identical ones."""
 
     counts: Counts  # (classes,) vertices of each class
     weights: Floats  # (classes,) of one vertex
@@ -46,17 +46,17 @@ def _inside(graph: DeviceGraph, parts: Counts) -> float:
 
 
 def heaviest_allowed(graph: DeviceGraph, k: int) -> float:
-    """The most a part may weigh: the tolerance, or what dealing out heaviest vertices first comes to."""
+    """Largest weight allowed for a part: TOLERANCE x the mean, or that of `deal`, heaviest first."""
     mean = float(graph.counts @ graph.weights) / k
     dealt = deal(graph, k, graph.vertices) @ graph.weights
     return max(mean * TOLERANCE, float(dealt.max())) * (1.0 + 1e-9)
 
 
 def partition(graph: DeviceGraph, k: int) -> Counts:
-    """k parts, none empty, none heavier than allowed, with a small cut: dealt out, then improved.
+    """k non-empty parts with a small cut, none heavier than allowed: (k, classes) counts of vertices.
 
-    Two ways to deal are tried, since improvement by swaps stops at the first local optimum. Raises ValueError
-    for more parts than vertices.
+    Three starting partitions (two ways to deal, and `packed`) are improved by moves and swaps, since these
+    stop at the first local optimum. Raises ValueError for more parts than vertices.
     """
     limit = heaviest_allowed(graph, k)
     vertices = graph.vertices
@@ -70,7 +70,7 @@ def partition(graph: DeviceGraph, k: int) -> Counts:
 
 
 def deal(graph: DeviceGraph, k: int, vertices: Sequence[int]) -> Counts:
-    """Each vertex in turn to the lightest part; of equally light ones to that with most edge weight to it."""
+    """Each vertex in turn to the lightest part; ties go to the part with the most edge weight to it."""
     if k > len(vertices):
         raise ValueError(f"{k} parts of {len(vertices)} vertices: none may be empty")
     parts = np.zeros((k, len(graph.counts)), dtype=np.int64)
@@ -86,7 +86,7 @@ def deal(graph: DeviceGraph, k: int, vertices: Sequence[int]) -> Counts:
 
 
 def packed(graph: DeviceGraph, k: int) -> Counts:
-    """Vertices class by class into one part until it is full: the opposite of dealing."""
+    """Fill one part after the other with vertices, class by class, up to about the mean weight."""
     order = sorted(graph.vertices)
     parts = np.zeros((k, len(graph.counts)), dtype=np.int64)
     mean, part, load = float(graph.counts @ graph.weights) / k, 0, 0.0
@@ -101,7 +101,7 @@ def packed(graph: DeviceGraph, k: int) -> Counts:
 
 
 def _by_turns(vertices: Sequence[int]) -> list[int]:
-    """Vertices of the classes in turn, while there are some: 0 0 1 1 2 -> 0 1 2 0 1."""
+    """Vertices reordered so that the classes alternate as long as they last: 0 0 1 1 2 -> 0 1 2 0 1."""
     seen: dict[int, int] = {}
     keys = []
     for vertex in vertices:
@@ -111,7 +111,7 @@ def _by_turns(vertices: Sequence[int]) -> list[int]:
 
 
 def refined(graph: DeviceGraph, start: Counts, limit: float) -> Counts:
-    """Moves and swaps between two parts, the best one each time, until none makes the cut smaller."""
+    """A partition improved by the best move or swap between each two parts, until no step reduces the cut."""
     parts, k = start.copy(), len(start)
     loads, ties = parts @ graph.weights, parts @ graph.edges
     own = np.diag(graph.edges)
@@ -150,7 +150,7 @@ def _best_step(
     limit: float,
     eps: float,
 ) -> Step | None:
-    """The move or swap between two parts that gains most; None where nothing gains more than `eps`.
+    """The move or swap between two parts that reduces the cut most; None where none gains more than `eps`.
 
     A part that is too heavy may stay so, as long as the step does not make the heavier of the two heavier.
     """

@@ -1,6 +1,6 @@
-"""The best pipeline of one part: its machines in groups and in order, the shape of each, its layers.
+"""The best pipeline of one part: grouping and order of machines, tp and stages of each, and layers.
 
-A part is what one pipeline gets: some GPUs of some machines. A machine's GPUs become stages of `tp` each.
+A part is one pipeline's GPUs, on one or more machines. A machine's GPUs become stages of `tp` GPUs each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ Fragment = tuple[int, int]  # (kind, GPUs) of one machine in one part
 
 @dataclass(frozen=True)
 class Pipe:
-    """A pipeline: stages front to back as (number of a fragment, replica group of one), atoms by `cuts`."""
+    """A pipeline: stages front to back as (number of the fragment, group of one replica); `cuts` in atoms."""
 
     fragments: tuple[Fragment, ...]
     stages: tuple[tuple[int, ReplicaGroup], ...]
@@ -32,18 +32,18 @@ class Pipe:
     fill_s: float  # one microbatch through all stages and back, hops included
 
     def seconds(self, microbatches: int) -> float:
-        """Seconds until the last microbatch is back at the first stage: 1F1B in closed form."""
+        """Seconds until the last microbatch has returned to the first stage: 1F1B in closed form."""
         return (microbatches - 1) * self.slowest_s + self.fill_s
 
     @cached_property
     def structure(self) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-        """(kind and tp of every stage, cuts): pipelines equal in these can run as one with more replicas."""
+        """((kind, tp) of every stage, cuts): pipelines equal in both can run as one with more replicas."""
         return tuple((team.kind, team.tp) for _, team in self.stages), self.cuts
 
 
 @dataclass
 class Pipes:
-    """The best pipeline of every part seen, for one profile and so many sequences per microbatch."""
+    """Cache of the best pipeline of every part, for one profile and number of sequences per microbatch."""
 
     profile: Profile
     sequences: int
@@ -54,7 +54,7 @@ class Pipes:
         self._rates: dict[tuple[Fragment, ...], float] = {}
 
     def best(self, part: tuple[Fragment, ...], microbatches: int) -> Pipe | None:
-        """The pipeline that ends so many microbatches first; None where none fits memory."""
+        """The pipeline of a part that finishes this many microbatches first; None where none fits memory."""
         key = (part, microbatches)
         if key not in self._known:
             best, limit_s = None, float("inf")
@@ -71,17 +71,15 @@ class Pipes:
         return self._known[key]
 
     def rate(self, part: tuple[Fragment, ...]) -> float:
-        """Microbatches per second that no pipeline of a part exceeds; 0 where it makes none."""
+        """Upper bound on microbatches per second of any pipeline of a part; 0 where it has none."""
         if part not in self._rates:
             self._rates[part] = 1.0 / min((pace for pace, _, _ in self._shapes(part)), default=float("inf"))
         return self._rates[part]
 
     def _shapes(self, part: Sequence[Fragment]) -> Iterator[tuple[float, float, dict[Fragment, int]]]:
-        """(least slowest stage, least sum of stages, tp of every class of fragments).
-
-        Bounds hold however layers are split. The tp divides the fragment, so no GPU is left over; no deeper
-        than there are atoms.
-        """
+        """Yields (lower bound on the slowest stage, lower bound on the sum of stages, tp of every class of
+        fragments). Both bounds, in seconds, hold for any split of the layers. The tp divides the fragment, so
+        that no GPU is left over; there are at most as many stages as atoms."""
         classes = sorted(set(part))
         counts = [part.count(class_) for class_ in classes]
         choices = [[tp for tp in self.profile.tps(kind) if gpus % tp == 0] for kind, gpus in classes]
@@ -97,7 +95,7 @@ class Pipes:
                 yield 1.0 / total, 1.0 / max(speeds), dict(zip(classes, chosen, strict=True))
 
     def _speed(self, kind: int, tp: int) -> float:
-        """Whole models per second of one stage; 0 where the profile has no row."""
+        """Microbatches through the whole model per second on one stage; 0 where there is no table."""
         key = (kind, tp)
         if key not in self._speeds:
             table = self.profile.layers(kind, tp, self.sequences)
@@ -107,7 +105,7 @@ class Pipes:
     def _pipe(
         self, order: Sequence[Fragment], tps: dict[Fragment, int], microbatches: int, slowest_s: float
     ) -> Pipe | None:
-        """One order and shape, layers split exactly; None where nothing fits under that slowest stage."""
+        """The pipeline of one order and shape, layers split optimally; None where none is within limits."""
         stages = tuple(
             (number, ReplicaGroup(kind, 1, tps[kind, gpus], self.sequences))
             for number, (kind, gpus) in enumerate(order)
@@ -125,7 +123,7 @@ class Pipes:
         return Pipe(tuple(order), stages, cuts, slowest, fill + 2 * sent)
 
     def _hop_s(self, before: tuple[int, ReplicaGroup], after: tuple[int, ReplicaGroup]) -> float:
-        """One microbatch handed on, one direction; inside the machine between stages of one fragment."""
+        """Seconds to send one microbatch, one direction; over links inside the machine within a fragment."""
         (here, a), (there, b) = before, after
         size = self.sequences * self.profile.boundary_bytes
         if here == there:
@@ -134,9 +132,9 @@ class Pipes:
 
 
 def orders(part: Sequence[Fragment], profile: Profile) -> list[tuple[Fragment, ...]]:
-    """Orders of the fragments worth a look: stage-groups in every order, the best path inside each.
+    """Orders of the fragments to try: stage-groups in every order, with the best path inside each group.
 
-    Groups are parts of the least cut, edges weighing what their links carry: rich links stay inside a group.
+    Groups are parts of a least cut with link rates as edge weights, so fast links stay inside a group.
     """
     path = _best_path(part, profile)
     found = [path, path[::-1]]
@@ -148,7 +146,7 @@ def orders(part: Sequence[Fragment], profile: Profile) -> list[tuple[Fragment, .
 
 
 def _groups(part: Sequence[Fragment], k: int, profile: Profile) -> list[tuple[Fragment, ...]]:
-    """k stage-groups of whole fragments, about equally fast."""
+    """The fragments of a part split into k stage-groups of about equal speed."""
     classes = sorted(set(part))
     counts = np.array([part.count(class_) for class_ in classes])
     weights = np.array([gpus * speed_of(profile, kind) for kind, gpus in classes])
@@ -163,7 +161,7 @@ def _groups(part: Sequence[Fragment], k: int, profile: Profile) -> list[tuple[Fr
 
 
 def speed_of(profile: Profile, kind: int) -> float:
-    """Whole models per second of one GPU, memory not asked."""
+    """Passes of one sequence through the whole model per second of one GPU, ignoring memory."""
     for tp in profile.tps(kind):
         table = profile.layers(kind, tp, 1)
         if table is not None:
@@ -172,7 +170,7 @@ def speed_of(profile: Profile, kind: int) -> float:
 
 
 def _best_path(part: Sequence[Fragment], profile: Profile) -> tuple[Fragment, ...]:
-    """Fragments kind by kind; the kinds along the path over which activations travel fastest."""
+    """Fragments sorted by kind, the kinds in the order along which activations travel fastest."""
     kinds = sorted({kind for kind, _ in part})
 
     def travel_s(path: Sequence[int]) -> float:

@@ -19,7 +19,7 @@ PLAYED = 24  # ensembles that fit, best by closed form, that are simulated whole
 
 
 class FlashFlex(WholeClusterPlanner):
-    """Pipelines from a partition of all GPUs; in each, machines in order, cut into stages."""
+    """FlashFlex: all GPUs partitioned into pipelines; in each, machines in order, cut into stages."""
 
     name = "flashflex"
     limits = (
@@ -28,7 +28,7 @@ class FlashFlex(WholeClusterPlanner):
     )
 
     def plan(self, model: Model, cluster: Cluster, job: Job, price: Price) -> Plan:
-        """The fastest of the ensembles that are best by closed form."""
+        """The plan with the shortest simulated step among the ensembles that are best by closed form."""
         profile = price.profile
         if not isinstance(profile, SimulatedProfile):
             raise CannotAnswerError(f"{self.name}: it needs prices of recomputed layers; {self.limits}")

@@ -9,24 +9,21 @@ from tangram_sim.training.job import Job
 
 @dataclass(frozen=True, eq=False)
 class Saving:
-    """A way to save memory: layout `like` without degrees, layers' profile, share of state that ZeRO
-    splits.
-    """
+    """A way to save memory: layout `like` (degrees unset), the layer profile, and the share of state that
+    ZeRO shards."""
 
     like: Layout
     profile: Profile
     sharded: float = 0.0
 
     def among(self, copies: int) -> Profile:
-        """The profile where there are `copies` of every layer, over which ZeRO splits its share of the
-        state.
-        """
+        """The profile with `copies` of every layer, over which ZeRO shards its share of the state."""
         left = 1.0 - self.sharded * (1.0 - 1.0 / copies)
         return self.profile if left == 1.0 else ShardedProfile(self.profile, left)
 
 
 def savings(profile: SimulatedProfile) -> tuple[Saving, ...]:
-    """Nothing, ZeRO-1, full recomputation, ZeRO-3 with it: what FlashFlex's options amount to."""
+    """FlashFlex's ways to save memory: none, ZeRO-1, ZeRO-1 and ZeRO-3 each with full recomputation."""
     job = profile.job
     found = []
     for zero, recompute in ((0, "none"), (1, "none"), (1, "full"), (3, "full")):
@@ -36,7 +33,7 @@ def savings(profile: SimulatedProfile) -> tuple[Saving, ...]:
 
 
 def _sharded(job: Job, zero: int) -> float:
-    """The share of a layer's state that a ZeRO stage spreads over its copies."""
+    """Share of a layer's state bytes that ZeRO shards over the layer's copies."""
     if zero == 3:
         return 1.0
     return job.trainable * job.optimizer_bytes / job.bytes_per_parameter if zero else 0.0
@@ -44,7 +41,7 @@ def _sharded(job: Job, zero: int) -> float:
 
 @dataclass
 class ShardedProfile(Profile):
-    """A profile of which only a share of the state is left on each GPU."""
+    """A profile with only the share `left` of the state bytes on each GPU."""
 
     base: Profile
     left: float
@@ -59,7 +56,7 @@ class ShardedProfile(Profile):
         return self.base.tps(kind)
 
     def layers(self, kind: int, tp: int, sequences: int) -> LayerTable | None:
-        """The base's table, `left` of its state bytes in it."""
+        """The base profile's table with state bytes multiplied by `left`."""
         key = (kind, tp, sequences)
         if key not in self._tables:
             row = self.base.layers(*key)

@@ -1,4 +1,4 @@
-"""The search over partitions of the cluster: how many pipelines, and which GPUs each of them gets."""
+"""Search over partitions of the cluster: the number of pipelines and the GPUs of each."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +24,12 @@ KEPT = 1.5  # what cannot come this close to the best closed form so far is not 
 
 @dataclass
 class PartitionSearch:
-    """Partitions one after the other, each as the best pipelines that its parts make.
+    """Search over partitions of the GPUs into pipelines; each is scored with the best pipelines of its parts.
 
-    `start` "graph": for every number of pipelines the partition whose cut is least, edges weighing the
-    inverse of their rate, so that links kept inside pipelines are the poor ones (activations are small) and
-    those cut are the rich ones (gradients are large), and one that fills machine after machine; then
-    exchanges of GPUs in the best one found. "random":
-    parts are dealt out at random instead. Deterministic for a seed.
+    `start` "graph": for every number of pipelines, the partition of least cut with seconds per byte as edge
+    weights (slow links stay inside pipelines, where small activations cross them; the links that are cut are
+    fast and carry the large gradients), and one that fills machine after machine; then exchanges of GPUs in
+    the best partition. "random": parts are drawn at random instead. Deterministic for a seed.
     """
 
     profile: Profile
@@ -53,7 +52,7 @@ class PartitionSearch:
         self.graph = _graph(self.profile, self.machines)
 
     def ranked(self) -> list[tuple[float, Ensemble]]:
-        """Every ensemble found, fastest by closed form first."""
+        """(seconds, ensemble) of every ensemble found, fastest by closed form first."""
         self._run()
         return [
             self.found[words] for words in sorted(self.found, key=lambda item: (self.found[item][0], item))
@@ -76,11 +75,10 @@ class PartitionSearch:
                 best_s, best = seconds, parts
 
     def _starts(self) -> Iterator[Counts]:
-        """Partitions to begin with: for every number of pipelines the least cut, and one by machine.
-
-        Where links between machines are the poor ones the least cut has them inside pipelines, whose tensor
-        parallelism does not cross them; filled machine after machine they stay between. Or random ones.
-        """
+        """Starting partitions: for every number of pipelines the least cut, and one that fills machine after
+        machine. Where links between machines are slow, the least cut puts them inside pipelines, whose tensor
+        parallelism does not cross them; with machines filled in turn they lie between pipelines. Random
+        partitions if so configured."""
         if self.start == "graph":
             for k in degrees(self.profile, self.global_batch):
                 yield partition(self.graph, k)
@@ -93,7 +91,7 @@ class PartitionSearch:
             yield deal(self.graph, k, [int(item) for item in self._random.permutation(vertices)])
 
     def _exchanged(self, parts: Counts) -> Counts:
-        """A partition with some GPUs of two parts exchanged, or one moved."""
+        """A copy of a partition with one to three GPUs exchanged between, or moved between, two parts."""
         changed = parts.copy()
         for _ in range(int(self._random.integers(1, 4))):
             a, b = (int(item) for item in self._random.choice(len(parts), 2, replace=False))
@@ -107,7 +105,7 @@ class PartitionSearch:
         return changed
 
     def _look(self, parts: Counts, seen: set[tuple[tuple[tuple[Fragment, ...], int], ...]]) -> float:
-        """Keep what a partition makes, under every microbatch and saving; its least closed form."""
+        """Record the ensembles of a partition; returns the least closed-form seconds, inf if none is new."""
         given, seats = [], []
         for row in parts.tolist():
             held = sorted((self.machines[item], count, item) for item, count in enumerate(row) if count)
@@ -140,7 +138,7 @@ class PartitionSearch:
 
 
 def degrees(profile: Profile, global_batch: int) -> list[int]:
-    """Numbers of pipelines worth a try: all small ones, and those that divide GPUs of some kinds evenly."""
+    """Numbers of pipelines to try: small ones, powers of two, and divisors of the numbers of GPUs."""
     counts = [kind.gpus for kind in profile.kinds]
     most = min(sum(counts), global_batch)
     even = {divisor for count in (*counts, sum(counts)) for divisor in divisors(count)}
@@ -150,7 +148,7 @@ def degrees(profile: Profile, global_batch: int) -> list[int]:
 
 
 def _graph(profile: Profile, machines: Sequence[int]) -> DeviceGraph:
-    """GPUs by machine; a vertex weighs its speed, an edge the seconds that a byte takes over it."""
+    """The device graph: one class per machine, speeds as weights, seconds per byte as edge weights."""
     kinds = range(len(profile.kinds))
     size = profile.boundary_bytes
     between = np.array([[1.0 / profile.rate(a, b, size, 1) for b in kinds] for a in kinds])
@@ -176,7 +174,7 @@ def _ensemble(
     total: int,
     saving: Saving,
 ) -> Ensemble | None:
-    """The best pipeline of every part, sharing so many microbatches; None where a part holds no model."""
+    """The best pipeline of every part, sharing `total` microbatches; None where a part has no pipeline."""
     pipes = list[Pipe]()
     for part in given:
         pipe = known.best(part, max(total // len(given), 1))

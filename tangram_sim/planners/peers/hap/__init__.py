@@ -1,1 +1,1 @@
-"""HAP: one program that all GPUs run on uneven shares, found best-first; the shares by linear programming."""
+"""HAP: one SPMD program on all GPUs with uneven shares, by best-first search and linear programming."""

@@ -1,4 +1,4 @@
-"""HAP's programs for a model on a cluster, with whole sequences for shares, in the words of a plan."""
+"""HAP's programs for a model on a cluster, with shares of whole sequences, converted to plans."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ from tangram_sim.training.plan import Pipeline, Share, pipeline_of_shares
 
 @dataclass(frozen=True)
 class ProgramCandidate:
-    """A program that a plan can hold: a family for every block, sequences of a microbatch for every kind.
+    """A program that a plan can express: a family for every block, sequences for every GPU kind.
 
-    `sequences` is empty where all devices have equal shares, because features are cut.
+    `sequences` is empty where all devices have equal shares, because features are split.
     """
 
     seconds: float  # of a step, by HAP's cost
@@ -42,7 +42,7 @@ class ProgramCandidate:
     sequences: tuple[int, ...]
 
     def rank(self) -> tuple[float, int, str]:
-        """Order of preference: seconds to nine digits, then fewer microbatches."""
+        """Sort key: seconds to nine digits, then the number of microbatches, fewer first."""
         return float(f"{self.seconds:.9g}"), self.microbatches, str(self)
 
     def __str__(self) -> str:
@@ -55,9 +55,9 @@ class ProgramCandidate:
 def candidates(
     model: Model, job: Job, profile: Profile, deadline: Deadline | None = None
 ) -> Iterator[ProgramCandidate]:
-    """The cheapest programs for every number of microbatches, of data alone and with features cut.
+    """The cheapest programs for every number of microbatches: data-parallel, and with features split.
 
-    No more of them when the deadline is over.
+    Ends early when the deadline passes.
     """
     deadline = deadline or Deadline()
     devices = sum(kind.gpus for kind in profile.kinds)
@@ -87,7 +87,7 @@ def candidates(
 def machine_of(
     ops: Sequence[Operation], model: Model, job: Job, profile: Profile, microbatches: int
 ) -> Machine | None:
-    """The cluster as HAP sees it, from a profile of layers; None where that has no row for some kind."""
+    """The cluster in HAP's terms, from a profile of layers; None where a kind has no table."""
     devices = sum(kind.gpus for kind in profile.kinds)
     microbatch = job.global_batch // microbatches
     each = max(1, round(microbatch / devices))
@@ -113,7 +113,7 @@ def machine_of(
 def _speeds(
     ops: Sequence[Operation], model: Model, rows: Sequence[LayerTable], part: float
 ) -> tuple[tuple[float, ...], ...]:
-    """FLOP/s by (kind of atom, kind of GPU), as the profile has it for a part of the microbatch."""
+    """FLOP/s by (kind of atom, kind of GPU), from the profile's times of the share `part` of a microbatch."""
     kinds, work = atom_kinds(model), dict(by_class(ops))
     found = []
     for index in range(max(kinds) + 1):
@@ -124,7 +124,7 @@ def _speeds(
 
 
 def _rates(ops: Sequence[Operation], profile: Profile) -> dict[str, float]:
-    """Bytes/s of one ring over all devices, node after node; of an exchange, a device's share of its node."""
+    """Bytes/s per device of each collective: of a ring over all devices; of an exchange, a node's share."""
     kinds = range(len(profile.kinds))
     size = max(op.output_bytes for op in ops)
     across = min(profile.rate(a, b, size, 1) for a in kinds for b in kinds)
@@ -141,7 +141,7 @@ def _space(*families: str) -> ProgramSpace:
 
 
 def _of_data(ops: Sequence[Operation], machine: Machine) -> list[Balanced]:
-    """Data-parallel programs: weights kept by every device, or gathered for as few blocks as memory asks."""
+    """Data-parallel programs with weights kept, or gathered (ZeRO-3) for as few blocks as memory needs."""
     whole = in_turn(ops, machine, _space(DATA))
     gathered = in_turn(ops, machine, _space(GATHERED))
     if whole is not None or gathered is None:
@@ -159,7 +159,7 @@ def _of_data(ops: Sequence[Operation], machine: Machine) -> list[Balanced]:
 
 
 def _of_features(ops: Sequence[Operation], machine: Machine) -> list[SynthesizedProgram]:
-    """Programs that cut the features of all blocks, or of some, for equal shares."""
+    """Programs under equal shares that split the features of all blocks, or, if cheaper, of some."""
     shares = machine.even()
     everywhere = Synthesizer(ops, machine, shares, _space(FEATURE)).best()
     if everywhere is None:
@@ -171,7 +171,7 @@ def _of_features(ops: Sequence[Operation], machine: Machine) -> list[Synthesized
 
 
 def _in_equal(program: SynthesizedProgram, machine: Machine, microbatch: int) -> ProgramCandidate | None:
-    """A program under equal shares, which plans need where features are cut; None where it does not fit."""
+    """A program under equal shares, required where features are split; None where it does not fit."""
     bill, shares, families = program.bill(machine), machine.even(), program.families()
     if not bill.fits(machine, shares) or (DATA in families and microbatch % machine.devices):
         return None
@@ -179,7 +179,7 @@ def _in_equal(program: SynthesizedProgram, machine: Machine, microbatch: int) ->
 
 
 def _in_whole(one: Balanced, machine: Machine, microbatch: int) -> ProgramCandidate | None:
-    """Shares rounded to whole sequences per kind; the fullest device of a kind sets its time and memory."""
+    """A program with whole sequences per kind, as slow as each kind's fullest device; None: no fit."""
     kinds = range(len(machine.counts))
     pace = [
         sum(flop / row[kind] for flop, row in zip(one.bill.shared_flop, machine.speeds, strict=True))
@@ -204,10 +204,10 @@ def whole_sequences(
     pace: Sequence[float],
     room: Sequence[int],
 ) -> tuple[int, ...] | None:
-    """Sequences of every kind, `microbatch` in all: shares rounded down, the rest to whom it delays least.
+    """Sequences of every GPU kind, `microbatch` in all: shares rounded down, the rest as they delay least.
 
-    `pace` is what a device of each kind needs per unit of share, `room` the most sequences that it holds.
-    None where whole sequences do not fit.
+    `pace` is the seconds of a device of each kind per unit of share, `room` the most sequences that a device
+    holds. None where whole sequences do not fit.
     """
     kinds = range(len(counts))
     taken = [
@@ -224,7 +224,7 @@ def whole_sequences(
 
 
 def pipeline_of(candidate: ProgramCandidate, profile: Profile) -> Pipeline:
-    """The candidate as a pipeline of one stage; devices without a sequence stay idle."""
+    """The candidate as a pipeline of one stage; devices without a sequence are left out."""
     parts = []
     if candidate.sequences:
         for kind, count in zip(profile.kinds, candidate.sequences, strict=True):
@@ -239,7 +239,7 @@ def pipeline_of(candidate: ProgramCandidate, profile: Profile) -> Pipeline:
 
 
 def _runs(candidate: ProgramCandidate, ranks: int) -> tuple[tuple[int, Layout], ...]:
-    """(stop, layout) of runs of blocks of one family."""
+    """(stop, layout) of every run of consecutive blocks of one family."""
     layouts = {
         DATA: Layout(dp=ranks),
         GATHERED: Layout(dp=ranks, zero_stage=3),

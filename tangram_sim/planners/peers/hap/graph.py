@@ -12,9 +12,9 @@ FORWARD_AND_BACKWARD = 3.0  # of the forward FLOP: the backward has twice as man
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation; sizes are of the whole tensor of one microbatch.
+    """One operation; sizes are those of its whole tensors for one microbatch.
 
-    `inputs` are positions of the operations whose outputs it reads, none for the batch itself.
+    `inputs` are the positions of the operations whose outputs it reads; empty if it reads the batch.
     """
 
     kind: str  # embedding, linear, attention, norm, elementwise, add or loss
@@ -28,7 +28,7 @@ class Operation:
 
 
 class _GraphBuilder:
-    """Appends operations, each knowing its place."""
+    """Builder that appends operations to a graph in order."""
 
     def __init__(self, tokens: float, job: Job) -> None:
         self.ops: list[Operation] = []
@@ -44,7 +44,7 @@ class _GraphBuilder:
         parameters: float = 0.0,
         per_token: float = 0.0,
     ) -> int:
-        """Append one; `per_token` counts forward FLOP, `width` elements of the output per token."""
+        """Append an operation: `per_token` forward FLOP, `width` output elements; returns its position."""
         self.ops.append(
             Operation(
                 kind,
@@ -61,10 +61,10 @@ class _GraphBuilder:
 
 
 def graph_of(model: Model, job: Job, sequences: float) -> tuple[Operation, ...]:
-    """Embedding, blocks, head and loss for a microbatch of so many sequences.
+    """Operations of embedding, blocks, head and loss for a microbatch of this many sequences.
 
-    Speed classes are the kinds of atoms, so that speeds can be read from a profile of layers; embedding and
-    head are laid out with the first and the last block.
+    The speed class of an operation is the kind of its atom, so that speeds can be read from a profile of
+    layers; embedding and head belong to the layout of the first and the last block.
     """
     kinds, hidden = atom_kinds(model), model.hidden
     made = _GraphBuilder(sequences * job.seq, job)
@@ -107,7 +107,7 @@ def _block(made: _GraphBuilder, block: Block, x: int, seq: int, hidden: int, pla
 
 
 def last_uses(ops: Sequence[Operation]) -> list[int]:
-    """For every tensor the last operation that reads it; its own place where none does."""
+    """Position of the last operation that reads each operation's output; its own if none does."""
     last = list(range(len(ops)))
     for place, op in enumerate(ops):
         for source in op.inputs:
@@ -116,7 +116,7 @@ def last_uses(ops: Sequence[Operation]) -> list[int]:
 
 
 def by_class(ops: Sequence[Operation]) -> Iterator[tuple[int, float]]:
-    """(class, forward and backward FLOP) of every class of speeds, of all its operations together."""
+    """Yields (speed class, total forward and backward FLOP of its operations), sorted by class."""
     totals: dict[int, float] = {}
     for op in ops:
         totals[op.speed] = totals.get(op.speed, 0.0) + FORWARD_AND_BACKWARD * op.flop

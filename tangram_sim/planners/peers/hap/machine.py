@@ -1,6 +1,6 @@
-"""The devices as HAP sees them (speeds, a bandwidth per collective, memory), and what a step on them costs.
+"""Cluster model of HAP (speeds, a bandwidth per collective, memory) and the cost of a step on it.
 
-A program's cost is linear in what it bills, so a bill is all that choosing shares needs to know.
+A program's cost is linear in its load, so the load is all that the choice of shares needs.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from tangram_sim.planners.peers.hap.rules import CUTS, DATA, EXCHANGE, FACTORS, 
 
 @dataclass(frozen=True)
 class Machine:
-    """Devices by kind: `counts` of them, `speeds` in FLOP/s by (class of operations, kind)."""
+    """The cluster in HAP's terms: `counts` of devices by kind, `speeds` in FLOP/s by (speed class, kind)."""
 
     counts: tuple[int, ...]
     speeds: tuple[tuple[float, ...], ...]
@@ -32,11 +32,10 @@ class Machine:
         return sum(self.counts)
 
     def grouped_s(self, name: str, size: float, largest: float, times: int) -> float | None:
-        """Seconds of `times` collectives as one broadcast (or reduce) a device; None where padding is faster.
-
-        `size` bytes in all; padded shards are as large as the `largest` share. Grouped ones are faster where
-        n x largest share > rate of the padded collective over that of the grouped one (HAP, section 5).
-        """
+        """Seconds of `times` collectives, each sent as one broadcast or reduce per device; None where padding
+        is faster. `size` bytes in total; padded shards are as large as the `largest` share. Grouped ones are
+        faster where n x largest share > rate of the padded collective over that of the grouped one (HAP,
+        section 5)."""
         if not largest or name not in self.grouped_bytes_per_s:
             return None
         padded_s = (self.devices - 1) * largest * size / self.bytes_per_s[name]
@@ -44,11 +43,11 @@ class Machine:
         return grouped_s if grouped_s < padded_s else None
 
     def even(self) -> tuple[float, ...]:
-        """Shares of a batch by kind that give every device as much."""
+        """Share of the batch per device, by kind, when all devices have equal shares."""
         return (1.0 / self.devices,) * len(self.counts)
 
     def proportional(self, work: Sequence[float]) -> tuple[float, ...]:
-        """Shares in proportion to the speed at some FLOP by class."""
+        """Shares per device by kind, in proportion to its speed at this work (FLOP by speed class)."""
         pace = [
             1.0 / sum(flop / row[kind] for flop, row in zip(work, self.speeds, strict=True))
             for kind in range(len(self.counts))
@@ -59,9 +58,8 @@ class Machine:
 
 @dataclass
 class DeviceLoad:
-    """What a program asks of every device: FLOP and bytes in proportion to its share, and others that are
-    not.
-    """
+    """Load that a program puts on every device: FLOP and bytes in proportion to its share, and
+    constant ones."""
 
     shared_flop: list[float]  # by class; a device does its share
     whole_flop: list[float]  # by class; every device does all
@@ -74,7 +72,7 @@ class DeviceLoad:
     shared_stored: float = 0.0  # x its share
 
     def add(self, other: "DeviceLoad") -> None:
-        """Count what `other` asks, too."""
+        """Add the load of `other` to this one."""
         for item, flop in enumerate(other.shared_flop):
             self.shared_flop[item] += flop
         for item, flop in enumerate(other.whole_flop):
@@ -99,12 +97,12 @@ class DeviceLoad:
         return padded * (machine.devices - 1) + moved
 
     def whole_s(self, machine: Machine) -> float:
-        """Seconds that do not depend on shares: what every device does in full, and fixed transfers."""
+        """Seconds that do not depend on shares: work that every device does in full, and fixed transfers."""
         pairs = zip(self.whole_flop, machine.speeds, strict=True)
         return self.fixed_s + sum(flop / min(row) for flop, row in pairs)
 
     def seconds(self, machine: Machine, shares: Sequence[float]) -> float:
-        """A step: every operation and collective as slow as its slowest device, one after the other.
+        """Seconds of a step: operations and collectives in sequence, each as slow as its slowest device.
 
         HAP's T(Q, B), per device of a kind: the sum over triples of max_d compute + max_d communication.
         """
@@ -115,7 +113,7 @@ class DeviceLoad:
         return computed + self.whole_s(machine) + self.padded_s(machine) * max(shares)
 
     def memory_of(self, machine: Machine, kind: int) -> tuple[float, float]:
-        """(fixed bytes, bytes per unit of its share) of memory on a device of a kind."""
+        """(fixed bytes, bytes per unit of share) of memory on a device of this kind."""
         factor = machine.stored_factor[kind] if machine.stored_factor else 1.0
         return (
             self.fixed_state + factor * self.fixed_stored,
@@ -123,7 +121,7 @@ class DeviceLoad:
         )
 
     def fits(self, machine: Machine, shares: Sequence[float]) -> bool:
-        """Whether every device holds its share of state and of what is kept for the backward."""
+        """Whether state and stored activations fit the memory of every device under these shares."""
         for kind, (room, share) in enumerate(zip(machine.memory_bytes, shares, strict=False)):
             fixed, shared = self.memory_of(machine, kind)
             if fixed + shared * share > room:
@@ -134,10 +132,10 @@ class DeviceLoad:
 def bill_of_rule(
     op: Operation, rule: Rule, inputs: Sequence[Operation], machine: Machine, largest: float = 0.0
 ) -> DeviceLoad:
-    """An operation under a rule: its FLOP, the reduction of its gradients, its state and what it stores.
+    """Load of an operation under a rule: FLOP, gradient reduction, state and stored activations.
 
-    Sufficient factors: every device gathers the inputs and output gradients of all, and computes the whole
-    weight gradient itself, a third of the operation's FLOP; gradients are then reduced nowhere.
+    Sufficient factors: every device gathers the inputs and output gradients of all devices and computes the
+    whole weight gradient itself, a third of the operation's FLOP; gradients are then not reduced.
     """
     classes = len(machine.speeds)
     bill = DeviceLoad([0.0] * classes, [0.0] * classes)
@@ -173,7 +171,7 @@ def bill_of_rule(
 def bill_of_conversion(
     tensor: Operation, collectives: Sequence[str], machine: Machine, largest: float = 0.0
 ) -> DeviceLoad:
-    """Collectives over a tensor, once per microbatch each.
+    """Load of the collectives that convert a tensor, each run once per microbatch.
 
     Uneven shards are padded to the `largest` share, or gathered device after device where that is faster
     (`Machine.grouped_s`); 0: padded.

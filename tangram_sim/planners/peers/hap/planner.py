@@ -1,4 +1,4 @@
-"""HAP: one program that all GPUs run on uneven shares, found best-first; the shares by linear programming.
+"""HAP: one SPMD program on all GPUs with uneven shares, by best-first search and linear programming.
 
 Zhang et al., "HAP: SPMD DNN Training on Heterogeneous GPU Clusters with Automated Program Synthesis" (EuroSys
 2024). Where this differs from the published code: docs/models/planners.md.
@@ -14,7 +14,7 @@ from tangram_sim.training.plan import Plan
 
 
 class Hap(WholeClusterPlanner):
-    """Data or features of every layer cut over all GPUs, in the shares that suit the program best."""
+    """HAP: data or features of every layer split over all GPUs, in the shares that suit the program best."""
 
     name = "hap"
     limits = (

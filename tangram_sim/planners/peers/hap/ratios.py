@@ -1,8 +1,8 @@
-"""Shares of the devices for a program: a linear program, solved by HiGHS; and programs and shares in turn.
+"""Shares of the devices by linear programming (HiGHS), and programs and shares optimised in turn.
 
     min  sum_c u_c + v     u_c >= F_c B_k / f_ck     v >= P B_k     sum_k n_k B_k = 1     S B_k <= M_k - fixed
 
-over kinds k of devices, classes c of operations: what the bill of a program says, constants included. Devices
+over kinds k of devices and speed classes c of operations; the program's load gives the coefficients. Devices
 of a kind get equal shares; that loses nothing, since averaging over them raises no maximum.
 """
 
@@ -21,7 +21,7 @@ _FALLS = 1.0 - 1e-9  # what counts as falling
 
 
 def best_shares(bill: DeviceLoad, machine: Machine) -> tuple[float, ...] | None:
-    """The share of one device of every kind that makes a step shortest; None where memory allows none."""
+    """Share of one device of every kind that makes a step shortest; None where no shares fit memory."""
     from scipy.optimize import linprog  # half a second to import: only where a program is balanced
 
     kinds, classes = len(machine.counts), len(machine.speeds)
@@ -60,7 +60,7 @@ def _row(width: int, entries: dict[int, float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Balanced:
-    """A program with its shares."""
+    """A program, its load, the shares of the devices by kind, and the seconds of a step with them."""
 
     program: SynthesizedProgram
     bill: DeviceLoad
@@ -69,7 +69,7 @@ class Balanced:
 
 
 def in_turn(ops: Sequence[Operation], machine: Machine, space: ProgramSpace) -> Balanced | None:
-    """The best program for shares in proportion to speed, the best shares for it, and so on while that helps.
+    """A program and shares, optimised in turn while that helps, from shares in proportion to speed.
 
     None where the first program fits memory under no shares.
     """
@@ -86,7 +86,7 @@ def in_turn(ops: Sequence[Operation], machine: Machine, space: ProgramSpace) -> 
 
 
 def balanced(program: SynthesizedProgram, machine: Machine) -> Balanced | None:
-    """A program with the shares that are best for it; None where it fits memory under none."""
+    """The program with its optimal shares; None where it fits memory under no shares."""
     found: Balanced | None = None
     for _ in range(_ROUNDS):  # collectives are padded or grouped anew for the shares that they led to
         bill = program.bill(machine)

@@ -1,6 +1,6 @@
-"""How tensors lie on the devices, what operations may be computed on, and what it takes to change that.
+"""Distribution of tensors over devices, rules that compute operations on them, and conversions between them.
 
-A relation says how a tensor lies, and with it how its gradient comes back (so one forward program fixes the
+A relation says how a tensor is distributed and how its gradient comes back (so one forward program fixes the
 whole step): WHOLE, every device has all of it, gradients too; CUT along batch, sequence or features, each
 device has its share of both; PARTIAL, the sum over devices is the tensor, the gradient is whole; FAN, the
 tensor is whole and the sum of the gradients is its gradient. A rule is HAP's triple {inputs} op {output}.
@@ -23,8 +23,8 @@ FACTORS = "factors"  # data, without a reduction of gradients: see `machine.bill
 class Rule:
     """{`needs` of the inputs} op {`gives`}; weights are held `whole`, `cut` by the shares, or `gathered`.
 
-    `shared`: each device computes its share, else all of it. `family` is what a plan would call it; empty
-    where it goes with any.
+    `shared`: each device computes its share; otherwise every device computes everything. `family` is the name
+    of the rule's parallelism in a plan; empty where the rule goes with any.
     """
 
     needs: tuple[str, ...]
@@ -36,11 +36,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class ProgramSpace:
-    """Which programs are looked at.
+    """Restrictions on the programs that are searched.
 
-    The published code has neither `contracting` (row-parallel linears) nor `heads` (attention on some of the
-    heads), so Megatron's tensor parallelism is out of its reach. With `by_block` all operations with weights
-    of one block are of one family, as a layout has it.
+    The published code has neither `contracting` (row-parallel linears) nor `heads` (attention on a subset of
+    the heads), so it cannot find Megatron's tensor parallelism. With `by_block` all operations with weights
+    of one block belong to one family, as a layout requires.
     """
 
     families: tuple[str, ...] = (DATA, GATHERED, FEATURE, REPLICATED, FACTORS)
@@ -55,7 +55,7 @@ PUBLISHED = ProgramSpace(families=(DATA, FEATURE, REPLICATED), contracting=False
 
 @lru_cache(maxsize=256)
 def rules_of(kind: str, inputs: int, space: ProgramSpace) -> tuple[Rule, ...]:
-    """Rules for an operation of a kind with so many inputs."""
+    """Rules for an operation of this kind with this many inputs."""
     rows = (BATCH, SEQUENCE) if space.sequence else (BATCH,)
     found: list[Rule] = []
     if kind in ("linear", "embedding"):
@@ -88,9 +88,9 @@ def rules_of(kind: str, inputs: int, space: ProgramSpace) -> tuple[Rule, ...]:
 
 @lru_cache(maxsize=64)
 def conversion(source: str, target: str) -> tuple[str, ...] | None:
-    """Collectives, forward and backward, from one relation to another; None where there is no way.
+    """Collectives, forward and backward, that convert one relation to another; None where impossible.
 
-    A backward collective is the adjoint of the forward one; taking a share of what is whole is free.
+    A backward collective is the adjoint of the forward one; taking a share of a whole tensor is free.
     """
     if source == target:
         return ()

@@ -1,10 +1,10 @@
 """Best-first search for the cheapest distributed program of a graph under given shares.
 
-A state is how far the graph is computed, and the properties that are still live: (tensor, relation). Steps
-apply the rules of the next operation, with whatever collectives its inputs need; since costs do not depend on
-the order of independent steps, the graph's own order loses nothing. States are taken in the order of cost so
-far plus the least that what is left can cost (A*; the published code's estimate is 0), so the first complete
-program is the cheapest. A state all of whose properties are live in a cheaper one is dropped.
+A state is the number of operations computed and the set of properties still live: (tensor, relation). Steps
+apply the rules of the next operation, with the collectives that its inputs need; since costs do not depend on
+the order of independent steps, computing in graph order loses nothing. States are expanded in the order of
+cost so far plus a lower bound on the remaining cost (A*; the published code's estimate is 0), so the first
+complete program is the cheapest. A state is dropped if all its properties are live in a cheaper one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ _BETWEEN = (WHOLE, BATCH, SEQUENCE, FEATURES)
 
 @dataclass(frozen=True)
 class OperationChoice:
-    """How one operation is computed, and how its inputs get where they are needed."""
+    """The rule of one operation, and the conversions that bring its inputs into the relations it needs."""
 
     rule: Rule
     routes: tuple[tuple[int, Route], ...]  # (tensor, route) of every conversion
@@ -41,14 +41,14 @@ class OperationChoice:
 
 @dataclass(frozen=True)
 class SynthesizedProgram:
-    """A choice per operation."""
+    """A distributed program: one choice for each operation."""
 
     ops: tuple[Operation, ...]
     choices: tuple[OperationChoice, ...]
     largest: float = 0.0  # share that its collectives are padded to, or grouped for; 0: padded
 
     def bill(self, machine: Machine) -> DeviceLoad:
-        """FLOP, bytes and transfers that the program asks of every device."""
+        """Load of the program on every device: FLOP, bytes and transfers."""
         classes = len(machine.speeds)
         total = DeviceLoad([0.0] * classes, [0.0] * classes)
         for op, choice in zip(self.ops, self.choices, strict=True):
@@ -60,7 +60,7 @@ class SynthesizedProgram:
         return total
 
     def families(self) -> tuple[str, ...]:
-        """The family of every block, of its operations with weights."""
+        """Family of every block, from its operations with weights."""
         found: dict[int, str] = {}
         for op, choice in zip(self.ops, self.choices, strict=True):
             if choice.rule.family:
@@ -69,9 +69,9 @@ class SynthesizedProgram:
 
 
 def spliced(first: SynthesizedProgram, second: SynthesizedProgram, block: int) -> SynthesizedProgram:
-    """The first program up to a block, the second one from there on.
+    """The first program up to a block, the second one from that block on.
 
-    Both have to leave what passes from block to block in the same relation.
+    Both programs must pass activations from block to block in the same relation.
     """
     pairs = zip(first.ops, first.choices, second.choices, strict=True)
     choices = tuple(b if op.block >= block else a for op, a, b in pairs)
@@ -86,7 +86,7 @@ Expansion = tuple[float, frozenset[Property], str, OperationChoice]  # tensors r
 
 
 class Synthesizer:
-    """Searches one graph on one machine; what an operation may become is remembered for its equals."""
+    """Searches one graph on one machine; the expansions of identical operations are cached."""
 
     def __init__(
         self, ops: Sequence[Operation], machine: Machine, shares: Sequence[float], space: ProgramSpace
@@ -97,7 +97,7 @@ class Synthesizer:
         self._costs: dict[tuple[object, ...], float] = {}
 
     def best(self, limit: float = float("inf")) -> SynthesizedProgram | None:
-        """The cheapest program; None where the rules allow none, or none that costs at most `limit`."""
+        """The cheapest program; None where the rules allow none, or none costs at most `limit` seconds."""
         ops, ahead = self.ops, self._ahead()
         start: tuple[int, frozenset[Property], str] = (0, frozenset(), "")
         reached = {start: 0.0}
@@ -141,7 +141,7 @@ class Synthesizer:
         return SynthesizedProgram(self.ops, tuple(reversed(choices)), max(self.shares))
 
     def _ahead(self) -> list[float]:
-        """The least that all operations from each place on cost, collectives between them left out."""
+        """For each position, a lower bound in seconds on all operations from there on, no collectives."""
         found = [0.0] * (len(self.ops) + 1)
         for place in range(len(self.ops) - 1, -1, -1):
             rules = rules_of(self.ops[place].kind, len(self.ops[place].inputs), self.space)
@@ -150,7 +150,7 @@ class Synthesizer:
         return found
 
     def _expansions(self, place: int, live: frozenset[Property], family: str) -> list[Expansion]:
-        """Every way to compute an operation from live properties; tensors counted from its place."""
+        """Ways to compute the operation at `place` from live properties; tensors are relative to `place`."""
         op, last = self.ops[place], self._last
         near = tuple(sorted((t - place, r, last[t] - place) for t, r in live))
         held = "" if self._opens(place) else family
@@ -164,7 +164,7 @@ class Synthesizer:
         return self._known[key]
 
     def _opens(self, place: int) -> bool:
-        """Whether an operation is free to choose a family: the first of a block, or all of them are."""
+        """Whether the operation may choose its family: the first of a block, or any without `by_block`."""
         ops = self.ops
         return not self.space.by_block or place in (0, len(ops)) or ops[place].block != ops[place - 1].block
 
@@ -192,10 +192,9 @@ class Synthesizer:
                 yield cost, left, chosen, OperationChoice(rule, tuple(conversions))
 
     def _routes(self, tensor: int, need: str, live: frozenset[Property], again: bool) -> list[Route]:
-        """Ways to a relation: it is there, or one conversion, or two by way of another.
-
-        What lies on the way stays live; for a tensor that is not read `again` only the cheapest way counts.
-        """
+        """Routes to the relation `need`: none if the tensor has it, one conversion, or two through another
+        relation. Intermediate relations stay live; for a tensor that is not read `again` only the cheapest
+        route is returned."""
         there = sorted(relation for item, relation in live if item == tensor)
         if need in there:
             return [(need,)]

@@ -1,1 +1,1 @@
-"""Partial plans composed into pipelines, exactly or within a budget."""
+"""Composition of partial plans into pipelines, exact or within a budget."""

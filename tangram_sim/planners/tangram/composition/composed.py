@@ -1,4 +1,4 @@
-"""What composition gives: a complete pipeline of partial plans, each at its place."""
+"""Result types of composition: a complete pipeline, and its partial plans with the atoms of each."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from tangram_sim.training.plan import PartialPlan
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One partial plan at its place: atoms [start, stop) on an island."""
+    """A partial plan in a pipeline: atoms [start, stop) on island number `kind`."""
 
     kind: int
     start: int

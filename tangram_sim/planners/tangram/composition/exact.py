@@ -1,4 +1,4 @@
-"""Pipelines whose bound on the played step lies below a limit, and what that proves about all others."""
+"""Search for pipelines below a limit on the played step, and the lower bound it proves for all others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ _PROVEN = 1e-3  # a gap that is not worth a second look
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Pipelines worth playing, best first, and the bound that holds for all pipelines of the table."""
+    """Pipelines to simulate, best first, and a lower bound that holds for all pipelines of the table."""
 
     pipelines: list[Composed]
     bound_s: float  # at most the limit; 0 where there was no time for one
@@ -32,7 +32,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class _Beam:
-    """What a beam found; `whole`: no state had more labels than were kept, so wider ones find the same."""
+    """Result of a beam search; `whole`: no label was dropped, so wider beams find the same."""
 
     proof: Proof
     whole: bool
@@ -40,7 +40,7 @@ class _Beam:
 
 @dataclass(slots=True)
 class _Known:
-    """What the looks at one table have found so far."""
+    """Pipelines and the lower bound found so far for one table."""
 
     pipelines: dict[object, Composed] = field(default_factory=dict)  # by their places
     bound_s: float = 0.0
@@ -59,17 +59,17 @@ class _Known:
 
 
 class Composition:
-    """The looks at one table, in the order in which they become more work.
+    """The runs of label-setting on one table of partial plans, in the order of increasing work.
 
-    A look at everything comes first (`begin`). Where that is more than its budget, beams look for good
-    pipelines, narrow ones first; where one is much work, or wide, it can be left until other tables have said
-    what there is to beat (`go_on`). Then the look at everything is repeated below the best step known, and
-    `slack` more (`end`); where that is still too much, labels that differ by little stand for each other. If
-    a gap is left below the best step known, another look closes it where few labels are left, none dropped
-    and all played; else it drops what another beats as played, which finds better pipelines and proves
-    nothing. Without `proving` what beams find is enough, and there is no bound. Where the schedule puts
-    weight gradients off the recursion is an estimate, which proves nothing either: the bound is one that
-    holds for any order of passes.
+    First a complete run (`begin`). Where that exceeds its budget, beam searches look for good pipelines,
+    narrow beams first; a beam that is wide or takes much work can wait until other tables have lowered the
+    limit (`go_on`). Then the complete run is repeated below the best step known, plus `slack` (`end`); where
+    that is still too much work, labels that differ by a small tolerance are merged. If a gap to the best step
+    remains, one more run closes it: with few labels it drops none and plays all pipelines, which proves the
+    optimum; else it drops labels that are dominated as played, which finds better pipelines and proves
+    nothing. Without `proving` the beams' pipelines are the answer, and there is no bound. For schedules that
+    delay weight gradients the recursion is an estimate and proves nothing: the bound is one that holds for
+    any order of passes.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Composition:
         self.done = False
 
     def proof(self) -> Proof:
-        """What is known so far."""
+        """Pipelines and bound found so far."""
         return self.known.proof(self.exact)
 
     def begin(self, limit_s: float, best_s: float) -> None:
-        """Look at everything, with little work; `best_s` is the best step known."""
+        """Try a complete run with little work; `best_s` is the best step known."""
         problem = self.problem
         self.look = replace(self.look, limit_s=limit_s)
         if not len(problem.table.floats):
@@ -104,10 +104,10 @@ class Composition:
     def go_on(
         self, limit_s: float, best_s: float, widest: int, *, work: int = 1 << 60, wide_work: int | None = None
     ) -> None:
-        """Take the beams up to a width, until one of them is too much work.
+        """Run the beams up to width `widest`, until one of them needs too much work.
 
-        That is `work`; or, of those wider than the second, what would be more than `wide_work` by what the
-        one before took.
+        The limit is `work`; beams beyond the first two are also skipped if, judged by the previous beam, they
+        would take more than `wide_work` (by default the budget's `beam_work`).
         """
         problem, budget = self.problem, self.budget
         most = budget.beam_work if wide_work is None else wide_work
@@ -131,8 +131,8 @@ class Composition:
                 self.widths = []
 
     def _nearer(self, look: Look) -> _Beam | None:
-        """Where a beam was too much work: one below a limit between the bound and that of a look, the
-        geometric mean, if that finds something. It is half the work or less."""
+        """After a beam that took too much work: a beam below a lower limit; None where that finds nothing.
+        The limit is the geometric mean of the lower bound and the run's limit; the work is half or less."""
         near_s = (self.problem.least_s * look.limit_s) ** 0.5
         if not self.late or self.known.pipelines or near_s > look.limit_s / _FAR**0.5:
             return None
@@ -144,7 +144,7 @@ class Composition:
         self.look = replace(self.look, limit_s=limit_s)
 
     def end(self, limit_s: float, best_s: float) -> None:
-        """Prove what can be proven below the best step known."""
+        """Prove as good a lower bound as the budget allows, below the best step known."""
         if self.done:
             return
         self._lower(limit_s, best_s)
@@ -161,7 +161,7 @@ class Composition:
         self.known.bound_s = max(self.known.bound_s, least_s)
 
     def _close(self, found: Labels, best_s: float) -> None:
-        """Play what a look at everything found; look again where that leaves a gap."""
+        """Play the pipelines of a complete run; run again where a gap to the best step remains."""
         problem, budget, deadline = self.problem, self.budget, self.deadline
         look, known, self.done = self.look, self.known, True
         known.add(_judged(problem, found, look.limit_s, budget, deadline))
@@ -194,9 +194,9 @@ def find(
     *,
     proving: bool = True,
 ) -> Proof:
-    """Pipelines that may be played in less than `limit_s`, and what all of the table take at least.
+    """Pipelines that may take less than `limit_s`, and a lower bound on all pipelines of the table.
 
-    All looks (see `Composition`) at once; `best_s` is the best step known.
+    Runs all steps of `Composition` at once; `best_s` is the best step known.
     """
     problem = PipelineTable(table, counts, ways, model, job)
     looks = Composition(problem, slack, budget or SearchBudget(), deadline or Deadline(), proving=proving)
@@ -218,12 +218,12 @@ def fastest(
     *,
     one_by_one: bool,
 ) -> list[Composed]:
-    """The fastest pipelines that coarse looks find below a limit, best first, as played.
+    """The fastest pipelines below a limit that runs with tolerances find, best first by played step.
 
-    Of patterns hundreds of tables are composed: labels that differ by little stand for each other, and what
-    a first look finds limits a finer one. Where the first look at everything is much work, beams look for
-    good pipelines before it, and it is repeated below the best of them; where that is still too much, what
-    beams found is the answer. `one_by_one`: kinds are used up one after another.
+    For patterns, hundreds of tables are composed: labels that differ by a small tolerance are merged, and the
+    result of a coarse run limits a finer one. Where the first complete run takes too much work, beams look
+    for good pipelines, and the run is repeated below the best of them; where that is still too much, the
+    beams' pipelines are the answer. `one_by_one`: kinds of nodes are used up one after another.
     """
     problem = PipelineTable(table, counts, ways, model, job, one_by_one)
     known = _Known()
@@ -254,10 +254,8 @@ def fastest(
 
 
 def _beam(problem: PipelineTable, look: Look, budget: CompositionBudget, deadline: Deadline) -> _Beam | None:
-    """Good pipelines, most of them unproven: suffixes are played, and few kept of each state.
-
-    None where the work of the look, or time, does not suffice.
-    """
+    """Good pipelines from a beam search, without a bound: suffixes are played, and few are kept for each
+    state. None where the run's work or the time does not suffice."""
     wide = replace(look, labels=1 << 60, proving=False, passes=budget.played_passes)
     found = problem.below(wide, deadline)
     if found is None:
@@ -269,9 +267,9 @@ def _beam(problem: PipelineTable, look: Look, budget: CompositionBudget, deadlin
 def _within(
     problem: PipelineTable, look: Look, least_work: int, budget: SearchBudget, deadline: Deadline
 ) -> Labels | None:
-    """A look at everything, with the least tolerance at which work and labels suffice; None: with none.
+    """A complete run with the smallest tolerance for which work and labels suffice; None where none does.
 
-    Budgets below the `least_work` do not suffice, and are not tried.
+    Work budgets below `least_work` are skipped as too small.
     """
     for tolerance, work in zip(budget.tolerances, budget.proof_work, strict=True):
         if work < least_work:
@@ -290,7 +288,7 @@ def _judged(
     budget: CompositionBudget,
     deadline: Deadline,
 ) -> Proof:
-    """Play complete pipelines, those with the least bound, and say what that proves."""
+    """Play the complete pipelines with the smallest bounds, and compute the bound that this proves."""
     from tangram_sim.planners.tangram.composition import play_kernels
 
     order = np.argsort(found.bounds, kind="stable")

@@ -1,4 +1,4 @@
-"""Compiled loops of the exact composition: labels under a bound on the played step."""
+"""Compiled loops of the exact composition: label-setting under a lower bound on the played step."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ COST_OF_PASS, COST_OF_STAGE = 4, 12
 
 @njit(cache=True)
 def moved(values: Floats, facts: NDArray[np.int32], bounds: Floats, source: int, target: int) -> None:
-    """Put one label in the place of another. Column by column: whole rows take seconds to compile."""
+    """Overwrite one label with another. Column by column: code for whole rows takes seconds to compile."""
     for column in range(values.shape[1]):
         values[target, column] = values[source, column]
     for column in range(facts.shape[1]):
@@ -89,13 +89,13 @@ def below(
     cursor: Ints,
     edge: Floats,  # least bound of a label dropped for `width`, greatest bound that a state keeps
 ) -> None:
-    """Pipelines whose bound lies below `limit_s`, as labels that place every atom; one turn of the search.
+    """One turn of the label-setting search for pipelines whose bound lies below `limit_s`.
 
     A label is a suffix of the pipeline: latency L of one microbatch through it, A until its front stage ends
     its last backward, E until its last stage has ended its tail, all from its first forward on. See
-    docs/models/composition.md for the recursion and why it is a bound. A label that stands for others that
-    are better by less than the tolerance has a debt: so many seconds less is a bound for all of these.
-    `cursor` says how far it came: to the end, to `most_work`, or until the room was full.
+    docs/models/composition.md for the recursion and why it is a bound. A label that replaces others that are
+    better by less than the tolerance has a debt in seconds: its bound less the debt bounds all of them.
+    `cursor` holds the progress: to the end, to `most_work`, or until the arrays were full.
     """
     atoms, kinds = slice_class.shape[0] - 1, between.shape[1]
     states, repeats = before.shape[1], microbatches - 1.0
@@ -334,7 +334,7 @@ def narrowed(
     width: int,
     edge: Floats,
 ) -> int:
-    """Keep the `width` labels of a state with the least bounds; where its labels end then."""
+    """Keep the `width` labels of a state with the smallest bounds; returns the end of the labels."""
     least, most = 0.0, 0.0
     for label in range(begin, count):
         most = max(most, bounds[label])

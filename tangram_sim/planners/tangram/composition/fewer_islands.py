@@ -1,10 +1,10 @@
-"""The sweep once more on fewer islands: those that the best pipeline found stands on.
+"""Repeats the sweep on fewer islands: those that the best pipeline uses.
 
-A search over fewer islands is narrower, and never finds what all of them do not hold. But beams keep a few
-labels of a state, those with the least bound, and what an idle island might still do lowers the bounds of the
-others; schedules that put off weight gradients are composed by an estimate, and pipelines over islands behind
-slow networks, whose estimates are too low, take the places of better ones. What is priced stays known, so
-looking again on fewer islands takes a small part of the search; where all is proven it takes nothing.
+A search over fewer islands is narrower and cannot find anything that all islands do not allow. But beams keep
+only the labels of a state with the smallest bounds, and the possible use of an idle island lowers the bounds
+of other labels. Schedules that delay weight gradients are composed with an estimate, which is too low across
+slow networks, so such pipelines displace better ones. Prices are reused, so repeating the sweep costs a small
+part of the search, and nothing where the best plan is proven optimal.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _NEAR = {"quick": 0.9, "normal": 0.95, "exhaustive": 1.0}
 
 
 def look_again(search: Search, islands: Sequence[Island], progress: Progress | None) -> None:
-    """Sweep again over those of the `islands` that the best pipeline stands on, while these become fewer."""
+    """Repeat the sweep on those of `islands` that the best pipeline uses, as long as they become fewer."""
     while search.played and not search.deadline.over():
         used = search.best_islands()
         kept = [island for island in islands if island.name in used]
@@ -36,7 +36,7 @@ def look_again(search: Search, islands: Sequence[Island], progress: Progress | N
 
 
 def _within(search: Search, islands: Sequence[Island], progress: Progress | None) -> None:
-    """One further sweep, on these islands alone."""
+    """Run one more sweep, on these islands alone."""
     units = node_units(islands, FLEETS[search.budget.effort].states)
     enumeration = _on(search.enumeration, islands, search)
     search.within(enumeration, units, progress)
@@ -45,7 +45,7 @@ def _within(search: Search, islands: Sequence[Island], progress: Progress | None
 
 
 def _on(known: Enumeration, islands: Sequence[Island], search: Search) -> Enumeration:
-    """An enumeration of these islands that knows what the other one has priced and asked."""
+    """An enumeration of these islands that reuses the prices and partial plans of another one."""
     model, job = known.model, known.job
     bound = WorkBound(model, job, islands, known.hwdb, search.referee.cluster)
     return replace(

@@ -1,4 +1,4 @@
-"""From composed pipelines to real plans: ranks are assigned, steps are played whole, boundaries refined."""
+"""From composed pipelines to plans: assign ranks, simulate whole steps, move stage boundaries."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -24,10 +24,10 @@ _FARTHEST = 2  # stages that an atom moves: from one to the next but one, with t
 
 @dataclass(frozen=True, slots=True)
 class StageAssignment:
-    """One stage to be: atoms [start, stop) on some ranks under one layout, or under one for each run.
+    """A stage before it joins a plan: atoms [start, stop) on ranks under one layout, or one per run.
 
-    Runs may reach beyond the stage when its ends have moved; an end that has none takes the nearest.
-    Seats `beside` it are further parts of the stage; `sequences` of every microbatch are then its own.
+    Runs may reach beyond the stage after its ends have moved; an end without a run takes the nearest. Those
+    in `beside` are further parts of the stage; then `sequences` of every microbatch belong to this part.
     """
 
     island: str
@@ -40,7 +40,7 @@ class StageAssignment:
     beside: tuple["StageAssignment", ...] = ()
 
     def between(self, start: int, stop: int) -> "StageAssignment":
-        """This stage with other atoms."""
+        """This stage, all parts of it, with other atoms."""
         return replace(
             self,
             start=start,
@@ -49,7 +49,7 @@ class StageAssignment:
         )
 
     def layouts(self, layers: int) -> tuple[LayerLayout, ...]:
-        """The layout of every run of blocks; the embedding goes with the first, the head with the last."""
+        """Layouts of all runs of blocks; the first run includes the embedding, the last one the head."""
         start, stop = _blocks(self.start, self.stop, layers)
         found: list[LayerLayout] = []
         for number, run in enumerate(self.runs):
@@ -78,7 +78,7 @@ def _blocks(start: int, stop: int, layers: int) -> tuple[int, int]:
 def seats_of(
     composed: Composed, islands: Sequence[Island], placement: Placement
 ) -> tuple[StageAssignment, ...]:
-    """Give every place of a composed pipeline its ranks: nodes of an island in order, front to back."""
+    """Stages of a composed pipeline with ranks: nodes of an island are assigned in order, front to back."""
     next_node = [0] * len(islands)
     seats: list[StageAssignment] = []
     first = placement.first_rank
@@ -113,7 +113,7 @@ def seats_of(
 def _joint_seat(
     place: Placed, islands: Sequence[Island], next_node: list[int], placement: Placement
 ) -> StageAssignment:
-    """A place on several islands: the next nodes of each, as parts of their own or as one."""
+    """A stage on the next nodes of several islands: a part on each, or one part for all."""
     partial, first = place.partial, placement.first_rank
     kind_of = {island.name: kind for kind, island in enumerate(islands)}
     shift = place.start - partial.start
@@ -144,7 +144,7 @@ def _joint_seat(
 def pipeline_of(
     seats: Iterable[StageAssignment], layers: int, microbatch: int, microbatches: int
 ) -> Pipeline:
-    """The pipeline noun for stages that hold one chunk each."""
+    """The `Pipeline` of these stages, with one chunk each."""
     stages = []
     for seat in seats:
         blocks = _blocks(seat.start, seat.stop, layers)
@@ -163,10 +163,9 @@ def pipeline_of(
 
 
 class PlanEvaluator:
-    """Plays whole plans of one model, cluster and job; equal seats are played once.
+    """Simulates pipelines of one model, cluster and job; results for equal stages are cached.
 
-    Of what was played seconds stay; the steps themselves (a step of a large batch has 10^5 ops) only for the
-    few plans that are looked at last.
+    Seconds are kept for all pipelines, lowered steps (10^5 ops for a large batch) only for the few used last.
     """
 
     def __init__(
@@ -186,7 +185,7 @@ class PlanEvaluator:
         self._lowered: OrderedDict[Finalist, tuple[Pipeline, LoweredStep]] = OrderedDict()
 
     def step_s(self, seats: tuple[StageAssignment, ...], microbatch: int) -> float:
-        """Simulated seconds of the step; inf where it does not fit."""
+        """Simulated seconds of the step without shared links; inf where it does not fit memory."""
         from tangram_sim.training.schedules.step import play_steps
 
         key = (seats, microbatch)
@@ -200,7 +199,7 @@ class PlanEvaluator:
         return self._seconds[key]
 
     def lowered(self, seats: tuple[StageAssignment, ...], microbatch: int) -> tuple[Pipeline, LoweredStep]:
-        """The pipeline, and its step ready to be played."""
+        """The pipeline and its lowered step, ready to be simulated."""
         key = (seats, microbatch)
         if key not in self._lowered:
             pipeline = pipeline_of(seats, self.model.layers, microbatch, self.job.global_batch // microbatch)
@@ -213,15 +212,15 @@ class PlanEvaluator:
     def play(
         self, seats: tuple[StageAssignment, ...], microbatch: int
     ) -> tuple[float, Pipeline, LoweredStep]:
-        """Simulated seconds of the step (inf where it does not fit), and what was played."""
+        """Simulated seconds of the step (inf where it does not fit), the pipeline and its lowered step."""
         return (self.step_s(seats, microbatch), *self.lowered(seats, microbatch))
 
     def ops(self, seats: tuple[StageAssignment, ...], microbatch: int) -> int:
-        """Passes and transfers of the step: what its play takes time and memory for."""
+        """Number of passes and transfers in the step, which sets the time and memory of a simulation."""
         return 4 * len(seats) * (self.job.global_batch // microbatch)
 
     def shared(self, seats: tuple[StageAssignment, ...], microbatch: int) -> float:
-        """As `step_s` of a step whose transfers share network links, as `forecast` plays it."""
+        """Simulated seconds of the step with shared links, as `forecast` plays it; inf: does not fit."""
         key = (seats, microbatch)
         if key not in self._shared:
             step = self.lowered(seats, microbatch)[1]
@@ -230,7 +229,7 @@ class PlanEvaluator:
         return self._shared[key]
 
     def in_time(self, contenders: Sequence[Finalist]) -> list[Finalist]:
-        """Contenders by their step with links shared: as many as there is time to play so, one at least."""
+        """Contenders simulated with shared links before the deadline, at least one, fastest first."""
         told: list[Finalist] = []
         for contender in contenders:
             if told and self.deadline.over():
@@ -240,7 +239,7 @@ class PlanEvaluator:
         return sorted(told, key=lambda item: self.shared(*item))
 
     def scored(self, seats: tuple[StageAssignment, ...], microbatch: int) -> Scored:
-        """The plan with its simulated step, links shared. Raises TangramError when it does not fit."""
+        """The plan simulated with shared links. Raises TangramError where it does not fit memory."""
         seconds, pipeline, step = self.play(seats, microbatch)
         if seconds == float("inf"):
             raise TangramError("a plan that does not fit its memory was to be scored")
@@ -250,9 +249,9 @@ class PlanEvaluator:
     def refine(
         self, seats: tuple[StageAssignment, ...], microbatch: int, rounds: int = 40, ops: int = 0
     ) -> tuple[StageAssignment, ...]:
-        """Move single atoms to the next stage while that shortens the played step, or to the one after.
+        """Stages after moving single atoms to a nearby stage while that shortens the simulated step.
 
-        Transfers share links as far as so many `ops` suffice, each has links of its own where they are 0.
+        `ops`: limit on simulated ops, transfers share links; 0: no limit, every transfer has its own link.
         """
         played = self.shared if ops else self.step_s
         best, reach, left = played(seats, microbatch), 1, ops // self.ops(seats, microbatch)
@@ -281,10 +280,10 @@ class PlanEvaluator:
 def _moved(
     seats: tuple[StageAssignment, ...], first: int, last: int, move: int
 ) -> tuple[StageAssignment, ...] | None:
-    """The boundaries from behind stage `first` to that before stage `last` moved by one atom.
+    """The stages with all boundaries between stages `first` and `last` moved by `move` atoms.
 
-    So one atom goes from one of these two stages to the other, and those between keep as many as they have.
-    None when a stage would be empty.
+    So one atom passes from one of these two stages to the other, and the stages between keep their number of
+    atoms. None when a stage would be empty.
     """
     changed = list(seats)
     for index in range(first, last + 1):

@@ -1,4 +1,4 @@
-"""One table of partial plans as the compiled label-setter reads it, and the turns of that label-setter."""
+"""A table of partial plans as arrays for the compiled label-setting, and the loop that runs it in turns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ PASSES_OF_TURN = 5_000_000  # microbatches through stages played in one call
 
 @dataclass(frozen=True, slots=True)
 class LinkBounds:
-    """What bounds transfers between stages of two kinds of island from below; exact but on stated graphs."""
+    """Lower bounds on transfers between stages on two kinds of island; exact except on stated graphs."""
 
     size: float  # bytes of one microbatch at a boundary
     latency_s: NDArray[np.float64]  # (kinds, kinds); infinite where --order forbids the neighbourhood
@@ -44,7 +44,7 @@ def roads(
     size: float,
     estimate_s: NDArray[np.float64],
 ) -> LinkBounds:
-    """Roads between stages as `Placement.road` prices them; `estimate_s` also says what is forbidden."""
+    """Link bounds as `Placement.road` prices links; inf in `estimate_s` marks forbidden neighbours."""
     kinds = len(islands)
     latency, rate = np.zeros((kinds, kinds)), np.full((kinds, kinds), np.inf)
     nodes = np.full(kinds, np.inf)
@@ -65,12 +65,12 @@ def roads(
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look of the label-setter at everything that may end below a limit.
+    """Parameters of one run of label-setting, which finds what may end below `limit_s`.
 
-    `width`: labels kept of a state, those with the least bound (0: all). `dropping`: labels that others beat,
-    or fall short of by no more than the tolerance, are left out. Else all are kept. `proving`: what is found
-    stands for what was left out, so that the least bound holds for that, too. Suffixes are played for labels
-    until `passes` microbatches have gone through stages.
+    `width`: labels kept of a state, those with the smallest bounds (0: all). `dropping`: leave out dominated
+    labels, and those that are better by no more than the tolerance; else all labels are kept. `proving`: a
+    label's times also hold for the labels it replaced, so that the smallest bound holds for those too.
+    Suffixes are played for labels until `passes` microbatches have passed through stages.
     """
 
     limit_s: float
@@ -85,8 +85,8 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What a look came to: facts of all labels, the complete ones, their bounds; and the least bound of those
-    that were left out for the width."""
+    """Result of a run: facts of all labels, complete labels, their bounds, and the smallest bound of a
+    dropped label. `dropped_s` covers the labels left out for the width."""
 
     facts: NDArray[np.int32]
     complete: NDArray[np.int64]
@@ -95,7 +95,7 @@ class Labels:
 
 
 class PipelineTable:
-    """Partial plans, nodes and roads in the arrays of the kernels; answers looks and plays what they find."""
+    """Partial plans, nodes and links as arrays; runs label-setting and simulates what it finds."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class PipelineTable:
         self.most_behind = float({0: 0.0, 1: min(behind, repeats), 2: repeats}[self.lost])
 
     def below(self, look: Look, deadline: Deadline) -> Labels | None:
-        """What a look finds; None where work, labels or time ran out before its end."""
+        """Labels that a run finds; None where work, labels or time ran out before its end."""
         from tangram_sim.planners.tangram.composition import exact_kernels as kernels
         from tangram_sim.planners.tangram.composition import play_kernels as columns
 
@@ -240,10 +240,8 @@ class PipelineTable:
     def _still_to_come(
         self, options: Options, limit_s: float, deadline: Deadline
     ) -> NDArray[np.float64] | None:
-        """What is still to come at least in every state; None where time ran out.
-
-        What was worked out for a limit that is a little higher is a little looser, and does as well.
-        """
+        """Lower bounds on what the unplaced atoms add, for every state, from `still_to_come`; None where time
+        ran out. Bounds computed for a slightly higher limit are slightly looser and are reused."""
         from tangram_sim.planners.tangram.composition.rest_kernels import still_to_come
 
         known_s, least = self._least
@@ -260,9 +258,9 @@ class PipelineTable:
         return least
 
     def any_order_s(self, limit_s: float, deadline: Deadline) -> float:
-        """No pipeline of the table is played in less, in whatever order a stage does its passes; 0: no time.
+        """Lower bound in seconds on all pipelines of the table, for any order of passes; 0: no time.
 
-        A stage works on all microbatches, once the first has come forward through those in front of it.
+        A stage processes all microbatches after the first has passed forward through the stages before it.
         """
         from tangram_sim.planners.tangram.composition import play_kernels as columns
         from tangram_sim.planners.tangram.composition.rest_kernels import still_to_come
@@ -284,14 +282,14 @@ class PipelineTable:
     def played(
         self, facts: NDArray[np.int32], complete: NDArray[np.int64], deadline: Deadline
     ) -> NDArray[np.float64]:
-        """Seconds of the steps of complete pipelines, transfers over roads of their own; the first ones at
-        least, infinite for those that there was no time for."""
+        """Simulated seconds of complete pipelines without shared links; inf for those that time did not
+        suffice for. At least the first batch of them is simulated."""
         return self._played(facts, complete, self.floats, self.between, self.ways.size, deadline)
 
     def estimated(
         self, facts: NDArray[np.int32], complete: NDArray[np.int64], deadline: Deadline
     ) -> NDArray[np.float64]:
-        """Seconds as of `played` under the likelier estimate of transfers, which proves nothing."""
+        """Seconds as of `played`, with the more realistic estimate of transfers, which is no lower bound."""
         from tangram_sim.planners.tangram.composition.play_kernels import RATE
 
         floats = self.floats.copy()
@@ -333,7 +331,7 @@ class PipelineTable:
         return steps
 
     def composed(self, value: float, facts: NDArray[np.int32], label: int) -> Composed:
-        """Follow a label from the front of the pipeline to its back."""
+        """The pipeline of a label, collected from its front stage to its last."""
         from tangram_sim.planners.tangram.composition.play_kernels import OPTION, PARENT
 
         places: list[Placed] = []

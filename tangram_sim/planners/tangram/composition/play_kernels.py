@@ -1,4 +1,4 @@
-"""Compiled play of composed pipelines, and the columns of the arrays that describe them."""
+"""Compiled simulation of composed pipelines, and the columns of the arrays that describe them."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def play_all(
     microbatches: int,
     every_forward_first: bool,
 ) -> Floats:
-    """Seconds of the step of every complete pipeline, each transfer over a road of its own."""
+    """Simulated seconds of the step of every complete pipeline, without shared links."""
     steps = np.empty(len(complete), np.float64)
     for position in range(len(complete)):
         label = complete[position]
@@ -85,7 +85,7 @@ def gather(
     stages: Floats,
     hops: Floats,
 ) -> None:
-    """Fill stages and hops (to the next stage) from `place` on with what a label holds, front to back."""
+    """Fill `stages` and `hops` (seconds to the next stage) from `place` on with the stages of a label."""
     while facts[label, OPTION] >= 0:
         option = facts[label, OPTION]
         for stage in range(stage_ptr[option], stage_ptr[option + 1]):
@@ -103,7 +103,7 @@ def gather(
 
 @njit(cache=True)
 def play(times: Floats, hop_s: Floats, microbatches: int, every_forward_first: bool) -> Any:
-    """(end of the last backward by stage, end of the step) of 1F1B or GPipe: longest paths.
+    """(end of the last backward by stage, end of the step) in seconds of 1F1B or GPipe, by longest paths.
 
     `times` (stages, 4) are seconds of a forward, of a backward, of synchronisation and of the optimizer.
     """
@@ -147,16 +147,16 @@ def play(times: Floats, hop_s: Floats, microbatches: int, every_forward_first: b
 
 @njit(cache=True)
 def passes_played(depth: int, microbatches: int) -> int:
-    """Microbatches that `play_ahead` plays."""
+    """Number of microbatches that `play_ahead` simulates."""
     return int(min(microbatches, 5 * depth + 4))
 
 
 @njit(cache=True)
 def play_ahead(times: Floats, hop_s: Floats, microbatches: int) -> Any:
-    """What `play` says of 1F1B, in a time that does not grow with microbatches: an estimate.
+    """Estimate of `play` for 1F1B, in a time that does not grow with the number of microbatches.
 
-    Filled and settled, a pipeline takes equally long for every further microbatch: it is played to two and to
-    three times its depth, and what `depth` more took there goes on.
+    A pipeline in its steady state takes equally long for every further microbatch: it is simulated for about
+    two and three times its depth, and the time of the last `depth` microbatches is extrapolated.
     """
     depth = len(times)
     if passes_played(depth, microbatches) == microbatches:

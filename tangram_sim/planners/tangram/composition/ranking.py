@@ -1,4 +1,4 @@
-"""The best finalists: refined, played with shared links, and ranked."""
+"""Ranking of the best finalists: refine, simulate with shared links, sort."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from tangram_sim.training.schedules import puts_off_weights
 
 @dataclass(frozen=True, slots=True)
 class RankBudget:
-    """Which finalists are refined, and played with shared links."""
+    """Limits on the finalists that are refined, and simulated with shared links."""
 
     shared: int = 32  # kinds of finalists played with shared links
     refined: int = 10  # of these, atoms moved over their boundaries
@@ -34,9 +34,9 @@ def rank(
     top: int,
     budget: RankBudget,
 ) -> list[Scored]:
-    """Refine the best finalists of different kinds; the `top` different plans, links shared, fastest first.
+    """The `top` different plans with shared links, fastest first, the best of each kind refined.
 
-    The search plays transfers as if each had its links to itself; here they share them.
+    The search simulates each transfer on a link of its own; here transfers share links.
     """
     kinds: dict[object, Finalist] = {}  # the best of each kind: others would refine to it
     for _, seats, microbatch in sorted(played, key=lambda entry: (entry[0], len(entry[1]))):
@@ -61,7 +61,7 @@ def rank(
 
 
 def _kind(seats: tuple[StageAssignment, ...], microbatch: int) -> object:
-    """What makes two plans different to people: islands, GPUs, layouts and microbatch, not single layers."""
+    """Key of plans that users see as the same: microbatch, and islands, GPUs and layouts of the stages."""
     return microbatch, tuple(
         (
             stage_assignment.island,

@@ -1,4 +1,4 @@
-"""Compiled loops of the exact composition: the least that atoms still without a stage can add."""
+"""Compiled loops of the exact composition: lower bounds on what atoms without a stage can add."""
 
 import numpy as np
 
@@ -29,11 +29,11 @@ def still_to_come(
     least: Floats,
     stop: int,
 ) -> None:
-    """Fill `least[stop]` of (atoms + 1, 4, node counts used behind), those before it known.
+    """Fill `least[stop]` of shape (atoms + 1, 4, states); entries below `stop` must be known.
 
-    What atoms [0, stop) on the nodes left can add at least: latency, forward latency, own time of the slowest
-    stage with what is in front of it, and repeats beyond the latency; each alone over all ways to place them,
-    hence never too much. Infinite: no way.
+    Lower bounds on what atoms [0, stop) on the remaining nodes add: latency, forward latency, the slowest
+    stage's own time plus what is in front of it, and repeats beyond the latency; each minimised separately
+    over all placements, so never too high. inf: no placement.
     """
     states = least.shape[2]
     if stop == 0:

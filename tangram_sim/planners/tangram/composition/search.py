@@ -1,4 +1,4 @@
-"""Sweeps over microbatch sizes: compose, and play the finalists."""
+"""Sweeps over microbatch sizes: compose pipelines and simulate the finalists."""
 
 from collections.abc import Sequence
 
@@ -38,9 +38,9 @@ _SLACK, _ROUGH_SLACK = 0.003, 0.03
 def hop_seconds(
     islands: Sequence[Island], cluster: Cluster, hwdb: Hwdb, size: float, order: Sequence[str]
 ) -> NDArray[np.float64]:
-    """(kinds, kinds): seconds to hand one microbatch from a node of one island to a node of the next.
+    """(kinds, kinds): seconds to send one microbatch from a node of one island to one of the next.
 
-    inf where --order forbids the neighbourhood. One node on each side: the finalists' play knows better.
+    inf where `order` forbids the neighbourhood. One node on each side: simulating finalists is more precise.
     """
     hops = np.zeros((len(islands), len(islands)))
     placement = Placement(cluster, hwdb) if cluster.wiring.full else None
@@ -73,18 +73,18 @@ def hop_seconds(
 
 
 def coarse(nodes: int, unit: int) -> tuple[int, ...]:
-    """Nodes of the parts of an island in halves: all of them, half (of odd ones both sides), in units."""
+    """Nodes of the coarse parts of an island: all, and half of them (both halves if uneven), in units."""
     units, parts = nodes // unit, in_units(nodes, unit)
     return tuple(parts[some - 1] for some in sorted({units, -(-units // 2), units // 2} - {0}))
 
 
 class Search:
-    """Sweeps over microbatch sizes under a limit on the step, below which nothing is dropped.
+    """Search over microbatch sizes by sweeps under a limit on the step time; no plan below the limit is
+    pruned.
 
-    Sweeps over whole islands, then over halves find a good plan in little time; its played step, plus
-    some slack, is the limit of the full sweep. Without such a plan limits widen from the lower
-    bound upward.
-    What the full sweep proves is kept in `bounds`.
+    Sweeps over whole islands, then over halves, find a good plan quickly; its simulated step, plus some
+    slack, is the limit of the full sweep. Without such a plan, limits rise from the lower bound. The lower
+    bounds that the full sweep proves are kept in `bounds`, by microbatch size.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Search:
         self.counted: dict[int, int] = {}  # by microbatch size: pipelines of its last looks, counted
 
     def begin_at(self, known: Scored) -> None:
-        """Look for plans faster than one that is known, first for those of its microbatch size."""
+        """Start from a known plan: search only for faster plans, its microbatch size first."""
         first, self.from_known = known.plan.pipelines[0], True
         self.best_s = self.best_of[first.microbatch] = known.step_s
         if self.estimated:
@@ -135,18 +135,18 @@ class Search:
             self.over = (works + 3 * waits) / (works + waits)
 
     def begin_below(self, step_s: float) -> None:
-        """Look for plans faster than a step alone."""
+        """Search only for plans faster than `step_s`."""
         self.best_s = min(self.best_s, step_s)
 
     def best_islands(self) -> frozenset[str]:
-        """Names of the islands that the fastest pipeline played stands on."""
+        """Names of the islands that the fastest simulated pipeline uses."""
         seats, _ = min(self.played, key=lambda item: self.played[item])
         return frozenset(seat.island for seat in seats)
 
     def within(self, enumeration: Enumeration, units: Sequence[int], progress: Progress | None) -> None:
-        """Sweep over every number of nodes of fewer islands, below the best step so far; keep what is found.
+        """Sweep over every number of nodes of fewer islands below the best step, and record the results.
 
-        Microbatch sizes of which all pipelines are known to take longer are left out.
+        Skips microbatch sizes for which a proven bound rules out an improvement.
         """
         names = {island.name for island in enumeration.islands}
         order = [name for name in self.order if name in names]
@@ -172,7 +172,7 @@ class Search:
     def run(
         self, progress: Progress | None, *, halves: bool = False
     ) -> list[tuple[float, tuple[StageAssignment, ...], int]]:
-        """Everything that was played and fits; of whole islands and `halves` alone, where that is asked."""
+        """Run all sweeps, or only whole and half islands; (seconds, stages, microbatch) of what fits."""
         islands = list(zip(self.enumeration.islands, self.units, strict=True))
         every = tuple(in_units(island.nodes, unit) for island, unit in islands)
         half = tuple(coarse(island.nodes, unit) for island, unit in islands)
@@ -194,14 +194,14 @@ class Search:
         return self.finalists()
 
     def finalists(self) -> list[tuple[float, tuple[StageAssignment, ...], int]]:
-        """All that was played and fits, with its seconds and microbatch."""
+        """(seconds, stages, microbatch) of every pipeline simulated that fits memory."""
         return [(seconds, seats, microbatch) for (seats, microbatch), seconds in self.played.items()]
 
     def _likeliest(self, sizes: Sequence[int]) -> list[int]:
-        """Microbatch sizes in the order in which they are looked at: the least step at halves first.
+        """Microbatch sizes in search order: those with the shortest step on half islands first.
 
-        Of those that no halves told of two small ones, which leave most memory, come before one next to the
-        best, and so on.
+        Sizes without a result on halves follow in turns: two small ones, which leave most memory, then one
+        near the best.
         """
         told = sorted(
             (size for size in sizes if size in self.best_of), key=lambda item: (self.best_of[item], item)
@@ -220,7 +220,7 @@ class Search:
         *,
         full: bool = False,
     ) -> None:
-        """Look at microbatch sizes below the best step; while there is none, below wider and wider limits."""
+        """Search these microbatch sizes below the best step, or without one below increasing limits."""
         self.enumeration.sizes = tuple(sizes[: self.budget.sizes] if full else sizes)
         self.priced_before = self.enumeration.priced if full else 0
         for factor in factors:
@@ -243,12 +243,12 @@ class Search:
                 return
 
     def _go_on(self, limit_s: float, progress: Progress | None) -> None:
-        """Wider beams and proofs of the sizes that were begun, below what is known by then.
+        """Run wider beams and proofs for the microbatch sizes begun, below the best step known.
 
-        The likeliest comes first; of those of which even a narrow beam was too much work, after these, the
-        one with the least bound. Wide beams, the widest too, are for sizes near the best step (`near`), and
-        farther off where they are little work (`far_work`). The widest has to be less work than the others
-        (`widest_work`), but for the best size in the end, if a wide one gained something there (`last_work`).
+        The most promising size comes first; sizes for which even a narrow beam took too much work follow,
+        smallest lower bound first. Wide beams are for sizes near the best step (`near`), and for others where
+        they take little work (`far_work`). The widest beam has a tighter limit (`widest_work`), except for
+        the best size at the end if a wide beam gained something there (`last_work`).
         """
         budget, begun, self.begun = self.budget, self.begun, {}
         order, gained = sorted(begun, key=lambda size: self._likely(size, begun[size])), list[int]()
@@ -281,11 +281,11 @@ class Search:
         return self.best_of.get(size, float("inf"))
 
     def _below_s(self, limit_s: float) -> float:
-        """What is worth composing below a limit, as compositions estimate steps."""
+        """Limit in seconds for compositions, in terms of their estimates: the limit or the best step."""
         return min(limit_s, self.best_s * (1 + self.slack)) * self.over
 
     def _beams(self, size: int, looks: Composition, limit_s: float, widest: int, wide_work: int) -> None:
-        """Beams up to a width for one microbatch size, and plays of what they find."""
+        """Run the beams of one microbatch size up to a width, and simulate the pipelines they find."""
         below_s, wide = self._below_s(limit_s), len(looks.widths)
         if looks.problem.least_s < below_s and not self.deadline.over():
             looks.go_on(below_s, self.best_s * self.over, widest, wide_work=wide_work)
@@ -293,10 +293,10 @@ class Search:
                 self._play(size, looks.proof())
 
     def _enough(self, position: int, microbatch: int, sizes: Sequence[int], full: bool) -> bool:
-        """Whether the budget leaves a microbatch size out, now that there is a plan.
+        """Whether to skip a microbatch size for lack of budget, given that a plan is known.
 
-        Where that was known before, and none of this search's was played yet, only layouts count: which sizes
-        are likely is not known.
+        If only a plan from before this search is known, the number of layouts alone decides, since it is not
+        known which sizes are promising.
         """
         budget = self.budget
         if not position or not (self.played or self.from_known):
@@ -319,7 +319,7 @@ class Search:
         return len(vain) == budget.patience and all(vain)
 
     def _looks(self, microbatch: int, limit_s: float, grain: Grain, full: bool) -> Composition:
-        """Looks at the pipelines of one microbatch size below the limit."""
+        """The composition of one microbatch size below the limit."""
         enumeration, job, islands = self.enumeration, self.enumeration.job, self.enumeration.islands
         table = enumeration.table(microbatch, limit_s, self.units, grain=grain)
         self.options += len(table.floats) * full
@@ -333,12 +333,12 @@ class Search:
         return Composition(problem, self.slack, budget, self.deadline, proving=full)
 
     def least_s(self) -> float:
-        """No single pipeline of stages on one island each is played in less; 0: not known."""
+        """Lower bound in seconds on single pipelines with each stage on one island; 0: not known."""
         sizes = microbatch_sizes(self.enumeration.job)
         return min((self.bounds.get(size, 0.0) for size in sizes), default=0.0)
 
     def _size(self, microbatch: int, limit_s: float, grain: Grain, full: bool) -> None:
-        """Compose and play pipelines of one microbatch size that could end below `limit_s`."""
+        """Compose and simulate pipelines of one microbatch size that could take less than `limit_s`."""
         enumeration = self.enumeration
         if enumeration.least_s(microbatch, self.units, grain) >= limit_s:
             if self.provable and full:
@@ -362,7 +362,7 @@ class Search:
         self._play(microbatch, looks.proof())
 
     def _play(self, microbatch: int, proof: Proof) -> None:
-        """Play the best pipelines of one microbatch size; count those that were not known before."""
+        """Simulate the best pipelines of one microbatch size, and count those that are new."""
         known, self.counted[microbatch] = self.counted.get(microbatch, 0), len(proof.pipelines)
         self.enumeration.counts.composed += len(proof.pipelines) - known
         islands = self.enumeration.islands
@@ -380,9 +380,9 @@ class Search:
 
 
 def microbatch_sizes(job: Job) -> list[int]:
-    """Divisors of the global batch, those that give a pipeline of moderate length first.
+    """Divisors of the global batch, those that give about 32 microbatches first.
 
-    The order changes nothing but the time: a good plan found early prunes the sizes after it.
+    The order affects only the search time: a good plan found early prunes later sizes.
     """
     return sorted(
         divisors(job.global_batch), key=lambda size: (abs(np.log2(job.global_batch / size) - 5.0), size)
@@ -392,7 +392,7 @@ def microbatch_sizes(job: Job) -> list[int]:
 def _distinct(
     composed: list[Composed], islands: Sequence[Island], placement: Placement, most: int
 ) -> list[tuple[tuple[StageAssignment, ...], float]]:
-    """The best different pipelines, `most` at most, each with its value under the composition's objective."""
+    """The best different pipelines with ranks, `most` at most, each with its composition objective."""
     seen: dict[tuple[StageAssignment, ...], float] = {}
     for item in composed[: 4 * most]:
         seen.setdefault(seats_of(item, islands, placement), item.objective_s)

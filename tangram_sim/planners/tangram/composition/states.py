@@ -1,4 +1,4 @@
-"""Numbers of nodes that a part of a pipeline has used, each a state of the label-setting."""
+"""States of the label-setting: the numbers of nodes that part of a pipeline uses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Ints: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class NodeStates:
-    """States in ascending order of their codes: counts as the digits of one number."""
+    """States of the label-setting: node counts by kind, encoded as the digits of one number, ascending."""
 
     strides: Ints  # (kinds): what one node of each kind adds to a code
     codes: Ints  # (states)
@@ -21,7 +21,7 @@ class NodeStates:
 
     @staticmethod
     def of(counts: Sequence[int], one_by_one: bool = False) -> "NodeStates":
-        """All numbers of nodes up to `counts`; `one_by_one`: those with at most one kind used in part.
+        """All node counts up to `counts`; with `one_by_one` only those with at most one kind used in part.
 
         That is many fewer where copies are wide: 496 of 83,521 for 16 nodes of each of four kinds.
         """
@@ -41,22 +41,22 @@ class NodeStates:
         return NodeStates(strides[:-1], codes, codes[:, None] // strides[:-1] % (most + 1))
 
     def taken(self, joint: Sequence[Sequence[int]]) -> Ints:
-        """(all kinds, kinds): nodes of each kind that one unit takes; joint kinds come last."""
+        """(kinds and joint kinds, kinds): nodes of each kind that one unit takes; joint kinds come last."""
         kinds = len(self.strides)
         together = np.array(joint, dtype=np.int64).reshape(len(joint), kinds)
         return np.concatenate([np.eye(kinds, dtype=np.int64), together])
 
     def without(self, nodes: Ints) -> Ints:
-        """(states): the state that has so many nodes less in use; -1 where it is none."""
+        """(states): index of the state with `nodes` fewer nodes in use; -1 where no such state exists."""
         wanted = self.codes - int(nodes @ self.strides)
         places = np.searchsorted(self.codes, wanted)
         known = (self.used >= nodes).all(axis=1) & (self.codes[places] == wanted)
         return np.where(known, places, -1)
 
     def reached(self, before: Ints) -> NDArray[np.bool_]:
-        """(states): whether stages that take as many nodes as these moves use just so many together.
+        """(states): whether some sequence of these moves reaches exactly this state.
 
-        Of states with at most one kind used in part all are said to be.
+        With `one_by_one` states all are reported as reached.
         """
         reached = np.zeros(len(self.codes), np.bool_)
         reached[0] = True

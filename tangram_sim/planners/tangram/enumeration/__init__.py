@@ -1,1 +1,1 @@
-"""Which slice on which island is asked about, and what parallelizers answer."""
+"""Enumeration: the slices requested from parallelizers on each island, and their partial plans."""

@@ -1,4 +1,4 @@
-"""Asks a parallelizer about every (slice, part of an island) that can matter, and keeps the answers."""
+"""Requests partial plans for every relevant (slice, part of an island), and caches them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,13 +41,13 @@ Grain: TypeAlias = Sequence[Sequence[int]]  # nodes of the parts that are asked 
 
 @dataclass
 class Enumeration:
-    """Asks about every slice class on every number of nodes of every island, unless a policy prunes it.
+    """Requests partial plans of all slice classes on all parts of islands, except those that are pruned.
 
-    Policies: redundancy (equal signature on an equivalent island: asked once), infeasibility (the slice's
-    weights alone exceed the part's memory), imbalance (no plan with this pair can beat the best known
-    one: a valid bound, so the winner never changes), incompatibility (partial plans that are too slow for
-    any pipeline below the limit, or that another beats wherever they could stand, are dropped).
-    A `window` above 0 also drops pairs whose load leaves [1/window, window]; what that may lose is known.
+    Policies: redundancy (equal signature on an equivalent island: requested once), infeasibility (the slice's
+    weights, gradients and optimizer state exceed the part's memory), imbalance (no plan with this pair can
+    beat the best known one: a valid bound), incompatibility (partial plans too slow for any pipeline below
+    the limit, or dominated wherever they could stand, are dropped). A `window` above 0 also drops pairs whose
+    load leaves [1/window, window]; `lost` bounds what that may cost.
     """
 
     model: Model
@@ -88,10 +88,10 @@ class Enumeration:
         beside: Beside | None = None,
         grain: Grain | None = None,
     ) -> PartialPlanTable:
-        """Partial plans for one microbatch size; pairs that cannot beat `limit_s` are not asked about.
+        """Partial plans for one microbatch size, except for pairs that cannot beat `limit_s`.
 
-        Islands are taken `units[kind]` nodes at a time; of the parts of `grain` alone, if there is one.
-        What joint islands offer `beside` goes in, too.
+        Islands are divided into groups of `units[kind]` nodes; with `grain`, only parts of these node counts
+        are used. `beside` adds partial plans on joint islands.
         """
         firsts, classes = slice_classes(self.model)
         pairs = sum(entry >= 0 for row in classes for entry in row)
@@ -129,14 +129,14 @@ class Enumeration:
         return tabulate(self.model, self.job, microbatch, options, units, self.tied_s, dropping=dropping)
 
     def least_s(self, microbatch: int, units: Sequence[int], grain: Grain | None = None) -> float:
-        """Seconds of any step of one pipeline over such parts with this microbatch size, at least."""
+        """Lower bound in seconds on a step of one pipeline over these parts with this microbatch size."""
         bound = self._bound(microbatch, list(self._parts_by(units, grain)))
         # Where weight gradients are put off no law of pipelines holds.
         whole = puts_off_weights(self.job.schedule)
         return bound.microbatch_s(microbatch) if whole else bound.pipeline_s(microbatch)
 
     def _parts_by(self, units: Sequence[int], grain: Grain | None) -> Iterator[tuple[int, int, Island]]:
-        """(kind, number, part), `units[kind]` nodes of an island at a time; equal parts have one number."""
+        """(kind, number, part) in steps of `units[kind]` nodes of an island; equal parts share a number."""
         for kind, island in enumerate(self.islands):
             for nodes in grain[kind] if grain else in_units(island.nodes, units[kind])[: self.widest]:
                 part = island.part(nodes).anonymous()
@@ -145,9 +145,9 @@ class Enumeration:
                 yield kind, self._parts.setdefault(part, len(self._parts)), part
 
     def _bound(self, microbatch: int, parts: Sequence[tuple[int, int, Island]]) -> WorkBound:
-        """The bound of the islands as the parallelizer prices these parts of them, if it tells.
+        """The work bound of the islands, tightened by the parallelizer's lower bounds for these parts.
 
-        What it tells of parts holds for stages on one island each.
+        Those bounds hold only for stages on one island each.
         """
         key = microbatch, tuple(number for _, number, _ in parts)
         if self.joint or "imbalance" not in self.policies:
@@ -160,7 +160,7 @@ class Enumeration:
         return self._tight[key]
 
     def _own(self, number: int, part: Island, microbatch: int) -> Floats:
-        """GPU-seconds per sequence that atoms [0, i) cost at least on a part: a prefix sum."""
+        """Prefix sums over atoms [0, i) of the least GPU-seconds per sequence on a part, 0 if unknown."""
         key = number, microbatch
         if key not in self._least:
             atoms = self.model.layers + 2
@@ -178,7 +178,7 @@ class Enumeration:
     def _ask_ahead(
         self, parts: Sequence[tuple[int, int, Island]], microbatch: int, limit_s: float, rest: WorkBound
     ) -> None:
-        """Have everything that a table is about to ask answered in other processes."""
+        """Let other processes answer all requests that a table is about to make."""
         firsts, _ = slice_classes(self.model)
         pace_s, work_s = self._asked_pace_s(microbatch, limit_s), self._work_s(microbatch, limit_s)
         self.ahead(
@@ -191,10 +191,9 @@ class Enumeration:
         )
 
     def ahead(self, questions: Iterable[SliceQuestion], later: Iterable[SliceQuestion] = ()) -> None:
-        """Have these questions answered, but for what is known: in other processes, if there are any, and
-        those about one part together. Microbatch sizes that a part is asked about `later` are lowered with
-        its own.
-        """
+        """Fetch the answers to these requests that are not known, in other processes if there are any.
+        Requests about one part are sent together. Microbatch sizes that a part will be asked about `later`
+        are priced with its own."""
         _, classes = slice_classes(self.model)
 
         def known(one: SliceQuestion) -> bool:
@@ -219,7 +218,7 @@ class Enumeration:
                 self._ready.update(zip(some, answers, strict=True))
 
     def _new_sizes(self, questions: Iterable[SliceQuestion]) -> dict[Island, tuple[int, ...]]:
-        """Microbatches of questions by the part they are about, without those that it was asked about."""
+        """New microbatch sizes of these requests, by part: those that the part has not been asked about."""
         asked = {(number, microbatch) for number, _, microbatch in self._answers}
         found: dict[Island, set[int]] = {}
         for question in questions:
@@ -229,17 +228,17 @@ class Enumeration:
         return {part: tuple(sorted(sizes)) for part, sizes in found.items()}
 
     def _asked_pace_s(self, microbatch: int, limit_s: float) -> float:
-        """The pace that is told to the parallelizer, if that spares it work."""
+        """Limit in seconds per microbatch that the parallelizer is given; inf if it makes no use of it."""
         return self._pace_s(microbatch, limit_s) if self.parallelizer.heeds_pace else float("inf")
 
     def _pace_s(self, microbatch: int, limit_s: float) -> float:
-        """A plan below the limit has no stage slower than its share of the microbatches."""
+        """Most seconds per microbatch of any stage in a plan below the limit."""
         if "incompatibility" not in self.policies:
             return float("inf")
         return self._work_s(microbatch, limit_s) / (self.job.global_batch // microbatch)
 
     def _work_s(self, microbatch: int, limit_s: float) -> float:
-        """All microbatches on the slowest stage of a plan below the limit: all but one after a passage."""
+        """Most seconds of m microbatches on the slowest stage: min(limit, (limit - passage) m / (m - 1))."""
         microbatches = self.job.global_batch // microbatch
         if microbatches == 1 or not self.passage_s:
             return limit_s
@@ -248,7 +247,7 @@ class Enumeration:
     def _ask_open(
         self, number: int, kind: int, part: Island, microbatch: int, limit_s: float, rest: WorkBound
     ) -> None:
-        """Ask about all slices on a part whose answers are not known, but for those that a policy prunes."""
+        """Request partial plans of all slices on a part that are neither known nor pruned."""
         firsts, classes = slice_classes(self.model)
         pace_s, work_s = self._asked_pace_s(microbatch, limit_s), self._work_s(microbatch, limit_s)
         least_s = self._least_of(number, kind, part, microbatch, rest)
@@ -286,7 +285,7 @@ class Enumeration:
                     self._ask(self.islands[kind].name, again)
 
     def ask(self, kind: int, nodes: int, start: int, stop: int, microbatch: int) -> tuple[PartialPlan, ...]:
-        """Partial plans of any pace for atoms like [start, stop) on some nodes of an island; asked once."""
+        """Partial plans without time limit for atoms like [start, stop) on nodes of an island; cached."""
         firsts, classes = slice_classes(self.model)
         group = classes[start][stop]
         part = self.islands[kind].part(nodes).anonymous()
@@ -301,14 +300,14 @@ class Enumeration:
     def ask_on(
         self, island: Island, start: int, stop: int, microbatch: int, pace_s: float
     ) -> tuple[PartialPlan, ...]:
-        """Partial plans on an island that is none of the enumeration's; whoever asks keeps the answer."""
+        """Partial plans on an island outside the enumeration; not cached."""
         if self.weights_bytes(start, stop) > island.gpus * island.gpu.memory_bytes:
             return ()
         question = SliceQuestion(island.anonymous(), microbatch, start, stop, pace_s)
         return self._ask(island.name, [question])[0].partials
 
     def _reason(self, kind: int, part: Island, start: int, stop: int, limit_s: float, least_s: float) -> str:
-        """Why a pair that takes `least_s` of a step at least is not asked about; empty when it is."""
+        """Reason for not requesting a pair whose step takes at least `least_s`; empty if it is requested."""
         if (
             "infeasibility" in self.policies
             and self.weights_bytes(start, stop) > part.gpus * part.gpu.memory_bytes
@@ -325,7 +324,7 @@ class Enumeration:
         return ""
 
     def _least_of(self, number: int, kind: int, part: Island, microbatch: int, rest: WorkBound) -> Floats:
-        """Seconds of any step in which a part holds a slice, at least; for the first of every class."""
+        """Lower bounds in seconds on steps in which a part holds a slice, for the first of every class."""
         firsts, _ = slice_classes(self.model)
         starts, stops = np.array(firsts).T
         own = self._own(number, part, microbatch)
@@ -334,12 +333,12 @@ class Enumeration:
         return least_s
 
     def lost(self, best_s: float) -> float:
-        """At most this share of a step of `best_s` was lost to the window: no plan with a pair outside is
-        faster than the least bound of those pairs."""
+        """Largest share of a step of `best_s` seconds that the imbalance window may have lost. No plan with a
+        pair outside the window is faster than the smallest bound of those pairs."""
         return max(1.0 - self._outside_s / best_s, 0.0)
 
     def count_pruned(self) -> None:
-        """Put the pairs that were never asked about into the counts."""
+        """Add the pairs that were never requested to the counters."""
         reasons = list(self._pruned.values())
         self.counts.imbalanced += reasons.count("imbalanced")
         self.counts.infeasible += reasons.count("infeasible")
@@ -348,7 +347,7 @@ class Enumeration:
     def _ask(
         self, name: str, questions: Sequence[SliceQuestion], sizes: tuple[int, ...] = ()
     ) -> list[Answer]:
-        """Answers about slices on one part with one microbatch."""
+        """Answers about slices on one part with one microbatch size, in the order of the questions."""
         ready = self._ready if self.asking is None else self.asking.ready
         known = {question: ready.pop(question) for question in questions if question in ready}
         left = [question for question in questions if question not in known]
@@ -377,7 +376,7 @@ class Enumeration:
         return np.concatenate([[0.0], np.cumsum(np.array(counts, dtype=np.float64))])
 
     def weights_bytes(self, start: int, stop: int) -> float:
-        """Weights, gradients and optimizer state of a slice, held once: no layout needs less."""
+        """Bytes of weights, gradients and optimizer state of a slice, stored once: no layout needs less."""
         parameters = float(self._parameters[stop] - self._parameters[start])
         if self.model.tied and stop - start == self.model.layers + 2:
             parameters -= self.model.vocabulary_parameters

@@ -1,4 +1,4 @@
-"""Compiled loops of the enumeration: partial plans that others beat."""
+"""Compiled loops of the enumeration: dominated partial plans."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,10 @@ Floats = NDArray[np.float64]
 
 @njit(cache=True)
 def undominated(pointers: Ints, floats: Floats, ints: Ints, most: Ints, ends: Ints) -> NDArray[np.bool_]:
-    """Which options to keep: none of the same class and kind is as good in every quantity with no more nodes.
+    """Mask of options to keep: those not dominated by one of the same class and kind with no more nodes.
 
-    Stages behind count only up to what can stand behind the class (`most`). `ends`: copies of a tied weight
-    that are added up with those at the other end of the model, fewer are better. Of equals the first is kept.
+    Stages behind count only up to what fits behind the class (`most`). `ends`: copies of a tied weight whose
+    gradients are reduced with the model's other end; fewer are better. Of equal options the first is kept.
     """
     kept = np.ones(len(floats), np.bool_)
     for group in range(len(pointers) - 1):

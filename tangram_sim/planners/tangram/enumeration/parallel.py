@@ -15,7 +15,7 @@ Answer = TypeVar("Answer")
 
 
 class Pieces:
-    """Runs pieces of work, in order of the questions; one process works without joblib."""
+    """Runs pieces of work in one process (without joblib) or several; results keep the questions' order."""
 
     def __init__(self, jobs: int = 1) -> None:
         if jobs < 0:
@@ -27,7 +27,7 @@ class Pieces:
 
     @property
     def processes(self) -> int:
-        """How many processes there are."""
+        """Number of worker processes."""
         if self.jobs == 1:
             return 1
         from joblib import effective_n_jobs
@@ -40,7 +40,7 @@ class Pieces:
         questions: Sequence[tuple[Any, ...]],
         answered: Callable[[int], None] = lambda _: None,
     ) -> list[Answer]:
-        """`work(*question)` for every question; `answered` hears how many there are.
+        """`work(*question)` for every question; `answered` is called with the number of answers so far.
 
         Errors of the work itself are raised.
         """
@@ -71,5 +71,5 @@ class Pieces:
 
 
 def _numbered(work: Callable[..., Answer], number: int, question: tuple[Any, ...]) -> tuple[int, Answer]:
-    """(its number, the answer) of one piece: answers come back in any order."""
+    """(number, answer) of one piece, since answers come back in any order."""
     return number, work(*question)

@@ -1,7 +1,7 @@
-"""Questions of one enumeration, put to a parallelizer in several processes ahead of their use.
+"""Questions of an enumeration, answered by a parallelizer in several processes before they are needed.
 
-Every answer depends on its question alone, so it is the same wherever it is made: how many processes there
-are decides who answers, and nothing else. A process that dies leaves its questions to the asker (`parallel`).
+An answer depends on its question alone, so the number of processes decides only where it is computed.
+Questions of a process that dies are answered by the caller (`parallel`).
 """
 
 import gc
@@ -28,7 +28,7 @@ PIECES_EACH = 2  # per process, at least: pieces are of unequal length
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What all questions of an enumeration share."""
+    """Model, job, hardware data and constraints that all requests of an enumeration share."""
 
     model: Model
     job: Job
@@ -37,7 +37,7 @@ class Subject:
 
 
 class SliceQuestion(NamedTuple):
-    """Atoms [start, stop) on a part of an island; see `Request`."""
+    """A request for partial plans of atoms [start, stop) on a part of an island; see `Request`."""
 
     part: Island
     microbatch: int
@@ -46,7 +46,7 @@ class SliceQuestion(NamedTuple):
     pace_s: float
 
     def request(self, subject: Subject, sizes: tuple[int, ...] = ()) -> Request:
-        """The question in the words of the narrow API; `sizes` are microbatches asked about later."""
+        """The question as a `Request` to a parallelizer; `sizes` are microbatches to be requested later."""
         return Request(
             slice=Slice(subject.model, self.start, self.stop),
             island=self.part,
@@ -66,9 +66,9 @@ def answered_together(
     questions: Sequence[SliceQuestion],
     sizes: tuple[int, ...] = (),
 ) -> list[Answer]:
-    """Answers about slices on one part with one microbatch and one pace; `sizes` are asked about later.
+    """Answers about slices on one part with one microbatch and one pace; `sizes` will be requested later.
 
-    Without their rejections, which keep all prices of their island alive.
+    Rejected layouts are dropped from the answers, since they keep all prices of their island in memory.
     """
     given = parallelizer.parallelize_many([question.request(subject, sizes) for question in questions])
     return [replace(answer, rejected=()) for answer in given]
@@ -76,13 +76,13 @@ def answered_together(
 
 @lru_cache(maxsize=2)
 def _opened(sealed: bytes) -> tuple[Parallelizer, Subject]:
-    """One parallelizer for all pieces that a process gets: what it keeps serves the next piece."""
+    """The parallelizer and subject of a worker process, cached so that prices serve the next piece."""
     name, subject = pickle.loads(sealed)
     return parallelizer_named(name)(), subject
 
 
 def answer_piece(sealed: bytes, questions: Sequence[SliceQuestion], deadline: Deadline) -> list[Answer]:
-    """Answers in order, until the deadline is over: one piece of work, also on another machine."""
+    """Answers in order until the deadline passes: one piece of work, for any process or machine."""
     parallelizer, subject = _opened(sealed)
     found: list[Answer] = []
     for first in range(0, len(questions), TOGETHER):
@@ -97,9 +97,9 @@ def answer_piece(sealed: bytes, questions: Sequence[SliceQuestion], deadline: De
 
 
 def pieces_of(questions: Sequence[SliceQuestion], least: int) -> list[list[SliceQuestion]]:
-    """Questions about one part with one microbatch together: what is worked out for one serves the next.
+    """Questions grouped by part and microbatch size, which share prices; longest group first.
 
-    Cut only where there would be fewer than `least` pieces; the longest first, so that no process ends late.
+    Groups are cut only if there would be fewer than `least`; the order keeps processes from ending late.
     """
     together: dict[tuple[Island, int], list[SliceQuestion]] = {}
     for question in questions:
@@ -114,7 +114,7 @@ def pieces_of(questions: Sequence[SliceQuestion], least: int) -> list[list[Slice
 
 @dataclass
 class PrefetchQueue:
-    """Has questions answered ahead, by the parallelizer of a name, in the processes of `pieces`."""
+    """Has the parallelizer `name` answer questions in the processes of `pieces` before they are needed."""
 
     pieces: Pieces
     name: str
@@ -124,7 +124,7 @@ class PrefetchQueue:
     _sealed: bytes = b""
 
     def ahead(self, questions: Sequence[SliceQuestion]) -> None:
-        """Answers to all questions, kept until they are taken; neighbours go to one process."""
+        """Answer all questions and keep the answers until they are used; neighbours go to one process."""
         self._sealed = self._sealed or pickle.dumps((self.name, self.subject))
         open_ones = [fromkey for fromkey in dict.fromkeys(questions) if fromkey not in self.ready]
         chunks = pieces_of(open_ones, PIECES_EACH * self.pieces.processes)

@@ -1,4 +1,4 @@
-"""Partial plans as the composition reads them: by class of equal slices, without those others beat."""
+"""Tables of partial plans for the composition: by class of equal slices, without dominated ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Options: TypeAlias = list[list[tuple[int, PartialPlan]]]  # (kind of island, par
 
 @dataclass(frozen=True)
 class PartialPlanTable:
-    """Partial plans for one microbatch, as the composition reads them."""
+    """Partial plans for one microbatch size as arrays, the input of the composition."""
 
     microbatch: int
     microbatches: int
@@ -34,7 +34,7 @@ class PartialPlanTable:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What joint islands offer for one microbatch: nodes of every island in each of them, partial plans."""
+    """Partial plans on joint islands for one microbatch size, and the nodes of each joint island."""
 
     nodes: tuple[tuple[int, ...], ...]
     partials: tuple[tuple[int, int, PartialPlan], ...]  # (slice class, joint island, plan of its first slice)
@@ -42,7 +42,7 @@ class Beside:
 
 @lru_cache(maxsize=64)
 def slice_classes(model: Model) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, ...], ...]]:
-    """(First slice of every class of equal signatures, class of atoms [start, stop) or -1)."""
+    """(first slice of every class of equal signatures, class of atoms [start, stop) or -1)."""
     ids = atom_kinds(model)
     seen: dict[tuple[int, ...], int] = {}
     firsts: list[tuple[int, int]] = []
@@ -66,10 +66,10 @@ def tabulate(
     tied_s: float,
     dropping: bool,
 ) -> PartialPlanTable:
-    """The table of all options; `dropping`: without those that another beats wherever they could stand.
+    """The table of all options; `dropping`: without those dominated wherever they could stand.
 
-    Islands are taken `units[kind]` nodes at a time. A head without the embedding it is tied to all-reduces
-    that gradient after its last backward, which takes `tied_s`.
+    Islands are divided into groups of `units[kind]` nodes. A head without the embedding it is tied to
+    all-reduces that gradient after its last backward, which takes `tied_s` seconds.
     """
 
     atoms = model.layers + 2
@@ -110,7 +110,7 @@ def tabulate(
 
 
 def _most_behind(of_slice: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
-    """For every class, the most stages that can stand behind any of its slices: one for each atom left."""
+    """For every class, the most stages that can stand behind any of its slices: one per remaining atom."""
     most = np.zeros(classes, dtype=np.int64)
     _, stops = np.nonzero(of_slice >= 0)
     np.maximum.at(most, of_slice[of_slice >= 0], of_slice.shape[0] - 1 - stops)
@@ -124,7 +124,7 @@ def _undominated(
     most: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Options that no other of their class and island beats or equals in everything, nodes included."""
+    """Mask of options that no other of their class and island equals or beats in everything."""
     if not len(floats):
         return np.zeros(0, dtype=bool)
     from tangram_sim.planners.tangram.enumeration.kernels import undominated
@@ -134,7 +134,7 @@ def _undominated(
 
 
 def _quantities(partial: PartialPlan, extra_tail: float) -> tuple[float, float, float, float]:
-    """(slowest, latency, forward, closing) of a partial plan; see docs/models/composition.md."""
+    """(slowest stage, latency, forward latency, end with tail) in seconds; docs/models/composition.md."""
     stages = partial.stages
     latency, forward, closing = passage(
         [stage.forward_s for stage in stages],

@@ -1,1 +1,1 @@
-"""Large clusters: copies of pipeline patterns, mixed by a master program."""
+"""Large clusters: copies of pipeline patterns, combined by a master linear program."""

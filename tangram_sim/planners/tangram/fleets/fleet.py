@@ -1,8 +1,8 @@
-"""Fleets: how many copies of which pattern, and who does how many microbatches (docs/models/scale.md).
+"""Fleets: copies of each pattern and their microbatches (docs/models/scale.md).
 
-Master problem of a column generation: for a step of T seconds, x_q copies of pattern q that together finish
-the most sequences, within the nodes of every island. The least T at which that is the whole batch comes from
-bisection; the dual prices of the nodes say what another pattern must finish per node to be of use.
+Master problem of a column generation: for a step of T seconds, x_q copies of pattern q that together process
+the most sequences, within the nodes of every island. Bisection finds the least T at which that is the whole
+batch; dual prices of nodes say how many sequences per node another pattern must process to help.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _MOST_EXCESS = 200_000  # sequences that are handed back exactly; beyond, in who
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """The linear program's answer: the least step, copies of every pattern (fractions), prices of a node."""
+    """Solution of the master program: least step, fractional copies of each pattern, dual prices of nodes."""
 
     step_s: float
     copies: NDArray[np.float64]
@@ -35,7 +35,7 @@ class Master:
 
 @dataclass(frozen=True, slots=True)
 class PipelineCopies:
-    """Equal copies side by side: one pipeline of the plan."""
+    """Identical copies of a pattern side by side: one pipeline of the plan."""
 
     pattern: PipelinePattern
     copies: int
@@ -43,7 +43,7 @@ class PipelineCopies:
 
 
 def master(patterns: Sequence[PipelinePattern], nodes: Sequence[int], batch: int) -> Master | None:
-    """The least step in which some mix of patterns finishes `batch` sequences; None without patterns."""
+    """The least step in which a mix of patterns processes `batch` sequences; None without patterns."""
     if not patterns:
         return None
     used = np.array([pattern.nodes for pattern in patterns], dtype=np.float64).T
@@ -67,16 +67,16 @@ def master(patterns: Sequence[PipelinePattern], nodes: Sequence[int], batch: int
 
 
 def _most(program: PackingProgram, patterns: Sequence[PipelinePattern], step_s: float) -> Packing:
-    """The most sequences that copies of patterns finish in a step of so many seconds."""
+    """The mix of copies that processes the most sequences in a step of `step_s` seconds."""
     return program.best(np.array([pattern.done(step_s) for pattern in patterns]))
 
 
 def whole(
     patterns: Sequence[PipelinePattern], answer: Master, nodes: Sequence[int], least_share: float
 ) -> dict[PipelinePattern, int]:
-    """Whole copies, in granules: the program's rounded, then what is left filled with the best.
+    """Whole copies of patterns, in granules: the program's, rounded, then free nodes filled.
 
-    Fewer than `least_share` of all nodes are not worth a pipeline of another pattern.
+    A new pattern is added only if its copies take more than `least_share` of all nodes.
     """
     left = [float(count) for count in nodes]
     chosen: dict[PipelinePattern, int] = {}
@@ -109,7 +109,7 @@ def whole(
 
 
 def apportion(chosen: dict[PipelinePattern, int], batch: int) -> list[PipelineCopies] | None:
-    """Microbatches of every copy so that the last one ends first, and all sequences are done exactly.
+    """Microbatches of every copy such that the last ends as early as possible and the batch is exact.
 
     None where the patterns' microbatches cannot add up to the batch.
     """
@@ -157,10 +157,9 @@ def _capacity(chosen: dict[PipelinePattern, int], step_s: float) -> int:
 def _hand_back(
     chosen: dict[PipelinePattern, int], turns: dict[PipelinePattern, int], excess: int
 ) -> dict[PipelinePattern, int] | None:
-    """Granules of every pattern that do one microbatch less, so that `excess` sequences are not done.
-
-    The slowest patterns give back first; what whole granules leave over is found by counting coins.
-    """
+    """For every pattern, the number of granules that process one microbatch less, `excess` sequences in
+    total. The pattern that ends last is reduced first; a coin-change search assigns the remainder. None where
+    no combination matches."""
     coins = {
         pipeline_pattern: pipeline_pattern.granule * pipeline_pattern.sequences for pipeline_pattern in chosen
     }
@@ -209,7 +208,7 @@ def _hand_back(
 def pipelines_of(
     groups: Sequence[PipelineCopies], islands: Sequence[Island], placement: Placement, layers: int
 ) -> tuple[Pipeline, ...]:
-    """Every group with ranks of its own: nodes of an island in order, group by group."""
+    """Pipelines of the groups with ranks: nodes of an island are assigned in order, group by group."""
     taken = [0] * len(islands)
     found = []
     for group in groups:
@@ -228,7 +227,7 @@ def pipelines_of(
 
 
 def _scaled(place: Placed, copies: int, priced: int) -> Placed:
-    """A place of a pattern priced as `priced` copies, with `copies` of them."""
+    """A stage of a pattern that was priced for `priced` copies, scaled to `copies` copies."""
 
     def layout(one: Layout) -> Layout:
         return replace(one, dp=one.dp * copies // priced)

@@ -1,4 +1,4 @@
-"""A bound on fleets: pipelines side by side, every replica on one kind of node (docs/models/bound.md)."""
+"""Lower bound on fleets: pipelines side by side, every replica on one kind of node (docs/models/bound.md)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ DEPTHS = 64  # stages behind that are told apart
 
 @dataclass(frozen=True, slots=True)
 class BoundBudget:
-    """The bound on fleets: how near it is looked for."""
+    """Limits on the work of the lower bound on fleets."""
 
     # Atoms x kinds of nodes x degrees of experts, beyond which none is looked for: 0.2 ms each.
     most: int = 2000
@@ -50,7 +50,7 @@ class BoundBudget:
 
     @property
     def asked(self) -> "BoundBudget":
-        """The budget where the bound is asked for."""
+        """The larger limits for when the user asks for the bound."""
         return replace(self, work=10 * self.work, most=1 << 62)
 
 
@@ -58,10 +58,10 @@ BOUNDS = {"quick": BoundBudget(), "normal": BoundBudget(), "exhaustive": BoundBu
 
 
 def uncovered(plan: Plan) -> str:
-    """Why the bound says nothing about a plan; empty where it does.
+    """Reason why the bound does not apply to a plan; empty where it does.
 
-    1F1B or GPipe, every replica on one kind of node under one layout, on a part of a node that divides it or
-    on as many nodes, and with as many sequences of a microbatch, as rows are made of.
+    It covers 1F1B and GPipe, every replica on one kind of node under one layout, on whole nodes or a fraction
+    of one, with numbers of GPUs and of sequences per microbatch for which there are rows.
     """
     job = plan.job
     if job.schedule not in SCHEDULES:
@@ -81,7 +81,7 @@ def uncovered(plan: Plan) -> str:
 
 
 def _is_row(part: Part, kinds: set[Node]) -> bool:
-    """Whether there are rows for the replicas of a part of a stage."""
+    """Whether `stage_rows` has rows for the replicas of this part of a stage."""
     layout, (kind, *others) = part.layouts[0].layout, kinds
     gpus = layout.gpus // layout.dp
     return not (
@@ -98,7 +98,7 @@ def _is_row(part: Part, kinds: set[Node]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Pipelines of so many microbatches, whose slowest stage takes so long for one."""
+    """Ranges of the number of microbatches, and of the slowest stage's seconds per microbatch."""
 
     fewest: int
     most: int
@@ -106,7 +106,7 @@ class Range:
     high_s: float
 
     def halves(self, narrow: float) -> "tuple[Range, ...]":
-        """This range cut into two where it is wider; none where it is narrow both ways."""
+        """This range halved along its wider dimension; empty where both are narrow."""
         if self.most > self.fewest and self.most * self.low_s > self.fewest * self.high_s * 0.999:
             middle = int((self.fewest * self.most) ** 0.5)
             return replace(self, most=middle), replace(self, fewest=middle + 1)
@@ -117,7 +117,7 @@ class Range:
 
 
 class FleetBound:
-    """What steps can be excluded: chains under prices of GPUs by kind, all together costing 1."""
+    """Excludes step times for all fleets, by chains of stages under prices of GPUs that total 1."""
 
     def __init__(
         self, model: Model, cluster: Cluster, job: Job, hwdb: Hwdb, budget: BoundBudget, sharded: bool
@@ -142,9 +142,9 @@ class FleetBound:
         self.deadline = Deadline()
 
     def between(self, low_s: float, high_s: float, deadline: Deadline) -> float:
-        """No fleet that is covered is played in less; at most `high_s`, the step of a plan.
+        """Lower bound in seconds on all covered fleets, between `low_s` and `high_s`, the step of a plan.
 
-        Looked for above `low_s`, a bound that is known, as far as the budget and the time go.
+        `low_s` must be a valid bound; it is improved as far as budget and time allow.
         """
         self.deadline = deadline
         while high_s > low_s * _EXACT and self.left > 0 and not deadline.over():
@@ -156,7 +156,7 @@ class FleetBound:
         return low_s
 
     def excludes(self, within_s: float) -> bool:
-        """Whether no chain ends so soon, under prices that are changed until none does."""
+        """Whether for some prices, adjusted over several rounds, no chain ends within `within_s`."""
         prices = self.prices
         for turn in range(_ROUNDS):
             found = _Chains(self, prices, within_s).first(self.last)
@@ -174,7 +174,7 @@ class FleetBound:
 
 
 class _Chains:
-    """Chains of stages that may end within some seconds, under some prices."""
+    """Chains of stages that may end within `within_s` seconds under given prices."""
 
     def __init__(self, bound: FleetBound, prices: Floats, within_s: float) -> None:
         from tangram_sim.planners.tangram.fleets.fleet_bound_kernels import passages
@@ -199,7 +199,7 @@ class _Chains:
         self.price = price[kept]
 
     def first(self, last: Range | None) -> tuple[Range, Floats] | None:
-        """Where a chain may end in time, and what it pays by kind; None: nowhere. Looks at `last` first."""
+        """(range where a chain may end in time, its cost by kind) or None. Checks `last` first."""
         if self.work_s > self.within_s:
             return None
         if last is not None:
@@ -231,7 +231,7 @@ class _Chains:
             fewest = most + 1
 
     def _shares(self, some: Range) -> Floats | None:
-        """What a chain pays that may end in time; None: none can."""
+        """Cost by kind of a chain in this range that may end in time; None where none can."""
         batch, shares = self.bound.batch, None
         if some.most == 1:  # no pace: every weight gives a bound
             for weight in self.within_s * np.array(_WEIGHTS):

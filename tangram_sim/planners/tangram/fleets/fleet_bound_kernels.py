@@ -1,4 +1,4 @@
-"""Compiled loops of the bound on fleets: the cheapest chain of stages, and rows that no other beats."""
+"""Compiled loops of the bound on fleets: the cheapest chain of stages, and undominated rows."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 @njit(cache=True)
 def passages(slice_class: Ints, row_ptr: Ints, seconds: Floats) -> Any:
-    """Least seconds of the atoms in front of every atom, and of those from it on, under any stages."""
+    """Least seconds of the atoms before every atom, and of those from it on, over all stages."""
     atoms = slice_class.shape[0] - 1
     least = np.full(len(row_ptr) - 1, np.inf)
     for group in range(len(row_ptr) - 1):
@@ -62,13 +62,13 @@ def cheapest(
     most_kinds: int,
     depths: int,  # stages behind that are told apart; more count as the last
 ) -> Any:
-    """The chain of stages that places every atom at the least `per_price` x price + `per_second` x seconds.
+    """Find the chain of stages over all atoms with the least `per_price` x price + `per_second` x seconds.
 
-    A stage is left out where it cannot be in a step of `within_s`: its own work behind what is in front, one
-    microbatch through all stages with its other passes, and gradients that leave its domain behind them. They
-    need not where the domain does the slice for all sequences of the batch. A stage with `j` stages behind
-    does up to min(j, microbatches - 1) forwards while it waits for its first backward. Returns the value
-    (inf: no chain), the prices by kind, and the rows looked at.
+    A stage is excluded where it cannot be part of a step of `within_s`: its own work after what is in front,
+    one microbatch through all stages with its other passes, and gradients that leave its scale-up domain
+    after them. They need not leave where the domain processes the slice for all sequences of the batch. A
+    stage with `j` stages behind does up to min(j, microbatches - 1) forwards while it waits for its first
+    backward. Returns the value (inf: no chain), the prices by kind, and the number of rows examined.
     """
     atoms, others = slice_class.shape[0] - 1, fewest - 1.0
     value = per_price * price + per_second * seconds
@@ -167,10 +167,10 @@ def cheapest(
 
 @njit(cache=True)
 def unbeaten(row_ptr: Ints, costs: Floats) -> Any:
-    """Which rows no other of their class beats in all costs; of equal ones the last.
+    """Mask of rows that no other row of their class dominates in all costs; of equal rows the last is kept.
 
-    A row that beats another costs no more in sum, so rows are compared with those of lesser sums alone, and
-    of these with what is kept: it beats whatever the others beat.
+    A row that dominates another has no larger sum of costs, so rows are compared only with kept rows of
+    smaller sums: these dominate whatever the dropped rows dominate.
     """
     kept = np.zeros(len(costs), np.bool_)
     sums = np.zeros(len(costs))

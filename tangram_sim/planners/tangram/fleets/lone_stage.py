@@ -1,10 +1,10 @@
 """The whole model as one stage on some nodes of one island, or on some GPUs of one node.
 
-Patterns put a stage on two nodes at most and share gradients between copies; a stage of hundreds of GPUs may
-divide sequences over nodes, gather weights as it goes (ZeRO-3), or leave most of an island idle where its
-NICs are slow or batches small. A composition of single nodes takes nodes whole, and a small batch may want
-fewer GPUs than one has. Few questions: nodes are halved, doubled and divided, and so are microbatches, until
-that is no better.
+Patterns put a stage on at most two nodes and reduce gradients between copies. A stage of hundreds of GPUs may
+split sequences over nodes, gather weights as needed (ZeRO-3), or leave most of an island idle where its NICs
+are slow or batches small. A composition takes whole nodes, and a small batch may be faster on fewer GPUs than
+one node has. Few requests: numbers of nodes are halved, doubled and divided, and so are microbatches, until
+that no longer helps.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ ONE_STAGE = declare(
 
 
 class LoneStages:
-    """Looks for plans of one stage that are faster than a plan at hand."""
+    """Searches for single-stage plans that are faster than a known plan."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class LoneStages:
         self.referee = PlanEvaluator(ground.model, ground.cluster, ground.job, lowering, counts, deadline)
 
     def best(self, limit_s: float) -> Scored | None:
-        """The fastest of those found below `limit_s`, played whole; None where none is."""
+        """The fastest single-stage plan found below `limit_s`, simulated whole; None where there is none."""
         found: list[tuple[float, int, Island, int, PartialPlan]] = []
         seen: set[Island] = set()
         for kind, island in enumerate(self.ground.islands):
@@ -74,7 +74,7 @@ class LoneStages:
         return best
 
     def _on(self, kind: int, limit_s: float) -> Iterator[tuple[float, Island, int, PartialPlan]]:
-        """(step, part, microbatch, partial plan) of each better one on a part of an island."""
+        """(step seconds, part, microbatch, partial plan) for each improvement on a part of an island."""
         island, tried = self.ground.islands[kind], set[Island]()
         work_s = self.ground.job.global_batch * float(self.bound.seconds[kind].sum())
         for parts in (self._fewer(island), self._more(island), self._shares(island)):
@@ -95,7 +95,7 @@ class LoneStages:
                 least_s = min(least_s, best_s)
 
     def _fewer(self, island: Island) -> Iterator[Island]:
-        """Nodes of an island, halving, whose GPUs divide sequences, tokens and heads."""
+        """Parts of an island, the nodes about halving, whose GPUs divide sequences x tokens x heads."""
         most = 0 if self.shares_only else island.nodes
         while most:
             fitting = (nodes for nodes in range(most, 0, -1) if self._divide(nodes * island.gpus_per_node))
@@ -104,14 +104,14 @@ class LoneStages:
             most = nodes // 2
 
     def _more(self, island: Island) -> Iterator[Island]:
-        """One node of an island, then doubling: halving may end where many are worse than twice as many."""
+        """Parts of 1, 2, 4, ... nodes: halving alone may stop where many nodes are no better than more."""
         nodes = 0 if self.shares_only else 1
         while 0 < nodes <= island.nodes:
             yield island.part(nodes)
             nodes *= 2
 
     def _shares(self, island: Island) -> Iterator[Island]:
-        """Some GPUs of one node, most first."""
+        """Parts of one node with fewer GPUs than it has, most first."""
         for gpus in range(island.gpus_per_node - 1, 0, -1):
             if self._divide(gpus):
                 yield island.part(1, gpus)
@@ -121,7 +121,7 @@ class LoneStages:
         return job.global_batch * job.seq * gcd(*(head_counts(self.ground.model) or (1,))) % gpus == 0
 
     def _of_part(self, part: Island, limit_s: float) -> Iterator[tuple[float, int, PartialPlan]]:
-        """(step, microbatch, partial plan) of the best layout of each microbatch size, largest first."""
+        """(step seconds, microbatch, best partial plan) for each microbatch size, largest first."""
         ground, batch = self.ground, self.ground.job.global_batch
         whole, sizes = Slice(ground.model, 0, ground.model.layers + 2), divisors(batch)[::-1]
         best_s, worse = float("inf"), 0
@@ -150,7 +150,7 @@ class LoneStages:
             best_s = min(best_s, step_s)
 
     def _scored(self, kind: int, part: Island, microbatch: int, partial: PartialPlan) -> Scored | None:
-        """The plan played, links shared; None where it does not fit whole."""
+        """The plan simulated with shared links; None where it does not fit memory."""
         ground = self.ground
         placed = (Placed(kind, partial.start, partial.stop, partial),)
         composed = Composed(0.0, placed, microbatch, ground.job.global_batch // microbatch)
@@ -171,7 +171,7 @@ def lone_stage(
     *,
     shares_only: bool = False,
 ) -> tuple[list[Scored], list[Finding]]:
-    """The fastest plan of one stage where it is faster than all that are `known`, and what it gains."""
+    """The fastest single-stage plan if it beats all `known` plans, and a finding on its gain."""
     limit_s = min((scored_plan.step_s for scored_plan in known), default=float("inf"))
     tools = bound, lowering, counts, deadline
     hopeless = deadline.over() or (shares_only and not known)
@@ -182,7 +182,7 @@ def lone_stage(
 
 
 def _step_s(partial: PartialPlan, passes: int) -> float:
-    """Seconds of a step of nothing but this partial plan; of several inner stages about."""
+    """Seconds of a step of this partial plan alone; approximate for several inner stages."""
     if partial.stages_behind < 0:
         return float("inf")
     return partial.latency_s + (passes - 1) * partial.slowest_s + partial.tail_s

@@ -1,8 +1,8 @@
-"""Linear programs of a few rows: how much of every column to take, within the room of each row.
+"""Small linear programs of packing type, by a warm-started simplex method.
 
-The master program of a fleet has a row for every island and is solved some twenty times, worths alone
-changing: every solution begins at the corner of the one before. That takes microseconds; loading a solver of
-large programs takes as long as planning a small fleet.
+The master program of a fleet has a row for every island and is solved some twenty times with only the worths
+changed: every solution starts at the vertex of the previous one. That takes microseconds; loading a general
+solver takes as long as planning a small fleet.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _PATIENT = 50  # pivots by the largest reduced worth; after them by the first, w
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """What is taken of every column, what it is worth, the worth of more room in each row."""
+    """Solution of a packing program: total worth, amount of every column, dual price of each row."""
 
     worth: float
     taken: NDArray[np.float64]
@@ -24,9 +24,9 @@ class Packing:
 
 
 class PackingProgram:
-    """Take the most worth of columns that use `used[row, column]` of a row each, within `room`.
+    """Linear program: maximise the worth of columns that use `used[row, column]` of each row, within `room`.
 
-    Nothing used is negative, nor is any room: taking nothing is a solution. No column is free of all rows.
+    `used` and `room` are not negative, so that taking nothing is feasible. Every column uses some row.
     """
 
     def __init__(self, used: NDArray[np.float64], room: NDArray[np.float64]) -> None:
@@ -37,7 +37,7 @@ class PackingProgram:
         self._basis = np.arange(self._count, self._count + rows)
 
     def best(self, worths: NDArray[np.float64]) -> Packing:
-        """The best packing where columns are worth so much; those without any are not taken."""
+        """The optimal packing for these worths of the columns; starts from the previous solution."""
         worth = np.concatenate([worths, np.zeros(len(self._room))])
         least = _ROUNDOFF * max(float(np.abs(worths).max(initial=0.0)), 1e-300)
         pivots = 0
@@ -59,7 +59,7 @@ class PackingProgram:
         return Packing(float(worths @ taken), taken, np.maximum(prices, 0.0))
 
     def _leaving(self, slope: NDArray[np.float64], held: NDArray[np.float64]) -> int:
-        """The place in the basis that runs out first; of several the one with the first column."""
+        """Position in the basis that reaches zero first; ties go to the lowest column number."""
         shrinks = np.flatnonzero(slope > _ROUNDOFF * np.abs(slope).max())
         ratios = held[shrinks] / slope[shrinks]
         first = shrinks[ratios <= ratios.min() * (1 + _ROUNDOFF)]

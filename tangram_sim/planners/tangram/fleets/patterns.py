@@ -1,7 +1,7 @@
-"""Patterns: pipelines on few nodes, of which many copies stand side by side (docs/models/scale.md).
+"""Patterns: pipelines on few nodes, of which many copies run side by side (docs/models/scale.md).
 
-`copies` equal pipelines are one pipeline whose stages take `copies` times the nodes, its microbatch `copies`
-times the sequences: a pattern is priced as that pipeline, by the search that plans small clusters.
+`copies` identical pipelines equal one pipeline with `copies` times the nodes per stage and the sequences per
+microbatch: a pattern is priced as that pipeline, by the search for small clusters.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ Climb: TypeAlias = Literal["no", "yes", "anyway"]
 
 @dataclass(frozen=True, slots=True)
 class PipelinePattern:
-    """One pipeline on few nodes, priced as `copies` side by side; seconds of the objective."""
+    """A pipeline on few nodes, priced as `copies` copies side by side; seconds as in the composition."""
 
     nodes: tuple[float, ...]  # of one copy, by island; whole for a granule of copies
     copies: int
@@ -66,7 +66,7 @@ class PipelinePattern:
 
 @dataclass(frozen=True)
 class FleetProblem(TrainingProblem):
-    """What all patterns of one request share; it travels to other processes."""
+    """Input that all patterns of one request share; picklable for other processes."""
 
     islands: tuple[Island, ...]
     constraints: Constraints
@@ -75,15 +75,15 @@ class FleetProblem(TrainingProblem):
 
 
 def shares(bound: WorkBound) -> list[float]:
-    """Share of the work that every island does when all of them work at their best rate."""
+    """Share of the total work of every island when all islands work at their best speed."""
     return [float(value) for value in bound.gpus * bound.value]
 
 
 @dataclass(frozen=True, slots=True)
 class PatternLimits:
-    """What a search of patterns may use: at most so many nodes of every island in each of `copies`.
+    """Limits of one search for patterns: at most `nodes` of every island in each of `copies` copies.
 
-    A stage of a copy takes whole nodes, or multiples of 1 / `parts` of a node: `parts` copies share one.
+    A stage of a copy takes whole nodes, or multiples of 1 / `parts` of a node: `parts` copies share one node.
     """
 
     nodes: tuple[int, ...]
@@ -92,19 +92,19 @@ class PatternLimits:
 
     @property
     def states(self) -> float:
-        """Counts of nodes (or parts of them) that a copy may have used."""
+        """Number of states: counts of nodes (or parts of nodes) that a copy may have used."""
         return float(np.prod([count * self.parts + 1.0 for count in self.nodes]))
 
     @property
     def one_by_one(self) -> int:
-        """Of these, counts with at most one island used in part: told apart where all are too many."""
+        """Number of states with at most one island used in part; used where all states are too many."""
         used = [count * self.parts for count in self.nodes if count]
         return (1 << len(used)) + sum(count - 1 for count in used) * (1 << max(len(used) - 1, 0))
 
     def finer(self) -> "PatternLimits | None":
-        """These limits on the smallest parts of nodes that can be searched; None where nodes stay whole.
+        """These limits with the smallest searchable parts of nodes; None where only whole nodes are possible.
 
-        Copies that do not fill whole nodes of such parts are left out.
+        Copies that do not fill whole nodes in such parts are left out.
         """
         for parts in _PARTS:
             fewer = replace(self, copies=self.copies - self.copies % parts, parts=parts)
@@ -116,9 +116,9 @@ class PatternLimits:
 
 
 def shapes(ground: FleetProblem, kinds: Sequence[int]) -> list[PatternLimits]:
-    """Copies over some islands, the likeliest first: those that hold weights and gradients once.
+    """Limits for copies over some islands, likeliest first: those that just hold weights and gradients once.
 
-    As many copies as cut one of the islands into WIDTHS, each with its share of every island.
+    Copy counts divide one of the islands into copies of WIDTHS nodes; each gets its share of every island.
     """
     model, job, budget = ground.model, ground.job, FLEETS[ground.budget.effort]
     needed = model.parameters * (job.precision.weight_bytes + job.recipe.gradient_bytes) / _HELD
@@ -162,11 +162,11 @@ def patterns_of(
     best_s: float,
     deadline: Deadline,
 ) -> tuple[list[PipelinePattern], float, int, Counts]:
-    """Patterns of one shape that do `share` of the batch in less than `best_s` and the budget's slack.
+    """Patterns of one shape that process `share` of the batch in less than `best_s` plus the budget's slack.
 
-    Also the seconds of the best one (inf: none found), its sequences, and what was asked. Microbatches of one
-    copy have `start` sequences; then more, or else fewer, until it gets worse, if `climb` says so. One piece
-    of work, also on another machine; no question is begun after the deadline.
+    Also returns the seconds of the best one (inf: none found), its sequences per microbatch, and counters.
+    Microbatches of one copy have `start` sequences; then more, or else fewer, until the step gets longer, as
+    `climb` allows. One piece of work for any process or machine; no request starts after the deadline.
     """
     counts, patterns, reached = Counts(), list[PipelinePattern](), (float("inf"), start)
     at = SEQUENCES.index(start)
@@ -194,7 +194,7 @@ def patterns_of(
 
 
 def _copies(model: Model, most: int) -> int:
-    """Copies side by side; with experts a multiple of 8 (or a power of two), so that ep finds divisors."""
+    """Number of copies up to `most`; with experts a multiple of 8 or a power of two, for divisors of ep."""
     dense = all(
         isinstance(block, Block) and isinstance(block.feed_forward, FeedForward) for block in model.blocks
     )
@@ -218,7 +218,7 @@ def _search(
     counts: Counts,
     deadline: Deadline,
 ) -> list[tuple[float, PipelinePattern]]:
-    """(seconds of the share's work, pattern), best first, below `best_s` and the budget's slack."""
+    """(seconds for the share of the batch, pattern), best first, below `best_s` plus the budget's slack."""
     budget = FLEETS[ground.budget.effort]
     kinds, copies = [kind for kind, count in enumerate(shape.nodes) if count], shape.copies
     unit, counts_of = copies // shape.parts, [shape.nodes[kind] * shape.parts for kind in kinds]
@@ -295,12 +295,10 @@ def _least(
     parallelizer: Parallelizer,
     counts: Counts,
 ) -> tuple[NDArray[np.float64], float]:
-    """(kinds, atoms): GPU-seconds per sequence that every block takes at least under any layout of a stage,
-    and seconds of one microbatch through all of them.
-
-    Communication and launches of the best layout for each block alone: no stage of many blocks does better.
-    Zero where a stage may be part of a node: smaller groups are cheaper, and are not asked about here.
-    """
+    """Lower bounds for every block: (kinds, atoms) GPU-seconds per sequence, and seconds of one microbatch
+    through all. They hold for any layout of a stage and include communication and launches of the best layout
+    for each block alone: a stage of many blocks is no faster. Zero for a single copy, whose stages may be
+    parts of a node: smaller groups are cheaper and are not requested here."""
     least, copies = np.zeros((len(islands), ground.model.layers + 2)), constraints.copies
     if copies == 1:
         return least, 0.0
@@ -358,7 +356,7 @@ def _pattern(
 
 
 def _granule(composed: Composed, copies: int, parts: int) -> int:
-    """The fewest copies at which nodes, dp and ep of every stage stay whole."""
+    """The smallest number of copies at which nodes, dp and ep of every stage are whole numbers."""
     layouts = [run.layout for place in composed.places for run in place.partial.runs] or []
     layouts += [place.partial.layout for place in composed.places]
     for granule in range(parts, copies, parts):

@@ -1,9 +1,9 @@
-"""Pipelines side by side: each island (or a share of each) a pipeline of its own, with its share of a batch.
+"""Pipelines side by side: each island, or each share of one, runs its own pipeline on its share of the batch.
 
 A small set is built from partial plans: copies of a pipeline over stages of equal nodes, atoms balanced by
-ideal work, passes given out one by one to the pipeline that ends first; and, of few islands, pipelines over
-some of them each, in all ways (`subsets.py`). What its objective puts near the best plan is played whole,
-gradients synchronised across pipelines; it stays only if that is faster.
+ideal work, passes assigned one by one to the pipeline that ends first; and, with few islands, pipelines over
+every combination of disjoint subsets of islands (`subsets.py`). Candidates whose objective is near the best
+plan are simulated whole, with gradients synchronised across pipelines, and kept only if they are faster.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ _MOST = 8  # pipelines side by side
 
 @dataclass(frozen=True, slots=True)
 class BesideBudget(SecondLook):
-    """Pipelines side by side; of those over sets of islands, the sizes are those of the likeliest choices."""
+    """Limits on pipelines side by side; `sizes` counts microbatch sizes of the best choices of islands."""
 
     islands: int = 5  # of which all sets are looked at, with the usual microbatches
 
@@ -52,20 +52,20 @@ Islands = tuple[Island, ...]
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """One pipeline: `fill_s` for a single pass with all that follows, `pace_s` for each further one."""
+    """A pipeline: `fill_s` for one pass with all that follows, `pace_s` for each further pass."""
 
     places: tuple[Placed, ...]
     fill_s: float
     pace_s: float
 
     def step_s(self, passes: int) -> float:
-        """Seconds of a step of so many passes under the composition's objective."""
+        """Seconds of a step with this many passes, by the composition's objective."""
         return self.fill_s + (passes - 1) * self.pace_s
 
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """Pipelines and the islands that each stands on; the passes of each and their sizes; expected seconds."""
+    """Pipelines side by side with islands, passes and microbatch sizes; `step_s` is estimated."""
 
     step_s: float
     pipelines: list[tuple[Islands, Built]]
@@ -74,7 +74,7 @@ class SideBySide:
 
 
 def share_passes(pipelines: Sequence[Built], passes: int) -> tuple[int, ...]:
-    """Passes of each pipeline, one at least, so that the last one ends as early as possible."""
+    """Passes of each pipeline, at least one, such that the last one ends as early as possible."""
     return by_earliest_end(
         passes, lambda number, count: pipelines[number].step_s(count), [1] * len(pipelines), least=1
     )
@@ -82,14 +82,14 @@ def share_passes(pipelines: Sequence[Built], passes: int) -> tuple[int, ...]:
 
 @dataclass
 class Replication:
-    """Looks for pipelines side by side that beat `best`, from the partial plans of a search."""
+    """Searches for pipelines side by side that beat a plan, built from the partial plans of a search."""
 
     enumeration: Enumeration
     referee: PlanEvaluator
     budget: BesideBudget
 
     def improve(self, best: Scored) -> Scored | None:
-        """A faster plan of several pipelines, links shared; None when none was found."""
+        """A faster plan of several pipelines, simulated with shared links; None where none is found."""
         budget = self.budget
         asked = self.enumeration.counts.asked
         last = asked + budget.questions(asked)
@@ -119,9 +119,8 @@ class Replication:
         return winner
 
     def _over_subsets(self, best: Scored) -> list[SideBySide]:
-        """Pipelines over disjoint sets of islands: first with the usual microbatches, then the likeliest sets
-        with others, too.
-        """
+        """Candidates of pipelines over disjoint sets of islands, fastest first. All sets are tried with the
+        usual microbatch size, the most promising choices of sets also with others."""
         enumeration, budget, usual = self.enumeration, self.budget, best.plan.pipelines[0].microbatch
         islands, batch = len(enumeration.islands), enumeration.job.global_batch
         if not 2 <= islands <= budget.islands or enumeration.deadline.over():
@@ -162,7 +161,7 @@ class Replication:
         ]
 
     def _sync_s(self, built: Built) -> float:
-        """Seconds in which a ring of two pipelines adds up the gradients of this one, at its slowest NIC."""
+        """Seconds of an all-reduce of this pipeline's gradients with one other, at its slowest NIC."""
         enumeration, job = self.enumeration, self.enumeration.job
         share = job.recipe.gradient_bytes / job.bytes_per_parameter
         efficiency = enumeration.hwdb.network_efficiency.value
@@ -174,18 +173,18 @@ class Replication:
         )
 
     def _sizes(self, usual: int) -> list[int]:
-        """Microbatch sizes, those a little below the single pipeline's first."""
+        """Microbatch sizes below the global batch, those near half of `usual` first."""
         batch = self.enumeration.job.global_batch
         return sorted(divisors(batch)[:-1], key=lambda size: (abs(np.log2(2 * size / usual) + 0.01), size))
 
     def _combinations(self, microbatch: int, used: tuple[int, ...]) -> Iterator[list[tuple[Islands, Built]]]:
-        """Sets of pipelines that together take (almost) all nodes: of all islands, then of those `used`."""
+        """Sets of pipelines that use (almost) all nodes: of all islands, then of the islands `used`."""
         every = tuple(range(len(self.enumeration.islands)))
         for kinds in dict.fromkeys((every, used)):
             yield from self._over(kinds, microbatch)
 
     def _over(self, kinds: tuple[int, ...], microbatch: int) -> Iterator[list[tuple[Islands, Built]]]:
-        """Sets of pipelines over some islands."""
+        """Sets of pipelines: each of these islands alone in copies, and copies across all of them."""
         islands = self.enumeration.islands
         # Every island for itself, in one pipeline or in equal copies.
         alone: list[list[tuple[int, Built, int]]] = []
@@ -229,19 +228,19 @@ class Replication:
                         yield _copies(tuple(islands[kind] for kind in kinds), built_whole, copies)
 
     def _side_by_side(self, chosen: Sequence[tuple[int, Built, int]]) -> list[tuple[Islands, Built]]:
-        """(island, pipeline, copies) of every island: all copies."""
+        """All copies of the chosen (island, pipeline, copies) as a list of (islands, pipeline)."""
         islands = self.enumeration.islands
         return [copy for kind, built, copies in chosen for copy in _copies((islands[kind],), built, copies)]
 
     def _share(self, kind: int, kinds: tuple[int, ...], microbatch: int, copies: int) -> int:
-        """Passes of one of `copies` pipelines of a kind if these kinds ran as they ideally do."""
+        """Passes of one of an island's `copies` pipelines if these islands ran at their ideal speed."""
         bound = self.enumeration.bound
         speed = bound.gpus / bound.seconds.sum(axis=1)
         passes = self.enumeration.job.global_batch / microbatch
         return max(1, round(passes * float(speed[kind] / speed[list(kinds)].sum()) / copies))
 
     def _built(self, stages: Stages, microbatch: int) -> Built | None:
-        """A pipeline over these stages, back to front, each under its best partial plan; None: too large."""
+        """A pipeline over these stages, each with its best partial plan, from the back; None: no fit."""
         enumeration, atoms = self.enumeration, self.enumeration.model.layers + 2
         if len(stages) > atoms:
             return None
@@ -274,7 +273,7 @@ class Replication:
         return Built(tuple(reversed(places)), latency + closing, slowest)
 
     def _played(self, like: Plan, found: SideBySide) -> Scored | None:
-        """The plan played whole, links shared; None where it does not fit."""
+        """The plan simulated with shared links; None where it does not fit memory."""
         placement, islands = self.referee.lowering.placement, self.enumeration.islands
         pipelines = []
         for (members, built), passes, microbatch in zip(
@@ -296,7 +295,7 @@ class Replication:
 
 
 def _copies(islands: tuple[Island, ...], built: Built, copies: int) -> list[tuple[Islands, Built]]:
-    """Equal pipelines on consecutive shares of the islands' nodes."""
+    """Identical pipelines, each on consecutive nodes of the islands: (islands, pipeline) for every copy."""
     found = []
     for copy in range(copies):
         members = []

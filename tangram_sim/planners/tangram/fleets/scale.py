@@ -1,7 +1,7 @@
-"""Plans for large clusters: patterns on few nodes, many copies side by side, played whole.
+"""Plans for large clusters: patterns on few nodes, many copies side by side, simulated whole.
 
-Replication and column generation (Dantzig and Wolfe, Operations Research 8(1), 1960) in place of counts of
-single nodes: the work depends on the kinds of GPUs and the model, hardly on the number of nodes.
+Replication and column generation (Dantzig and Wolfe, Operations Research 8(1), 1960) instead of counts of
+single nodes: the work depends on the GPU kinds and the model, hardly on the number of nodes.
 """
 
 from dataclasses import dataclass, field, replace
@@ -65,9 +65,8 @@ COPIES_OF_PATTERNS = declare(
 
 @dataclass(slots=True)
 class Family:
-    """Shapes of copies over the same islands: whole nodes first, until some in a row are no better; then the
-    best of these with stages on parts of nodes.
-    """
+    """State of the search over shapes of copies on the same islands. Shapes on whole nodes first, until some
+    in a row bring no improvement; then the best of these with stages on parts of nodes."""
 
     like: list[tuple[int, ...]]  # sets of islands that are equal but for their names: searched as the first
     share: float  # of the batch
@@ -82,7 +81,7 @@ class Family:
     worse: int = 0
 
     def next(self, most: int) -> list[tuple[PatternLimits, int, Climb]]:
-        """At most so many shapes to search now, from what sequences per microbatch, and what others."""
+        """The next shapes to search, `most` at a time: (shape, first sequences, which others to try)."""
         if self.worse < self.budget.patience and self.shapes:
             taken, self.shapes = self.shapes[:most], self.shapes[most:]
             # The first shapes look around even where the usual number of sequences gives nothing.
@@ -98,7 +97,7 @@ class Family:
         ]
 
     def reached(self, shape: PatternLimits, best_s: float, sequences: int) -> None:
-        """Note that `shape` was searched: its best step, and how many sequences at a time that takes."""
+        """Record that `shape` was searched, its best step, and the sequences per microbatch of that."""
         if best_s < self.best_s:
             self.usual = sequences  # of the next shapes', too
         self.near.append((best_s, shape))
@@ -107,7 +106,7 @@ class Family:
 
 
 class Fleets:
-    """Finds the best fleet for one request."""
+    """Searches for the best fleet of one request."""
 
     def __init__(
         self,
@@ -129,7 +128,7 @@ class Fleets:
         self.passes = 0  # of microbatches through stages, in fleets played
 
     def best(self) -> Scored | None:
-        """The best fleet played; None when no pattern fits or time is up before there is one."""
+        """The fastest simulated fleet; None when no pattern fits or time ran out before one was found."""
         share = shares(self.bound)
         everything = tuple(range(len(self.nodes)))
         best: Scored | None = None
@@ -150,7 +149,7 @@ class Fleets:
         return self._refined(self._one_kind_of_copy(self._best_of(self._pools(), best)))
 
     def findings(self) -> list[Finding]:
-        """What was searched in place of everything."""
+        """A finding that says which restricted search replaced the full one; empty without patterns."""
         if not self.patterns:
             return []
         return [
@@ -174,12 +173,12 @@ class Fleets:
         return best
 
     def _pools(self) -> list[list[PipelinePattern]]:
-        """All patterns, and those whose stages all shard their state alike: their rings span pipelines."""
+        """Sets of patterns to mix: all, and those of one ZeRO stage, whose rings span pipelines."""
         pools = [[one for one in self.patterns if _zero(one) == {stage}] for stage in range(4)]
         return [self.patterns] + [pool for pool in pools if pool and len(pool) < len(self.patterns)]
 
     def _far_from(self, best: Scored | None) -> bool:
-        """Whether mixes of pipelines over some islands, played, are far slower than the best plan."""
+        """Whether mixes of pipelines over subsets of islands are FAR times slower than the best plan."""
         some = [one for one in self.patterns if not all(one.nodes)]
         if best is None or not some or self.deadline.over():
             return False
@@ -195,10 +194,10 @@ class Fleets:
         usual: int,
         beside: Scored | None = None,
     ) -> int:
-        """Patterns on some sets of islands until time is up; sets of equal islands are searched once.
+        """Search patterns on these sets of islands until time is up; equal sets are searched once.
 
-        Begins with `usual` sequences per microbatch; returns those of the best pattern of the last set. Ends
-        early where mixes of what is found are far from a plan `beside`.
+        Starts with `usual` sequences per microbatch; returns those of the best pattern of the last set. Ends
+        early where mixes of the patterns found are far slower than the plan `beside`.
         """
         like: dict[tuple[Island, ...], list[tuple[int, ...]]] = {}
         share_of = dict(work)
@@ -247,7 +246,7 @@ class Fleets:
         return families[-1].usual if families else usual
 
     def _tell(self, answered: int, left: int) -> None:
-        """Say how many shapes of copies have been searched, of those in sight."""
+        """Report how many shapes of copies have been searched, out of those known so far."""
         if self.progress:
             done = self.searched + answered
             self.progress(
@@ -255,7 +254,7 @@ class Fleets:
             )
 
     def _one_kind_of_copy(self, best: Scored | None) -> Scored | None:
-        """Fleets of copies of one pattern whose objective is close to the best step are played, too."""
+        """The best plan after also trying fleets of one pattern whose objective is near the best step."""
         batch, found = self.ground.job.global_batch, list[tuple[float, int, list[PipelineCopies]]]()
         for number, pattern in enumerate(self.patterns):
             pairs = zip(self.nodes, pattern.nodes, strict=True)
@@ -274,7 +273,7 @@ class Fleets:
         return best
 
     def _refined(self, best: Scored | None) -> Scored | None:
-        """Atoms moved over the boundaries of stages, where the plan is a single pipeline."""
+        """The plan with atoms moved between stages, where it is a single pipeline and gets faster."""
         if best is None or len(best.plan.pipelines) > 1 or self.deadline.over():
             return best
         ground, (pipeline,) = self.ground, best.plan.pipelines
@@ -298,7 +297,7 @@ class Fleets:
         return Scored(replace(best.plan, pipelines=(pipeline,)), step, step_s)
 
     def _mix(self, pool: list[PipelinePattern], limit_s: float) -> Scored | None:
-        """Solve, play, correct the patterns by what was played, solve again; the best plan played."""
+        """The fastest plan from solving the master program and correcting patterns by simulation."""
         best: Scored | None = None
         seen: set[tuple[object, ...]] = set()
         for _ in range(self.budget.rounds):
@@ -336,7 +335,7 @@ class Fleets:
         return None
 
     def _played(self, groups: list[PipelineCopies]) -> tuple[Scored | None, LoweredPlan]:
-        """The fleet played whole, links not shared, once; None where it does not fit."""
+        """The fleet simulated without shared links, cached; the plan is None where it does not fit memory."""
         key = tuple((group.pattern.composed, group.copies, group.microbatches) for group in groups)
         if key in self._plays:
             return self._plays[key]
@@ -352,7 +351,7 @@ class Fleets:
 
 
 def _moved(pattern: PipelinePattern, source: tuple[int, ...], target: tuple[int, ...]) -> PipelinePattern:
-    """This pattern on islands equal to its own."""
+    """The same pattern on other islands, equal to its own."""
     if source == target:
         return pattern
     nodes = [0.0] * len(pattern.nodes)
@@ -364,7 +363,7 @@ def _moved(pattern: PipelinePattern, source: tuple[int, ...], target: tuple[int,
 
 
 def _only(pattern: PipelinePattern) -> int:
-    """The island of a pattern on one; -1 for several."""
+    """Number of the only island that a pattern uses; -1 where it uses several."""
     used = [kind for kind, width in enumerate(pattern.nodes) if width]
     return used[0] if len(used) == 1 else -1
 
@@ -374,7 +373,7 @@ def _zero(pattern: PipelinePattern) -> set[int]:
 
 
 def _family(pattern: PipelinePattern) -> tuple[object, ...]:
-    """What the synchronisation of a pattern depends on: its errors are taken as alike."""
+    """Key of patterns whose synchronisation times are assumed to be off by the same amount."""
     layouts = [place.partial.layout for place in pattern.composed.places]
     return pattern.nodes, tuple((one.tp, one.ep, one.zero_stage) for one in layouts)
 
@@ -382,7 +381,7 @@ def _family(pattern: PipelinePattern) -> tuple[object, ...]:
 def _corrected(
     pool: list[PipelinePattern], groups: list[PipelineCopies], lowered: LoweredPlan
 ) -> list[PipelinePattern]:
-    """The pool with first microbatches as long as the played pipelines say, synchronisation included."""
+    """The pool with `first_s` increased by what simulated pipelines took longer than expected."""
     late: dict[tuple[object, ...], float] = {}
     for group, step in zip(groups, lowered.steps, strict=True):
         expected = group.pattern.first_s + (group.microbatches - 1) * group.pattern.pace_s

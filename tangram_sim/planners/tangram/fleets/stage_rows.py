@@ -1,4 +1,4 @@
-"""What a stage may be on every kind of node, priced atom by atom, never too dear (docs/models/bound.md)."""
+"""Possible stages on every kind of node, with lower bounds on their times by atom (docs/models/bound.md)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -31,7 +31,7 @@ MANY = 1 << 16  # replicas: state is sharded over no more
 
 @dataclass(frozen=True, slots=True)
 class StageRows:
-    """What a stage may be, by class of slices: arrays over rows."""
+    """Possible stages ("rows") by class of slices, as arrays over rows."""
 
     pointers: NDArray[np.int64]  # (classes + 1)
     ahead_s: Floats  # (classes): forward, least of all rows
@@ -51,7 +51,7 @@ class StageRows:
 
 
 def node_kinds(cluster: Cluster) -> dict[Node, int]:
-    """Different nodes of a cluster, and how many there are."""
+    """Number of nodes of each kind; differences that do not affect training are ignored."""
     found: dict[Node, int] = {}
     for group in cluster.groups:
         node = plain(group.node)
@@ -60,12 +60,12 @@ def node_kinds(cluster: Cluster) -> dict[Node, int]:
 
 
 def plain(node: Node) -> Node:
-    """A node without what training does not feel."""
+    """The node without properties that do not affect training: host, labels, price, power, name."""
     return replace(node, host="", labels=(), usd_per_hour=0.0, power_w=0.0, name="")
 
 
 def questions(model: Model, cluster: Cluster) -> int:
-    """Atoms x kinds of nodes x degrees of experts: what rows take to make, and to look at."""
+    """Atoms x node kinds x expert-parallel degrees: a measure of the work to compute and to use rows."""
     return (len(model.blocks) + 2) * len(node_kinds(cluster)) * len(_expert_degrees(model))
 
 
@@ -77,19 +77,19 @@ def _expert_degrees(model: Model) -> list[int]:
 
 
 def replica_sizes(node: Node) -> tuple[int, ...]:
-    """GPUs that a replica of a stage may have."""
+    """Numbers of GPUs that a replica of a stage may have."""
     return (*divisors(node.gpus), *(nodes * node.gpus for nodes in NODES))
 
 
 def sequences_of(node: Node, gpus: int) -> tuple[int, ...]:
-    """Sequences that a replica on so many GPUs may take at a time."""
+    """Numbers of sequences that a replica with this many GPUs may process at a time."""
     return SEQUENCES if gpus <= node.gpus else (1,)
 
 
 def stage_rows(model: Model, job: Job, hwdb: Hwdb, cluster: Cluster, sharded: bool) -> StageRows:
-    """Rows of all kinds of nodes that have units for the numbers, without those that another one beats.
+    """Undominated rows of all node kinds that have units for the job's number format.
 
-    `sharded`: with ZeRO 2 and 3 among them.
+    `sharded`: include ZeRO 2 and 3.
     """
     firsts, _ = slice_classes(model)
     found: list[StageRows] = []
@@ -122,7 +122,7 @@ def _joined(parts: list[StageRows], classes: int) -> StageRows:
 
 
 class _Kind:
-    """Rows of one kind of nodes: layouts x sequences of a replica, each with ways to keep its state."""
+    """Rows of one node kind: layouts x sequences of a replica, each with several ways to store its state."""
 
     def __init__(self, model: Model, job: Job, hwdb: Hwdb, node: Node, count: int, sharded: bool) -> None:
         self.sharded = sharded
@@ -131,7 +131,7 @@ class _Kind:
         self.most_gpus = node.gpus * count
 
     def rows(self, kind: int, slices: NDArray[np.int64]) -> StageRows:
-        """Arrays over classes of slices and rows, made flat."""
+        """Rows of all slice classes as flat arrays."""
         parts = [
             part
             for inside in (True, False)
@@ -151,7 +151,7 @@ class _Kind:
         return StageRows(pointers, ahead.min(axis=1), np.full(int(pointers[-1]), kind, np.int64), *flat)
 
     def _replicas(self, inside: bool) -> Iterator[tuple[Layout, int, int]]:
-        """(layout with one replica, sequences of it, GPUs) of replicas inside one domain, or on several."""
+        """(layout of one replica, its sequences, its GPUs), inside one scale-up domain or on several."""
         model, job = self.model, self.job
         heads, shared = gcd(*head_counts(model)), _expert_degrees(model)
         fused = self._setting((), (), self._island(1)).rates.fused_attention
@@ -181,7 +181,7 @@ class _Kind:
                             )
 
     def _island(self, domains: int, gpus: int = 0) -> Island:
-        """So many scale-up domains, each with all its NICs behind one node of it, of as many GPUs."""
+        """An island of scale-up domains, each a node of `gpus` GPUs (0: all) with the domain's NICs."""
         node = self.node
         trays = self.domain // node.gpus
         return Island(
@@ -202,13 +202,13 @@ class _Kind:
     def _priced(
         self, replicas: tuple[tuple[Layout, int, int], ...], inside: bool, slices: NDArray[np.int64]
     ) -> Iterator[tuple[Floats, ...]]:
-        """Per way to keep state: seconds, backward, forward, closing, most behind, GPUs, sequences."""
+        """Per way to store state: (seconds, backward, forward, closing, stages behind, GPUs, sequences)."""
         sequences, gpus = (np.array(column, np.int64) for column in list(zip(*replicas, strict=True))[1:])
         singles = [layout for layout, _, _ in replicas]
         island = self._island(1 if inside else max(NODES))
 
         def spread(copies: NDArray[np.int64], zero: int, on: Island = island) -> Setting:
-            """Every replica so often side by side."""
+            """Setting with `copies` replicas of each layout side by side, under ZeRO stage `zero`."""
             layouts = tuple(
                 replace(single, dp=many, zero_stage=zero)
                 for single, many in zip(singles, copies.tolist(), strict=True)
@@ -220,7 +220,7 @@ class _Kind:
         rows = prices.rows
 
         def over(each: Floats) -> Floats:
-            """Sums over the atoms of every slice, of (kinds of atoms, ..., K)."""
+            """Sums over the atoms of every slice, from values of shape (kinds of atoms, ..., K)."""
             of_atoms = np.concatenate([np.zeros((1, *each.shape[1:])), np.cumsum(each[rows], axis=0)])
             of_slices: Floats = of_atoms[slices[:, 1]] - of_atoms[slices[:, 0]]
             return of_slices
@@ -259,11 +259,10 @@ class _Kind:
     def _closing(
         self, singles: list[Layout], gpus: NDArray[np.int64], atoms: list[Atom]
     ) -> tuple[Floats, Floats, Floats]:
-        """Seconds of gradients that leave a domain, by kind of atom, K: reduced, or scattered and gathered.
-
-        Over two domains full of replicas, which is the least: more domains and fewer replicas in each send
-        more over a NIC. Of experts that ranks share nothing is counted: they may all be in one group.
-        """
+        """Seconds of gradient traffic between domains by kind of atom and layout: all-reduced; scattered;
+        gathered. Computed for two domains full of replicas, a lower bound: more domains and fewer replicas in
+        each send more over a NIC. Experts shared among ranks count as zero, since their copies may all be in
+        one group."""
         found = np.zeros((3, len(atoms), len(singles)))
         filled = np.where(gpus <= self.domain, self.domain // gpus * gpus, self.domain)
         for size in np.unique(filled).tolist():

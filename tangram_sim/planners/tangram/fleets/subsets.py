@@ -1,8 +1,8 @@
-"""Which islands join in which pipeline, and how many microbatches of what size each one takes.
+"""Division of a few islands into pipelines, and the number and size of microbatches of each pipeline.
 
-Pipelines side by side need not be alike: a slow GPU may be a pipeline of its own with small microbatches, a
-stage of its neighbour's, or idle. Of pipelines over sets of a few islands, disjoint ones are chosen by what
-they do in a given time; then passes are shared out in whole numbers, exactly.
+Pipelines side by side may differ: a slow GPU may run its own pipeline with small microbatches, be a stage of
+its neighbour's, or stay idle. Among pipelines over subsets of the islands, disjoint ones are chosen by the
+sequences they process in a given time; then whole passes are assigned exactly.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +15,9 @@ _BISECTIONS = 40  # of the seconds of a step: to 1e-12 of them
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """A pipeline over the islands of a set: `fill_s` for its first pass of `size` sequences with all that
-    follows, `pace_s` for each further one, `sync_s` to add its gradients up with one other's.
-    """
+    """A pipeline over a set of islands and its timing. `fill_s`: its first pass of `size` sequences with
+    everything after it; `pace_s`: each further pass; `sync_s`: its gradient all-reduce with one other
+    pipeline."""
 
     islands: Islands
     size: int
@@ -26,26 +26,25 @@ class Paced:
     sync_s: float
 
     def sequences(self, seconds: float) -> float:
-        """Sequences it is through with in so many seconds, in fractions; none before the first pass ends."""
+        """Sequences processed within `seconds`, fractional; 0 before the first pass ends."""
         late = seconds - self.fill_s
         return self.size * (1 + late / self.pace_s) if late >= 0 else 0.0
 
     def passes(self, seconds: float) -> int:
-        """Whole passes in so many seconds."""
+        """Number of whole passes within `seconds`."""
         late = seconds - self.fill_s
         return floor(late / self.pace_s * (1 + 1e-12)) + 1 if late >= 0 else 0
 
 
 def sync_s(chosen: Sequence[Paced]) -> float:
-    """Seconds of adding up gradients over pipelines: the ring goes at the pace of its slowest NIC."""
+    """Seconds of the gradient all-reduce over these pipelines, at the rate of the slowest NIC."""
     count = len(chosen)
     return max(subset.sync_s for subset in chosen) * 2 * (count - 1) / count
 
 
 def whole_passes(chosen: Sequence[Paced], batch: int) -> tuple[float, tuple[int, ...]] | None:
-    """The least seconds in which these pipelines, one pass each at least, do exactly `batch` sequences, and
-    the passes of each. None where sizes do not add up to it.
-    """
+    """(least seconds, passes of each) for these pipelines to process exactly `batch` sequences, one pass each
+    at least. None where no numbers of passes add up to the batch."""
     if sum(subset.size for subset in chosen) > batch:
         return None
     most = [batch // subset.size for subset in chosen]
@@ -71,7 +70,7 @@ def whole_passes(chosen: Sequence[Paced], batch: int) -> tuple[float, tuple[int,
 
 
 def _adding_up(sizes: Sequence[int], able: Sequence[int], batch: int) -> tuple[int, ...] | None:
-    """Counts from 1 to `able` of each size that add up to `batch`; None where there are none."""
+    """Counts of each size, from 1 to its entry in `able`, that add up to `batch`; None: there are none."""
     left = batch - sum(sizes)
     if left < 0 or sum(size * most for size, most in zip(sizes, able, strict=True)) < batch:
         return None
@@ -97,7 +96,7 @@ def _adding_up(sizes: Sequence[int], able: Sequence[int], batch: int) -> tuple[i
 
 
 def partitions(pool: Mapping[Islands, Sequence[Paced]], islands: int) -> Iterator[list[Islands]]:
-    """Every choice of two or more disjoint sets of islands out of the pool; islands may stay idle."""
+    """Yields every choice of two or more disjoint sets of islands from the pool; islands may stay idle."""
 
     def beyond(island: int, used: Islands, taken: list[Islands]) -> Iterator[list[Islands]]:
         if island == islands:
@@ -117,9 +116,9 @@ def partitions(pool: Mapping[Islands, Sequence[Paced]], islands: int) -> Iterato
 def likeliest(
     pool: Mapping[Islands, Sequence[Paced]], islands: int, batch: int, limit_s: float, most: int
 ) -> list[tuple[float, list[Paced], tuple[int, ...]]]:
-    """(seconds, pipelines, passes) of the best choices of disjoint pipelines, `most` at most, fastest first.
+    """(seconds, pipelines, passes) of the best choices of disjoint pipelines, at most `most`, fastest first.
 
-    Those that do most in `limit_s`, gradients added up, are shared out in whole numbers.
+    Ranked by sequences within `limit_s` less gradient synchronisation; the best are assigned whole passes.
     """
     found = list[tuple[float, list[Paced]]]()
     for sets in partitions(pool, islands):

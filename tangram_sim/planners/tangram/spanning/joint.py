@@ -1,6 +1,6 @@
-"""Joint islands: whole nodes of several islands that may hold one stage together, and shares of its work.
+"""Joint islands: whole nodes of several islands that hold one stage together, and divisions of its work.
 
-A joint island is a kind of its own to the composition; a unit of it takes nodes of each of its islands.
+The composition treats a joint island as a kind of its own; one unit of it takes nodes of each of its islands.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ Nodes = tuple[int, ...]  # of every island
 
 @dataclass(frozen=True, slots=True)
 class JointBudget(SecondLook):
-    """Stages on several islands: slices asked about, sizes next to the best one, what is played of each."""
+    """Limits on stages on several islands: slices, microbatch sizes near the best, simulations."""
 
     most: int = 240  # questions, whatever the search asked: each takes 20 ms and more
     refined: int = 4  # links shared, plans change places
@@ -30,14 +30,14 @@ JOINT = {
 
 
 def steps_of(nodes: int) -> tuple[int, ...]:
-    """Numbers of nodes of one island that a joint island takes: up to 3 all, else one, two, half and all."""
+    """Numbers of nodes of one island in a joint island: all up to 3 nodes, else one, two, half and all."""
     return tuple(range(1, nodes + 1)) if nodes <= 3 else tuple(sorted({1, 2, nodes // 2, nodes}))
 
 
 def joint_islands(counts: Sequence[int]) -> tuple[Nodes, ...]:
-    """Pairs of islands in all steps of each, and equal shares of all islands where there are three or more.
+    """Nodes by island of all joint islands: pairs of islands, and equal shares of three or more.
 
-    Those that take the largest share of the cluster's nodes last: they leave least to others.
+    Sorted by number of nodes: the largest leave the fewest nodes to other stages.
     """
     found: dict[Nodes, None] = {}
     kinds = range(len(counts))
@@ -51,11 +51,11 @@ def joint_islands(counts: Sequence[int]) -> tuple[Nodes, ...]:
 
 
 def shares(speeds: Sequence[float], microbatch: int, most: int, uneven: float) -> Iterator[tuple[int, ...]]:
-    """Ways to share the sequences of a microbatch by speed, each part a multiple of 1, 2, 4, ... of them.
+    """Yields up to `most` ways to divide a microbatch by speed, in multiples of ..., 4, 2, 1 sequences.
 
-    So many sequences at a time go to the part that ends first with them. Coarse multiples first: they suit
-    data-parallel ranks; but a part that takes more than `uneven` times as long as at its speed is of use to
-    nobody. No part is empty, and there are `most` ways.
+    One multiple at a time goes to the part that would finish it first. Coarse multiples come first, since
+    they suit data-parallel ranks; divisions in which a part takes more than `uneven` times its ideal time are
+    skipped. No part is empty.
     """
     ideal_s = microbatch / sum(speeds)
     seen: set[tuple[int, ...]] = set()
@@ -71,7 +71,7 @@ def shares(speeds: Sequence[float], microbatch: int, most: int, uneven: float) -
 
 
 def _by_speed(speeds: Sequence[float], microbatch: int, quantum: int) -> tuple[int, ...]:
-    """Sequences of each part, `quantum` at a time; single ones leave no part empty."""
+    """Sequences of each part, assigned `quantum` at a time; with `quantum` 1 no part is empty."""
     return by_earliest_end(
         microbatch,
         lambda part, turns: turns * quantum / speeds[part],

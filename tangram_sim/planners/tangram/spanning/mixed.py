@@ -1,8 +1,8 @@
-"""Partial plans on joint islands: a homogeneous parallelizer asked about each part, the stage priced whole.
+"""Partial plans on joint islands: a parallelizer is asked about each part, the stage priced whole.
 
-Each island is asked about the same slice with its share of the sequences. Answers that need alike memory make
-a stage of several parts, priced as it would be in a plan: the slowest part's pace, gradients reduced over all
-copies. All islands together at their worst member, with one layout, are asked about as well.
+Each island is asked about the same slice with its share of the sequences. Answers that fit with as many
+stages behind form a stage of several parts, priced as in a plan: as slow as the slowest part, gradients
+reduced over all copies. All islands together, at their worst member and with one layout, are asked about too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ WAYS = 3  # to share
 
 @dataclass
 class MixedPrices:
-    """Partial plans of slices on joint islands."""
+    """Computes partial plans of slices on joint islands."""
 
     enumeration: Enumeration
     lowering: Lowering
@@ -37,7 +37,7 @@ class MixedPrices:
     _whole: dict[Nodes, Island] = field(default_factory=dict)
 
     def island(self, nodes: Nodes) -> Island:
-        """The joint island at its worst member, on the first nodes of each of its islands."""
+        """The first nodes of each island as one island, priced at its worst member."""
         if nodes not in self._whole:
             first = self.lowering.placement.first_rank
             taken = [
@@ -52,7 +52,7 @@ class MixedPrices:
     def partials(
         self, nodes: Nodes, start: int, stop: int, microbatch: int, pace_s: float
     ) -> Iterator[PartialPlan]:
-        """Partial plans for atoms [start, stop) on these nodes of all islands together.
+        """Yields partial plans for atoms [start, stop) on these nodes of all islands together.
 
         Those that take longer than `pace_s` per microbatch are left out.
         """
@@ -64,9 +64,9 @@ class MixedPrices:
                 yield partial_plan
 
     def fastest_s(self, nodes: Nodes, start: int, stop: int, microbatch: int) -> float:
-        """Seconds of a microbatch, forward and backward, on these nodes: as one, or shared just as evenly as
-        the parts are fast with their shares in the first way. Infinite where neither fits.
-        """
+        """Seconds of a microbatch, forward and backward, on these nodes; inf where nothing fits. The better
+        of one part over all nodes, and of a part on each island with the first division of sequences, scaled
+        as if the parts' speeds were balanced perfectly."""
         merged = self.enumeration.ask_on(self.island(nodes), start, stop, microbatch, float("inf"))
         ends = [partial_plan.slowest_s for partial_plan in merged if len(partial_plan.stages) == 1]
         for sequences in islice(self._shares(nodes, start, stop, microbatch), 1):
@@ -86,7 +86,7 @@ class MixedPrices:
     def questions(
         self, nodes: Nodes, start: int, stop: int, microbatch: int, pace_s: float
     ) -> Iterator[SliceQuestion]:
-        """What `partials` is going to ask."""
+        """Yields the questions that `partials` will ask."""
         yield SliceQuestion(self.island(nodes).anonymous(), microbatch, start, stop, pace_s)
         for sequences in self._shares(nodes, start, stop, microbatch):
             for (kind, count), share in zip(self._members(nodes), sequences, strict=True):
@@ -94,7 +94,7 @@ class MixedPrices:
                 yield SliceQuestion(part, share, start, stop, float("inf"))
 
     def _shares(self, nodes: Nodes, start: int, stop: int, microbatch: int) -> Iterator[tuple[int, ...]]:
-        """Shares of a microbatch by the ideal speeds of the members."""
+        """Divisions of a microbatch by the ideal speeds of the islands."""
         islands, work = self.enumeration.islands, self.enumeration.bound.seconds[:, start:stop].sum(axis=1)
         speeds = [
             count * islands[kind].gpus_per_node / float(work[kind]) for kind, count in self._members(nodes)
@@ -102,13 +102,13 @@ class MixedPrices:
         return shares(speeds, microbatch, WAYS, UNEVEN)
 
     def _members(self, nodes: Nodes) -> list[tuple[int, int]]:
-        """(kind, nodes) of the islands that are in it."""
+        """(kind, nodes) of the islands that the joint island includes."""
         return [(kind, count) for kind, count in enumerate(nodes) if count]
 
     def _merged(
         self, nodes: Nodes, start: int, stop: int, microbatch: int, pace_s: float
     ) -> Iterator[PartialPlan]:
-        """One layout over all GPUs, each taken as the worst of them."""
+        """Yields partial plans with one layout over all GPUs, each priced as the worst of them."""
         islands = self.enumeration.islands
         for partial in self.enumeration.ask_on(self.island(nodes), start, stop, microbatch, pace_s):
             if len(partial.stages) == 1:
@@ -128,11 +128,10 @@ class MixedPrices:
         pace_s: float,
         known: Sequence[PartialPlan],
     ) -> Iterator[PartialPlan]:
-        """A part on each island, with so many sequences of every microbatch.
-
-        Parts are not priced together where one of those `known` is as fast as the slowest of them is alone,
-        and fits with as many stages behind. A heuristic, not dominance: what comes once per step (gradients,
-        optimizer) may be shorter under the way left out, which is worth less than pricing it on most jobs.
+        """Yields partial plans with a part on each island that processes its entry in `sequences` of every
+        microbatch. A combination is skipped where a plan in `known` is as fast as its slowest part alone and
+        fits with as many stages behind. A heuristic, not dominance: costs once per step (gradients,
+        optimizer) may be lower in the skipped combination, which for most jobs is worth less than pricing it.
         """
         members = self._members(nodes)
         answers = [
@@ -167,14 +166,14 @@ class MixedPrices:
                     yield priced
 
     def _allowed(self, portion: Portion) -> bool:
-        """Whether what the user fixed holds for a part, sharded as the others are."""
+        """Whether the layouts of a part satisfy the user's constraints."""
         layouts = [portion.layout, *(run.layout for run in portion.runs)]
         return all(self.enumeration.constraints.allows(layout, portion.sequences) for layout in layouts)
 
     def _priced(
         self, like: PartialPlan, portions: tuple[Portion, ...], microbatch: int
     ) -> PartialPlan | None:
-        """The stage that these portions make; None where it never fits."""
+        """The partial plan that these portions form; None where it never fits memory."""
         job, islands = self.enumeration.job, self.enumeration.islands
         draft = replace(
             like,
@@ -198,7 +197,7 @@ class MixedPrices:
         return replace(draft, stages=step.prices[0], stages_behind=behind) if behind >= 0 else None
 
     def _behind(self, price: StagePrice, microbatches: int) -> int:
-        """The most stages behind at which a part fits; -1 never."""
+        """The most stages behind with which a part fits memory; -1 where it never fits."""
         held = holding(self.enumeration.job.schedule, microbatches)
         return held.most_behind(price.in_flight_limit(), 0)
 
@@ -206,12 +205,12 @@ class MixedPrices:
 def _choices(
     answers: Sequence[Sequence[PartialPlan]], passes: int, most: int
 ) -> Iterator[tuple[PartialPlan, ...]]:
-    """Of every member one answer: the fastest of each, and the fastest of each with one tensor parallelism
-    and one way to shard state, or where nothing has both with one tensor parallelism.
+    """Yields choices of one partial plan per island that may form a mixed stage.
 
-    For 0, 1, 2, 4, 8, ... stages behind that they must fit with, and the `most` that there can be. Members
-    that cut their matrices differently exchange gradients piece by piece, which may cost more than their
-    faster passes save; and all parts shard their state alike in the end.
+    The fastest of each; then, for each tensor-parallel degree that all can have, the fastest with a common
+    ZeRO stage, or with any where none is common. Repeated for plans that fit with 0, 1, 2, 4, 8, ... stages
+    behind, and with `most`. Unequal degrees make the exchange of gradients costly; all parts use one ZeRO
+    stage in the end.
     """
 
     def fastest(some: Sequence[PartialPlan]) -> PartialPlan:
@@ -243,12 +242,12 @@ def _choices(
 
 
 def _step_down(behind: int, most: int) -> int:
-    """A power of two, or `most`, that is no more than so many stages behind."""
+    """The largest power of two (or 0) up to `behind`; `most` where `behind` reaches it."""
     return most if behind >= most else 1 << (behind.bit_length() - 1) if behind else 0
 
 
 def _surpasses(known: PartialPlan, chosen: Sequence[PartialPlan]) -> bool:
-    """Whether a plan is as fast as the slowest of `chosen`, fits where they do, and cuts as evenly."""
+    """Whether a known plan is as fast as the slowest of `chosen`, fits where they do, and has as even tp."""
     even = (
         len({partial_plan.layout.tp for partial_plan in chosen}) > 1
         or len({portion.layout.tp for portion in known.portions}) == 1
@@ -261,7 +260,7 @@ def _surpasses(known: PartialPlan, chosen: Sequence[PartialPlan]) -> bool:
 
 
 def _portion(island: str, nodes: int, sequences: int, partial: PartialPlan, zero: int) -> Portion:
-    """What one part does, its state sharded as all parts of the stage shard theirs."""
+    """A part of a mixed stage, with its layouts under ZeRO stage `zero` like all parts of the stage."""
 
     def sharded(layout: Layout) -> Layout:
         return replace(layout, zero_stage=zero)

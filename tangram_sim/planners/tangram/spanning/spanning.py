@@ -1,8 +1,8 @@
-"""Stages that span islands, and islands cut finer: composed anew, played whole, kept where a step is shorter.
+"""Stages that span islands, and finer islands: composed again, simulated, kept where they are faster.
 
-The second pass of a search, under the first one's best step as its limit. Joint islands are further kinds of
-the same composition, so a pipeline may hold stages on one island and stages on several. Where tolerances have
-joined unequal GPUs, islands of equal ones take their place, and every stage decides for itself what to join.
+The second part of a search, limited by the first part's best step. Joint islands are additional kinds in the
+same composition, so a pipeline may mix stages on one island and on several. Where tolerances have merged
+unequal GPUs, islands of equal GPUs replace the merged ones, and every stage may combine them differently.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ Pipelines = dict[Finalist, float]
 
 
 class Prospect(NamedTuple):
-    """A slice on a joint island, and the least seconds of a step that a pipeline with it would take."""
+    """A slice on a joint island, with the estimated least step of a pipeline that contains it."""
 
     least_s: float
     microbatch: int
@@ -61,7 +61,7 @@ class Prospect(NamedTuple):
 
 
 def node_rates(table: PartialPlanTable, work: NDArray[np.float64], kinds: int) -> NDArray[np.float64]:
-    """Work per second and node that the fastest partial plan of a table does on each kind of island."""
+    """Work per second and node of the fastest partial plan in a table, for each kind of island."""
     rates = np.zeros(kinds)
     for (kind, nodes, _, _), slowest, partial in zip(
         table.ints.tolist(), table.floats[:, 0].tolist(), table.partials, strict=True
@@ -73,7 +73,7 @@ def node_rates(table: PartialPlanTable, work: NDArray[np.float64], kinds: int) -
 def spanning_over(
     enumeration: Enumeration, referee: PlanEvaluator, free: bool, budget: SearchBudget
 ) -> "Spanning":
-    """The pass over the islands of a search; where their cut is `free`, over islands of equal GPUs."""
+    """The search for stages over several islands; if `free`, islands are first split into equal GPUs."""
     job, hwdb, model = enumeration.job, enumeration.hwdb, enumeration.model
     finer = tuple(enumeration.islands)
     enumeration = replace(enumeration, joint=True)
@@ -91,9 +91,9 @@ def spanning_over(
 
 @dataclass
 class Spanning:
-    """Looks for pipelines that the search could not see: stages on several islands, or on finer ones.
+    """Searches for pipelines with stages on several islands, or on more finely split islands.
 
-    `finer` says that the enumeration's islands are not those of the search.
+    `finer`: the enumeration's islands are the finer ones, not those of the main search.
     """
 
     enumeration: Enumeration
@@ -115,9 +115,9 @@ class Spanning:
         self._prices = MixedPrices(self.enumeration, self.referee.lowering, self.budget)
 
     def improve(self, usual: int, limit_s: float) -> Scored | None:
-        """The best such plan below `limit_s`, links shared; None: none was found.
+        """The fastest such plan below `limit_s`, simulated with shared links; None where none is found.
 
-        `usual` is the microbatch of the best plan on single islands.
+        `usual` is the microbatch size of the best plan on single islands.
         """
         if (
             not self.joint
@@ -148,7 +148,7 @@ class Spanning:
         return self.nearest if self.nearest is not None and self.nearest.step_s < limit_s else None
 
     def _rounds(self, prospects: Sequence[Prospect]) -> list[list[Prospect]]:
-        """The likeliest prospects, few; and the others that the search's questions allow."""
+        """Prospects in two rounds: the most promising ones, then as many more as are allowed."""
         most = min(self.spend.questions(self.enumeration.counts.asked), self.spend.most)
         first, others = prospects[: self.spend.least], prospects[self.spend.least : most]
         # Questions about one place follow each other.
@@ -158,7 +158,7 @@ class Spanning:
         ]
 
     def _round(self, sizes: Sequence[int], limit_s: float, kept: Sequence[Prospect]) -> Pipelines:
-        """Pipelines with what these prospects and those before them offer, near the best step or below."""
+        """Pipelines near or below the best step that use partial plans of these or earlier prospects."""
         found: Pipelines = {}
         for number, microbatch in enumerate(sizes):
             limit = min(limit_s, self.best_s) * (1 + _SLACK)
@@ -171,9 +171,9 @@ class Spanning:
         return {one: seconds for one, seconds in found.items() if seconds < limit}
 
     def lasting(self, limit_s: float) -> list[Scored]:
-        """The best plan below a limit that is one stage over several islands, be others faster: each part of
-        it holds the whole model, so that a node that goes takes its own share of the speed alone.
-        """
+        """The fastest plan below a limit that is one stage over several islands, even if other plans are
+        faster. Each part of such a stage holds the whole model, so the loss of a node costs only that node's
+        share of the speed. Empty where there is none."""
         self.best_s = float("inf")
         found = dict(self._undivided(limit_s))
         if not found:
@@ -182,7 +182,7 @@ class Spanning:
         return [self.referee.scored(self._refined(seats, microbatch), microbatch)]
 
     def finding(self, limit_s: float) -> Finding:
-        """What came of stages over several islands, beside the best plan without them (`limit_s` seconds)."""
+        """Finding: what stages over several islands came to, against the best other step, `limit_s`."""
         names = [island.name for island in self.enumeration.islands]
         figures: dict[str, Any] = {"slices": self.asked, "joint": len(self.joint), "islands": names}
         figures["apart"] = f"{', '.join(names)} taken apart, " if self.finer else ""
@@ -197,7 +197,7 @@ class Spanning:
         return kind(**figures, others_s=limit_s, gain=1 - step_s / limit_s)
 
     def _sizes(self, usual: int) -> list[int]:
-        """Microbatch sizes next to the usual one, larger ones first: shares of them are finer."""
+        """Microbatch sizes near the usual one, preferably larger, since these divide more finely."""
         divided = divisors(self.enumeration.job.global_batch)
         near = sorted(divided, key=lambda size: (abs(np.log2(size / usual) - 0.1), size))
         return near[: self.spend.sizes]
@@ -206,10 +206,10 @@ class Spanning:
         return self.enumeration.table(microbatch, limit_s, [1] * len(self.counts), beside)
 
     def _prospects(self, table: PartialPlanTable, limit_s: float) -> Iterator[Prospect]:
-        """Slices on joint islands that could be part of a pipeline below the limit.
+        """Yields slices on joint islands that could be part of a pipeline below the limit.
 
-        At the pace of the fastest partial plans on each island, per node: the slice on the nodes it takes,
-        the rest of the model on the others.
+        Estimated from the fastest partial plans per node of each island: the slice on the nodes it takes, the
+        rest of the model on the others.
         """
         rates = node_rates(table, self.work, len(self.counts))
         firsts, _ = slice_classes(self.enumeration.model)
@@ -230,7 +230,7 @@ class Spanning:
     def _played(
         self, microbatch: int, limit_s: float, prospects: Sequence[Prospect], later: Sequence[Prospect]
     ) -> Iterator[tuple[Finalist, float]]:
-        """Pipelines of one microbatch size that hold a stage on several islands and fit, with their steps."""
+        """(pipeline, step seconds) of one microbatch size, with a stage on several islands, that fit."""
         enumeration, job = self.enumeration, self.enumeration.job
         islands, placement = enumeration.islands, self.referee.lowering.placement
         known = self._offered.setdefault(microbatch, [])
@@ -261,10 +261,10 @@ class Spanning:
                 yield (seats, microbatch), seconds
 
     def _undivided(self, limit_s: float) -> Iterator[tuple[Finalist, float]]:
-        """The whole model as one stage on all nodes of some islands, with its step.
+        """Yields (pipeline, step seconds) for the whole model as one stage on all nodes of some islands.
 
-        Data parallelism with uneven shares wants microbatches far from those of pipelines, and few questions:
-        islands that could be fastest together come first.
+        Data parallelism with uneven shares needs microbatch sizes far from those of pipelines, and few
+        requests. The combinations of islands with the highest ideal speed come first.
         """
         bound = self.enumeration.bound
         speeds = bound.gpus / bound.seconds.sum(axis=1)
@@ -279,10 +279,10 @@ class Spanning:
             yield from self._whole_by_size(kind, limit_s).items()
 
     def _whole_by_size(self, kind: int, limit_s: float) -> dict[Finalist, float]:
-        """The whole model on one joint island: from a usual microbatch down, then up, until two sizes in a
-        row are no better.
+        """{pipeline: step seconds} for the whole model on one joint island, over microbatch sizes.
 
-        Where a size fits and takes too long, so do most smaller ones; where it does not fit, no larger one.
+        From a usual size down, then up, each until two sizes in a row bring no improvement. If a size fits
+        but is too slow, most smaller ones are, too; if it does not fit, no larger one does.
         """
         job, nodes = self.enumeration.job, self.joint[kind]
         gpus = sum(
@@ -310,9 +310,8 @@ class Spanning:
         return found
 
     def _whole(self, kind: int, microbatch: int, limit_s: float) -> tuple[float, dict[Finalist, float]]:
-        """The whole model on one joint island: seconds of its passes alone at least (inf: it does not fit),
-        and what takes less than `limit_s`.
-        """
+        """(seconds of all passes alone, {pipeline: step seconds below `limit_s`}) for the whole model on a
+        joint island. The passes are inf where the model does not fit."""
         passes = self.enumeration.job.global_batch // microbatch
         asked = self.joint[kind], 0, len(self.work) - 1, microbatch
         alone_s = passes * self._prices.fastest_s(*asked)
@@ -332,7 +331,7 @@ class Spanning:
     def _partials(
         self, limit_s: float, prospects: Sequence[Prospect], later: Sequence[Prospect]
     ) -> Iterator[tuple[int, int, PartialPlan]]:
-        """(slice class, joint island, partial plan) for every prospect; others are asked about `later`."""
+        """(slice class, joint island, partial plan) for every prospect; `later` ones are priced ahead."""
         asked = [self._asked(one, limit_s) for one in prospects]
         questions, others = (
             [one for given in some for one in self._prices.questions(*given)]
@@ -347,13 +346,13 @@ class Spanning:
                 yield prospect.group, prospect.joint, partial
 
     def _asked(self, one: Prospect, limit_s: float) -> tuple[Nodes, int, int, int, float]:
-        """A prospect in the words of `MixedPrices`."""
+        """Arguments of `MixedPrices` methods for a prospect: (nodes, start, stop, microbatch, pace_s)."""
         start, stop = slice_classes(self.enumeration.model)[0][one.group]
         pace_s = limit_s / (self.enumeration.job.global_batch // one.microbatch)
         return self.joint[one.joint], start, stop, one.microbatch, pace_s
 
     def _refined(self, seats: tuple[StageAssignment, ...], microbatch: int) -> tuple[StageAssignment, ...]:
-        """Atoms moved over boundaries and sequences between parts while the played step gets shorter."""
+        """The stages after moving atoms and sequences while the simulated step gets shorter."""
         best = self.referee.step_s(seats, microbatch)
         while True:
             seats = self.referee.refine(seats, microbatch)
@@ -368,7 +367,7 @@ class Spanning:
             best, seats = seconds, moved
 
     def _reshared(self, seats: tuple[StageAssignment, ...]) -> Iterator[tuple[StageAssignment, ...]]:
-        """One sequence, or one for each replica, given by one part of a stage to another."""
+        """Variants in which one part of a stage passes a sequence, or one per replica, to another part."""
         allows = self.enumeration.constraints.allows
         for index, seat in enumerate(seats):
             parts = (seat, *(replace(one, beside=()) for one in seat.beside))
@@ -386,7 +385,7 @@ class Spanning:
 
 
 def joined_stages(pipeline: Pipeline) -> list[str]:
-    """The stages of a pipeline that hold GPUs of several islands, in words."""
+    """Descriptions of a pipeline's stages that use GPUs of several islands."""
     found = []
     for number, stage in enumerate(pipeline.stages):
         parts = [
