@@ -145,8 +145,8 @@ class _Groups:
         return _worst([self._rates(group, beside) for group, beside in looks.values()])
 
     def _beside(self, group: Ranks) -> Iterator[Ranks]:
-        """Yields the groups that share a box with `group`; if it crosses boxes, also all others and idle
-        GPUs. With very many groups only those in the same boxes are counted."""
+        """Yields the groups that share a box with `group` or, if it crosses boxes, all groups and other GPUs.
+        With very many groups only those in the same boxes are counted."""
         boxes = self._boxes_of[group]
         crossing = len(boxes) > 1 and len(self.all) <= MOST_LOOKED_AT
         near = self.all if crossing else [other for box in sorted(boxes) for other in self._in_box[box]]

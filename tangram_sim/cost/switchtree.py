@@ -109,7 +109,7 @@ class Tree:
 
 
 def tree_of(cluster: Cluster, hwdb: Hwdb) -> Tree:
-    """The cluster as a tree: boxes of GPUs as lowest switches, under a spine per group, under the core.
+    """The cluster as a tree: boxes of GPUs under leaf switches, these under a spine per group and the core.
 
     Rates are those of the graph's paths when all GPUs of a box communicate; a box's uplink is all its NICs.
     Gamma is zero (fits to NCCL drive it there), delta one pass over the slowest GPU's memory, epsilon zero:

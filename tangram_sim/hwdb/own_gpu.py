@@ -117,7 +117,7 @@ def _peaks(cells: Mapping[str, str]) -> list[AssumedCell]:
 
 
 def _descriptions(name: str, cells: Mapping[str, str], today: date) -> list[AssumedCell]:
-    """Assumed descriptive columns (vendor, architecture, form, year, source, power, PCIe)."""
+    """Assumed cells of the descriptive columns that `cells` lacks (vendor, form, year, power, ...)."""
     wanted = (
         ("vendor", "unknown", "not given"),
         ("architecture", name, "not given: a generation of its own, which borrows from no other"),

@@ -120,8 +120,8 @@ class Aceso(LayerWise):
         return self._strategies[id(menu)][1]
 
     def _that_fits(self, request: Request, menu: Menu, held: list[int]) -> Config | None:
-        """A configuration that fits memory, if one exists: each stage, front to back, takes as many atoms as
-        it can. For each stage every pair of strategies is tried, so no feasible configuration is missed."""
+        """A configuration that fits memory, if any: each stage, front to back, takes all atoms it can. For
+        each stage every pair of strategies is tried, so no feasible configuration is missed."""
         start, stop, depth = request.slice.start, request.slice.stop, menu.depth
         cuts, chosen = [start], list[Stage]()
         for place in range(depth):

@@ -79,8 +79,8 @@ class LawfulLayouts:
 
 @dataclass(frozen=True, slots=True)
 class _DrawnLayouts:
-    """All layouts of a number of GPUs that satisfy the constraints, with a mask of those valid for some
-    microbatch. The same for equal numbers of GPUs, whatever their kind, number format and microbatch."""
+    """All layouts of a number of GPUs that satisfy the constraints; `lawful`: valid for some microbatch. The
+    same for equal numbers of GPUs, whatever their kind, number format and microbatch."""
 
     layouts: tuple[Layout, ...]
     single: tuple[Layout, ...]  # of one inner stage

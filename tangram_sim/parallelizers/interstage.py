@@ -26,7 +26,7 @@ class StageCuts(NamedTuple):
 
 
 def step_s(times: Sequence[float], extra: Sequence[float], microbatches: int) -> float:
-    """Seconds of a step for given stages: the objective below."""
+    """Seconds of a step for given stages: the objective stated at the top of this module."""
     ahead = np.concatenate([[0.0], np.cumsum(times)[:-1]])
     hidden = float(np.max(np.asarray(extra) - ahead))
     return (microbatches - 1) * max(times) + sum(times) + hidden

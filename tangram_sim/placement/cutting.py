@@ -268,9 +268,9 @@ def _linked_parts(
 
 
 def _alike(cutter: _Cutter, children: list[int], members: dict[int, list[int]]) -> Iterator[list[int]]:
-    """Yields children grouped by shape, then by each metric in turn: from the largest value down, as wide as
-    allowed. For one metric this gives the fewest groups; limits hold over whole groups, not only between
-    neighbours."""
+    """Yields groups of children with one shape and, metric by metric, with values within the limits. For one
+    metric this gives the fewest groups: each takes as many as allowed, from the largest value down, and
+    limits hold over whole groups, not only between neighbours."""
     groups: list[list[int]] = []
     by_shape: dict[tuple[int, ...], list[int]] = {}
     for child in children:

@@ -38,7 +38,7 @@ def worst_gpu(gpus: Sequence[Gpu]) -> Gpu:
 
 def _common(ranks: Mapping[tuple[int, int], int]) -> int:
     """Ranks of a stage in one scale-up domain, given their numbers in each domain. The first domain's number
-    if the others are as full and only the last is less full; else the common divisor."""
+    if all but the last have as many and the last no more; else the greatest common divisor."""
     counts = [ranks[domain] for domain in sorted(ranks)]
     aligned = all(count == counts[0] for count in counts[:-1]) and counts[-1] <= counts[0]
     return counts[0] if aligned else gcd(*counts)

@@ -140,7 +140,7 @@ def most_w_of(member: Member, prices: Prices) -> float:
 
 
 def idle_w(members: Sequence[Member], prices: Prices) -> dict[str, float] | None:
-    """Watts of one idle GPU of each kind and its share of the host: what any plan draws at the least.
+    """Watts of one idle GPU of each kind with its share of the host: a lower bound for any plan.
 
     None where the power of one of the kinds is not known.
     """

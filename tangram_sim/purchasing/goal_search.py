@@ -66,7 +66,7 @@ class GoalSearch(MixSearch):
         return (self.usd_per_hour(self.days(rate)) + self.base) * self._hours(rate)
 
     def _electricity(self, charged: Bill) -> float:
-        """What of a bill is electricity, that of the standing fleet included, USD an hour."""
+        """The electricity in a bill, that of the existing fleet included, USD per hour of training."""
         return sum(each.usd_per_hour for each in charged.charges if each.kind == "power")
 
     def spent_usd(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:

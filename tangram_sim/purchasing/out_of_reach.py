@@ -15,7 +15,7 @@ from tangram_sim.units import show_amount
 
 @dataclass(frozen=True)
 class _Limited:
-    """One limit: its argument, what of it every mix takes at the least, and how an amount reads."""
+    """One limit: its argument, what every mix needs of it at least, and a formatter of amounts."""
 
     name: str
     limit: float

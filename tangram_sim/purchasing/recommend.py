@@ -125,7 +125,7 @@ class Recommendation(HasDocument):
         return found
 
     def _reserved(self) -> list[str]:
-        """A sentence on listed rows that pay for more days of a reservation than they take; else ()."""
+        """One sentence on the listed rows that pay for more days of a reservation than they run; else []."""
         prices, terms, said = self.billing.prices, self.billing.terms, list[str]()
         for row in (self.best, *self.runner_ups):
             rents = [rents_of(member, prices, terms) for member in row.fleet.members]

@@ -270,7 +270,7 @@ class MixSearch:
         return throughput_of(document, good).tokens_per_s
 
     def _electricity_of(self, index: int, rates: Sequence[float]) -> float:
-        """Electricity of a mix with plans, USD an hour in the mean of the time that all works take."""
+        """Electricity of a planned mix, USD per hour averaged over the time of all jobs; 0 without a plan."""
         fleet, total, hours = bought(self.fleet, self.offers, self.mixes[index]), 0.0, 0.0
         for plan_outcome, rate, work in zip(self.answers[index], rates, self.works, strict=True):
             if plan_outcome.document is None or not rate:
@@ -281,7 +281,7 @@ class MixSearch:
         return total / hours
 
     def _electricity(self, charged: Bill) -> float:
-        """What of a bill is electricity of what is new, USD an hour."""
+        """The electricity of the new nodes in a bill, USD per hour of training."""
         return sum(each.usd_per_hour for each in charged.charges if each.kind == "power" and each.bought)
 
     def _front(self, waiting: NDArray[np.int64]) -> Front:

@@ -100,7 +100,7 @@ class Regime:
         return tuple(n * self.base_s for n in self.multiples)
 
     def tier_of(self, failure: Struck) -> int:
-        """Period of every tier, seconds, blocking time of checkpoints included."""
+        """The surviving tier that costs least time to restore from; InfeasibleError if none survives."""
         left = [k for k, tier in enumerate(self.tiers) if tier.survived(failure.takes)]
         if not left:
             raise InfeasibleError(

@@ -108,10 +108,10 @@ def useful_share_of(
 def lost_shares(
     mtbf_s: float, period_s: float, checkpoint_s: float, downtime_s: float, recovery_s: float
 ) -> dict[str, float]:
-    """What is not `useful_share`, of one class of failures: shares of the time by what they go to.
+    """Shares of the time lost to each cause, for one class of failures; with `useful_share` they sum to 1.
 
-    Work until a period is through takes (e^(T/mu) - 1) mu, of which all but T is done again; as many times
-    e^(T/mu) - 1 it starts anew, each time with 1/e^(-R/mu) downtimes. Empty where nothing gets done.
+    Per period of T seconds the expected number of failures is e^(T/mu) - 1. Work takes (e^(T/mu) - 1) mu, of
+    which all but T is repeated; each failure costs D e^(R/mu) of downtime. Empty where nothing gets done.
     """
     share = useful_share(mtbf_s, period_s, checkpoint_s, downtime_s, recovery_s)
     if not 0 < share < 1 or period_s <= checkpoint_s:

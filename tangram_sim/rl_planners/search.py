@@ -102,9 +102,9 @@ class RlSearch:
         )
 
     def _look(self, candidates: RoleChoices) -> tuple[float, bool]:
-        """Simulate candidates, lowest bound first, until no bound is below the best step. Returns (lower
-        bound on all steps, whether the time limit ended it). Where many candidates are nearly as good,
-        `_PATIENCE` simulations without a better plan also end it. At least one candidate is simulated."""
+        """Simulate candidates by rising bound; returns (lower bound on all steps, whether time ran out). It
+        ends when no bound is below the best step or, where many candidates are nearly as good, after
+        `_PATIENCE` simulations without a better plan. At least one candidate is simulated."""
         heap = [
             (candidates.rough_s(role_nodes), place, False, role_nodes)
             for place, role_nodes in enumerate(candidates.every())

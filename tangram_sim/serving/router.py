@@ -26,7 +26,7 @@ class Router(ABC):
         """
 
     def choose_all(self, count: int, able: Sequence[int]) -> Ints:
-        """Replicas of requests 0 to count - 1 while no replica comes or goes; for routers without loads."""
+        """Replicas of requests 0 to count - 1 if no replica comes or goes; for routers that ignore loads."""
         return np.array([self.choose(request, able, _unseen) for request in range(count)], dtype=np.int64)
 
 

@@ -42,7 +42,7 @@ class Lever:
 def single_kinds(problem: RentalProblem, time_limit_s: float, until: float = inf) -> list[SingleKind]:
     """The best plan of every kind alone, with and without its cap; at most `time_limit_s` for each.
 
-    Kinds whose turn comes after `until` (time.perf_counter) have no plan.
+    In the problem's order; kinds whose turn comes after `until` (time.perf_counter) have no plan.
     """
     found = []
     for n, gpu in enumerate(problem.gpus):

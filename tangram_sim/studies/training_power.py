@@ -172,7 +172,7 @@ class ClusterWatts:
 
 
 def clocks_of(document: PlanDocument) -> dict[str, float]:
-    """The clocks that a plan was played at, by GPU kind; those that are not named are the highest."""
+    """Clocks of a plan relative to the highest, by GPU kind; kinds that are missing run at the highest."""
     return {kind.gpu: kind.clock for kind in document.power.kinds} if document.power else {}
 
 

@@ -48,12 +48,12 @@ def passage_s(model: Model, job: Job, islands: Sequence[Island], hwdb: Hwdb, clu
 
 
 def _lanes(gpu: Gpu, cluster: Cluster, near: Sequence[int]) -> tuple[Island, ...]:
-    """Islands of one GPU kind with its ranks as close together as the cluster allows, one per possible
-    arrangement. Wherever ranks are placed, the borders of nodes, or of racks that are one scale-up domain,
-    cut the groups of a layout into blocks of a size in `near`, the divisors of the number of ranks. Each
-    block counts as a node with its share of NICs; there are as many as all ranks of the cluster would fill,
-    and only NICs limit transfers between them. Where links are stated one by one, or some are slow, links
-    cost nothing."""
+    """Islands of one GPU kind with its ranks as close together as the cluster allows, one per arrangement,
+    none of them twice. Wherever ranks are placed, the borders of nodes, or of racks that are one scale-up
+    domain, cut the groups of a layout into blocks of a size in `near`, the divisors of the number of ranks.
+    Each block counts as a node with its share of NICs; there are as many as all ranks of the cluster would
+    fill, and only NICs limit transfers between them. Where links are stated one by one, or some are slow,
+    links cost nothing."""
     found: dict[Island, None] = {}
     if cluster.health.is_full and not cluster.wiring.full:
         for node in dict.fromkeys(group.node for group in cluster.groups if group.node.gpu == gpu):

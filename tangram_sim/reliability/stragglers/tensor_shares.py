@@ -54,8 +54,8 @@ class LayerCosts:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Division of the layers over a group's ranks. Pruned, sent and received columns [n] as shares of an even
-    rank's."""
+    """Division of the layers over a group's ranks. Pruned, sent and received columns [n] are shares of an
+    even rank's; `layer_s` and `transfer_s` are seconds."""
 
     layer_s: float
     pruned: tuple[float, ...]

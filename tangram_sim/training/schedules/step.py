@@ -329,7 +329,7 @@ def _merge(order: ScheduleOrder, rows: IntArray, waits: IntArray, expected: int)
 def _predecessors(
     waits: IntArray, sync: IntArray, optimizer: IntArray, tied: bool
 ) -> tuple[IntArray, IntArray]:
-    """CSR predecessors from each op's single wait; tied embeddings follow both ends' syncs."""
+    """CSR predecessors: each op's one wait; tied embeddings follow both syncs, precede both optimizers."""
     owner = np.flatnonzero(waits >= 0)
     pred = waits[owner]
     if tied:

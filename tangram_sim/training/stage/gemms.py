@@ -58,7 +58,7 @@ def passes(setting: Setting, gemms: Iterable[Gemm], *, quantised: bool = True) -
 
 
 def balanced_rows(setting: Setting, part: Experts) -> Floats:
-    """Tokens of one local expert with balanced routing: what the model requires."""
+    """Mean tokens of one local expert, without imbalance or padded tiles (see `computed_rows`)."""
     return setting.tokens * part.active * setting.ep / part.experts
 
 

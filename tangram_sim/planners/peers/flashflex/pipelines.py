@@ -77,9 +77,9 @@ class Pipes:
         return self._rates[part]
 
     def _shapes(self, part: Sequence[Fragment]) -> Iterator[tuple[float, float, dict[Fragment, int]]]:
-        """Yields (lower bound on the slowest stage, lower bound on the sum of stages, tp of every class of
-        fragments). Both bounds, in seconds, hold for any split of the layers. The tp divides the fragment, so
-        that no GPU is left over; there are at most as many stages as atoms."""
+        """Yields (lower bounds in seconds on the slowest stage and on the sum of stages, tp of every class).
+        Both bounds hold for any split of the layers. The tp divides the fragment, so that no GPU is left
+        over; there are at most as many stages as atoms. The classes are those of the fragments in `part`."""
         classes = sorted(set(part))
         counts = [part.count(class_) for class_ in classes]
         choices = [[tp for tp in self.profile.tps(kind) if gpus % tp == 0] for kind, gpus in classes]

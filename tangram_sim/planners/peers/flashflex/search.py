@@ -75,10 +75,10 @@ class PartitionSearch:
                 best_s, best = seconds, parts
 
     def _starts(self) -> Iterator[Counts]:
-        """Starting partitions: for every number of pipelines the least cut, and one that fills machine after
-        machine. Where links between machines are slow, the least cut puts them inside pipelines, whose tensor
-        parallelism does not cross them; with machines filled in turn they lie between pipelines. Random
-        partitions if so configured."""
+        """Starting partitions: for every number of pipelines the least cut, and one filled by machine. Where
+        links between machines are slow, the least cut puts them inside pipelines, whose tensor parallelism
+        does not cross them; with machines filled in turn they lie between pipelines. Random partitions if so
+        configured."""
         if self.start == "graph":
             for k in degrees(self.profile, self.global_batch):
                 yield partition(self.graph, k)

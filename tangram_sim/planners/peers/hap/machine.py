@@ -32,10 +32,10 @@ class Machine:
         return sum(self.counts)
 
     def grouped_s(self, name: str, size: float, largest: float, times: int) -> float | None:
-        """Seconds of `times` collectives, each sent as one broadcast or reduce per device; None where padding
-        is faster. `size` bytes in total; padded shards are as large as the `largest` share. Grouped ones are
+        """Seconds of `times` collectives, each as one broadcast or reduce per device; None: padding is
+        faster. `size` bytes in total; padded shards are as large as the `largest` share. Grouped ones are
         faster where n x largest share > rate of the padded collective over that of the grouped one (HAP,
-        section 5)."""
+        section 5). None also where grouped ones were not measured."""
         if not largest or name not in self.grouped_bytes_per_s:
             return None
         padded_s = (self.devices - 1) * largest * size / self.bytes_per_s[name]

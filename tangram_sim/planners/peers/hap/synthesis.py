@@ -192,9 +192,9 @@ class Synthesizer:
                 yield cost, left, chosen, OperationChoice(rule, tuple(conversions))
 
     def _routes(self, tensor: int, need: str, live: frozenset[Property], again: bool) -> list[Route]:
-        """Routes to the relation `need`: none if the tensor has it, one conversion, or two through another
-        relation. Intermediate relations stay live; for a tensor that is not read `again` only the cheapest
-        route is returned."""
+        """Routes by which a tensor gets the relation `need`: `(need,)` if the tensor has it already, else one
+        conversion, or two through another relation. Intermediate relations stay live; for a tensor that is
+        not read `again` only the cheapest route is returned."""
         there = sorted(relation for item, relation in live if item == tensor)
         if need in there:
             return [(need,)]

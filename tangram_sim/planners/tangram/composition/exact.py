@@ -254,8 +254,8 @@ def fastest(
 
 
 def _beam(problem: PipelineTable, look: Look, budget: CompositionBudget, deadline: Deadline) -> _Beam | None:
-    """Good pipelines from a beam search, without a bound: suffixes are played, and few are kept for each
-    state. None where the run's work or the time does not suffice."""
+    """Good pipelines from a beam search, without a bound; None where work or time does not suffice. Suffixes
+    are simulated, and few are kept for each state."""
     wide = replace(look, labels=1 << 60, proving=False, passes=budget.played_passes)
     found = problem.below(wide, deadline)
     if found is None:

@@ -240,8 +240,8 @@ class PipelineTable:
     def _still_to_come(
         self, options: Options, limit_s: float, deadline: Deadline
     ) -> NDArray[np.float64] | None:
-        """Lower bounds on what the unplaced atoms add, for every state, from `still_to_come`; None where time
-        ran out. Bounds computed for a slightly higher limit are slightly looser and are reused."""
+        """Lower bounds on what unplaced atoms add, for every state (see `still_to_come`); None: out of time.
+        Bounds computed for a slightly higher limit are slightly looser and are reused."""
         from tangram_sim.planners.tangram.composition.rest_kernels import still_to_come
 
         known_s, least = self._least

@@ -157,9 +157,9 @@ def _capacity(chosen: dict[PipelinePattern, int], step_s: float) -> int:
 def _hand_back(
     chosen: dict[PipelinePattern, int], turns: dict[PipelinePattern, int], excess: int
 ) -> dict[PipelinePattern, int] | None:
-    """For every pattern, the number of granules that process one microbatch less, `excess` sequences in
-    total. The pattern that ends last is reduced first; a coin-change search assigns the remainder. None where
-    no combination matches."""
+    """Granules of every pattern that process one microbatch less, `excess` sequences in total, or None. The
+    pattern that ends last is reduced first; a coin-change search assigns the remainder. None where no
+    combination matches."""
     coins = {
         pipeline_pattern: pipeline_pattern.granule * pipeline_pattern.sequences for pipeline_pattern in chosen
     }

@@ -128,11 +128,11 @@ class MixedPrices:
         pace_s: float,
         known: Sequence[PartialPlan],
     ) -> Iterator[PartialPlan]:
-        """Yields partial plans with a part on each island that processes its entry in `sequences` of every
-        microbatch. A combination is skipped where a plan in `known` is as fast as its slowest part alone and
-        fits with as many stages behind. A heuristic, not dominance: costs once per step (gradients,
-        optimizer) may be lower in the skipped combination, which for most jobs is worth less than pricing it.
-        """
+        """Yields partial plans of one part per island, with `sequences` of every microbatch on each. Parts
+        have one stage that takes less than `pace_s`. A combination is skipped where a plan in `known` is as
+        fast as its slowest part alone and fits with as many stages behind. A heuristic, not dominance: costs
+        once per step (gradients, optimizer) may be lower in the skipped combination, which for most jobs is
+        worth less than pricing it."""
         members = self._members(nodes)
         answers = [
             [
