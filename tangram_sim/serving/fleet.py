@@ -57,6 +57,7 @@ class Instance:
     player: ReplicaPlayer
     unseen: deque[tuple[float, int]] = field(default_factory=deque)  # sent, but not yet known to the router
     sent_tokens: int = 0  # known to the router
+    read_s: float = 0.0  # when all that it was sent are read
 
     def takes(self, time_s: float) -> bool:
         """Whether the router may send a request here at `time_s`: it is up, without notice of going down."""
@@ -179,7 +180,8 @@ class _FleetRun:
             mine = np.flatnonzero(self.instance == place)
             arrival_s = self.workload.arrival_s[mine]
             _, when, together = np.unique(arrival_s, return_inverse=True, return_counts=True)
-            instance.player.push_all(mine, arrival_s + instance.given.table.request_s * together[when])
+            read_s = arrival_s + instance.given.table.request_s * together[when]
+            instance.player.push_all(mine, np.maximum.accumulate(read_s))
 
     def _route_in_time(self) -> None:
         for place, instance in enumerate(self.instances):
@@ -201,13 +203,13 @@ class _FleetRun:
                 self._push()
 
     def _push(self) -> None:
-        """Hand on what was routed now: a server reads requests that come at once in turns, all before any is
-        answered.
-        """
+        """Hand on requests that were routed now, for when all of these and those before are read."""
         for place, requests in self.sent.items():
-            read_s = self.instances[place].given.table.request_s * len(requests)
+            instance = self.instances[place]
+            read_s = self.now_s + instance.given.table.request_s * len(requests)
+            instance.read_s = max(instance.read_s, read_s)
             for request in requests:
-                self.instances[place].player.push(request, self.now_s + read_s)
+                instance.player.push(request, instance.read_s)
         self.sent.clear()
 
     def _depart(self, instance: Instance) -> None:

@@ -296,3 +296,15 @@ def test_a_workload_is_described(tmp_path: Path) -> None:
     assert sum(item["share"] for item in told["types"]) == pytest.approx(1.0)
     assert json.dumps(told)
     assert tangram("serve", "workload", "describe", file).code == 0
+
+
+@pytest.mark.parametrize("engine", [FAST, REFERENCE])
+@pytest.mark.parametrize("name", ROUTERS)
+def test_no_request_reaches_an_engine_before_all_that_came_with_it_or_before_it_are_read(
+    name: str, engine: str
+) -> None:
+    """50 at once, 4 ms each, are there after 0.2 s, as is one that comes meanwhile; another after 4 ms."""
+    work = plain(np.array([0.0] * 50 + [0.01, 3.0]), np.full(52, 100), np.full(52, 10))
+    fleet = [FleetReplica("a", RULES, replace(TABLE, request_s=0.004))]
+    ran = play(fleet, work, named_router(name, work, {0: (1.0,)}, [0] * 52, 7), engine=engine)
+    np.testing.assert_allclose(ran.ledger.ready_s, [0.2] * 51 + [3.004], rtol=1e-12)
