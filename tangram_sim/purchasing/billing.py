@@ -87,6 +87,11 @@ class Bill:
         """USD per hour of training, as far as known: a lower limit if figures are missing."""
         return sum(charge.usd_per_hour for charge in self.charges)
 
+    def usd_per_hour_of(self, kind: str, *, bought: bool = True) -> float:
+        """What of `usd_per_hour` are charges of a kind, of nodes that are bought or of those that stand."""
+        charges = [each for each in self.charges if each.kind == kind and each.bought == bought]
+        return sum(each.usd_per_hour for each in charges)
+
     def more_than(self, base: "Bill") -> float | None:
         """USD per hour above the bill `base`; None if the two leave out different costs."""
         if set(self.lacks) != set(base.lacks):
@@ -137,6 +142,13 @@ def most_w_of(member: Member, prices: Prices) -> float:
     if stated or member.power_is_stated or not (prices.hwdb and member.node.gpu.power_w):
         return stated.value if stated else member.power_w
     return member.power_w + gpu_power(member.node.gpu, prices.hwdb).host_w * member.node.gpus
+
+
+def most_each_w(member: Member, prices: Prices) -> dict[str, float]:
+    """Watts of one GPU and its share of the host: as stated, or at the board's limit if higher."""
+    gpu, gpus = member.node.gpu, member.node.gpus
+    host_w = gpu_power(gpu, prices.hwdb).host_w if prices.hwdb else 0.0
+    return {gpu.name: max(most_w_of(member, prices) / gpus, gpu.power_w + host_w)}
 
 
 def idle_w(members: Sequence[Member], prices: Prices) -> dict[str, float] | None:

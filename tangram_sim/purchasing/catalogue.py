@@ -14,7 +14,7 @@ from tangram_sim.file_parts import FilePart, Name
 from tangram_sim.hwdb import Hwdb
 from tangram_sim.hwdb.inline_cluster import counted_nodes
 from tangram_sim.hwdb.prices import NOT_RENTED, Rents
-from tangram_sim.purchasing.billing import Terms, bill, idle_w, most_w_of, rents_of
+from tangram_sim.purchasing.billing import Terms, bill, idle_w, most_each_w, most_w_of, rents_of
 from tangram_sim.purchasing.fleets import Fleet, Member, Purchase, named_purchase
 from tangram_sim.purchasing.notes import price_file
 from tangram_sim.purchasing.pricefile import Prices
@@ -36,6 +36,8 @@ class Offer:
     arrives: date | None  # None: at once, or not asked about
     rents: Rents = NOT_RENTED  # by the days of a run
     power_usd_per_hour: float = 0.0  # what of `usd_per_hour` is electricity: that of an idle node
+    most_power_usd_per_hour: float = 0.0  # the same at the most that a node may draw or a plan reckons with
+    hosting_usd_per_hour: float = 0.0  # what of `usd_per_hour` is hosting
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ def priced_offers(
             if arrives > limits.deadline:
                 notes.append(f"{purchase.name} left out: it comes on {arrives}, after {limits.deadline}")
                 continue
+        drawing = bill([member], [1], prices, terms, least_w and most_each_w(member, prices))
         pue, rents = prices.economics.pue, rents_of(member, prices, terms) if by_run else NOT_RENTED
         offers.append(
             Offer(
@@ -165,7 +168,9 @@ def priced_offers(
                 rack_units=facts.rack_units.value if facts.rack_units else 0.0,
                 arrives=arrives,
                 rents=rents,
-                power_usd_per_hour=sum(each.usd_per_hour for each in charged.charges if each.kind == "power"),
+                power_usd_per_hour=charged.usd_per_hour_of("power"),
+                most_power_usd_per_hour=drawing.usd_per_hour_of("power"),
+                hosting_usd_per_hour=charged.usd_per_hour_of("hosting"),
             )
         )
     for lacking in dict.fromkeys(each for _, each in unpriced):

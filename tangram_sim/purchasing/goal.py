@@ -15,8 +15,8 @@ ASSUMED_DAYS = 30.0  # to finish within, where neither a time nor money is given
 class Goal:
     """Tokens to train, the days to finish within, and the most money to spend; inf: no limit.
 
-    Money is what is paid until the training is done: prices of bought nodes, and rents. `utilisation` is the
-    share of the time in which the fleet trains.
+    Money is what is paid until the training is done: prices of bought nodes, rents and hosting, not
+    electricity. `utilisation` is the share of the time in which the fleet trains.
     """
 
     tokens: float

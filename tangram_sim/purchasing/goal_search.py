@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tangram_sim.purchasing.billing import Bill, bill, idle_w
+from tangram_sim.purchasing.billing import bill, idle_w
 from tangram_sim.purchasing.catalogue import Offer, bought
 from tangram_sim.purchasing.goal import Goal
 from tangram_sim.purchasing.search import MixSearch
@@ -52,8 +52,11 @@ class GoalSearch(MixSearch):
         self.goal, members = goal, self.fleet.members
         prices, terms = self.billing.prices, self.billing.terms
         standing = bill(members, [0] * len(members), prices, terms, idle_w(members, prices))
-        self.base = standing.usd_per_hour - self._electricity(standing)  # what it costs in any case
-        self.electricity += self._electricity(standing)
+        electricity = standing.usd_per_hour_of("power", bought=False)
+        self.base = standing.usd_per_hour - electricity  # what it costs in any case
+        self.fleet_electricity += electricity
+        hosting = self.counts @ np.array([offer.hosting_usd_per_hour for offer in self.offers])
+        self.paid: NDArray[np.float64] = hosting + self.base  # an hour, beside outlay and new rents
         self.outlay: NDArray[np.float64] = self.counts @ np.array([offer.outlay_usd for offer in self.offers])
         self._place = {mix: place for place, mix in enumerate(self.mixes)}
         self.kinds = [tuple(bool(count) for count in mix) for mix in self.mixes]
@@ -63,15 +66,12 @@ class GoalSearch(MixSearch):
 
         The least that it can cost where a mix is not planned and the throughput is its bound.
         """
-        return (self.usd_per_hour(self.days(rate)) + self.base) * self._hours(rate)
-
-    def _electricity(self, charged: Bill) -> float:
-        """The electricity in a bill, that of the existing fleet included, USD per hour of training."""
-        return sum(each.usd_per_hour for each in charged.charges if each.kind == "power")
+        in_any_case = self.base + self.fleet_electricity
+        return (self.usd_per_hour(self.days(rate)) + in_any_case) * self._hours(rate)
 
     def spent_usd(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
-        """USD spent by every mix until the goal at these throughputs: purchases and rents."""
-        return self.outlay + self.rents(self.days(rate)) * self._hours(rate)
+        """USD spent by every mix until the goal at these throughputs, as `goal.spent_usd` of a row."""
+        return self.outlay + (self.rents(self.days(rate)) + self.paid) * self._hours(rate)
 
     def _hours(self, rate: NDArray[np.float64]) -> NDArray[np.float64]:
         """Hours of training of every mix at these throughputs; very large where a throughput is 0."""

@@ -24,7 +24,6 @@ from tangram_sim.planners.api import SearchOptions
 from tangram_sim.planners.deadline import Deadline
 from tangram_sim.planners.tangram.composition.search import microbatch_sizes
 from tangram_sim.planners.tangram.kinds import bound_by_kinds
-from tangram_sim.purchasing.billing import Bill
 from tangram_sim.purchasing.cases import Case, PlanOutcome, outcome, overlays_of, simulate_case
 from tangram_sim.purchasing.catalogue import Offer, bought, mix_name
 from tangram_sim.purchasing.fleets import Fleet
@@ -115,10 +114,10 @@ class MixSearch:
         # Electricity, USD an hour: of idle nodes, the least there is, until a plan says what it draws.
         drawn = np.array([offer.power_usd_per_hour for offer in offers], dtype=float)
         self.electricity: NDArray[np.float64] = self.counts @ drawn
-        price, more = billing.prices.economics.usd_per_kwh, np.array(rents) - np.array(lowest)
-        if price is not None and not by_outlay:
-            most = np.array([offer.power_w / 1000 * price.value for offer in offers])
-            more += np.where(drawn > 0, most - drawn, 0.0)
+        self.fleet_electricity: NDArray[np.float64] = np.zeros(len(self.mixes))  # of nodes that stand
+        more = np.array(rents) - np.array(lowest)
+        if not by_outlay:
+            more += np.array([offer.most_power_usd_per_hour for offer in offers]) - drawn
         self._costs = self.cost.copy(), self.cost + self.counts @ more
         self.bound: NDArray[np.float64] = np.array([self._bound(mix) for mix in self.mixes])
         self.rate: NDArray[np.float64] = np.full(len(self.mixes), -1.0)  # -1: not simulated
@@ -134,7 +133,7 @@ class MixSearch:
         return rate_of(rates, [work.weight for work in self.works])
 
     def usd_per_hour(self, days: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """USD per hour of training of every mix; `days` of the run: one value for all, or one per mix."""
+        """USD per hour of what is new in every mix; `days` of the run: one for all, or one per mix."""
         others = [
             offer.usd_per_hour - offer.rents.least_usd_per_hour - offer.power_usd_per_hour
             for offer in self.offers
@@ -255,7 +254,7 @@ class MixSearch:
                     f"the plan for {mix_name(self.offers, self.mixes[index])} beats the bound that the "
                     "search rests on; this is a fault of the program: please report it"
                 )
-            self.electricity[index] = self._electricity_of(index, rates)
+            self.electricity[index], self.fleet_electricity[index] = self._electricity_of(index, rates)
             usd = float(self.usd_per_hour(self.days(self.rate[index]))[index])
             self.allowed[index] = usd <= self.most_usd_per_hour * (1 + 1e-12)
             if not self.by_outlay:
@@ -269,20 +268,17 @@ class MixSearch:
         good = planned_goodput(fleet, document, self.billing.prices) if self.billing.failures else None
         return throughput_of(document, good).tokens_per_s
 
-    def _electricity_of(self, index: int, rates: Sequence[float]) -> float:
-        """Electricity of a planned mix, USD per hour averaged over the time of all jobs; 0 without a plan."""
-        fleet, total, hours = bought(self.fleet, self.offers, self.mixes[index]), 0.0, 0.0
+    def _electricity_of(self, index: int, rates: Sequence[float]) -> NDArray[np.float64]:
+        """(that of what is new, that of nodes that stand), USD an hour in the mean of all works' time."""
+        fleet, total, hours = bought(self.fleet, self.offers, self.mixes[index]), np.zeros(2), 0.0
         for plan_outcome, rate, work in zip(self.answers[index], rates, self.works, strict=True):
             if plan_outcome.document is None or not rate:
-                return 0.0
+                return np.zeros(2)
             charged = self.billing.row("", fleet, plan_outcome.document).bill
-            total += self._electricity(charged) * work.weight / rate
+            both = [charged.usd_per_hour_of("power", bought=new) for new in (True, False)]
+            total += np.array(both) * work.weight / rate
             hours += work.weight / rate
         return total / hours
-
-    def _electricity(self, charged: Bill) -> float:
-        """The electricity of the new nodes in a bill, USD per hour of training."""
-        return sum(each.usd_per_hour for each in charged.charges if each.kind == "power" and each.bought)
 
     def _front(self, waiting: NDArray[np.int64]) -> Front:
         """The front so far; `waiting` are the mixes that may still join it."""

@@ -3,6 +3,7 @@
 It comes first, fits on one printed page, and covers the chosen candidate only.
 """
 
+import re
 from collections.abc import Sequence
 
 from tangram_sim.purchasing import costs
@@ -50,9 +51,9 @@ def sheet(
 
 def _missing(row: WhatIfRow, kind: str) -> bool:
     """Whether money of a kind is spent whose figures are missing from the price file."""
-    figures = " ".join(row.bill.missing)
-    wanted = {"purchase": "capital_usd", "rent": "rent_usd", "energy": "usd_per_kwh"}
-    return kind in wanted and wanted[kind] in figures
+    rent, energy = "(rent|reserved|spot)_usd_per_hour", "economics[.](usd_per_kwh|pue)"
+    wanted = {"purchase": "capital_usd", "rent": rent, "energy": energy}
+    return kind in wanted and any(re.search(rf"\b{wanted[kind]}\b", lack) for lack in row.bill.missing)
 
 
 def _usd(value: float) -> str:

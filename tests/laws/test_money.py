@@ -109,6 +109,7 @@ def test_the_time_on_spot_is_useful_or_lost_to_something(
     given_s = mtbf_s, work_s + checkpoint_s, checkpoint_s, waiting_s, restart_s
     lost = lost_shares(*given_s)
     assert all(share >= -1e-9 for share in lost.values())
+    assert bool(lost) == (0 < useful_share(*given_s) < 1)
     if lost:
         assert sum(lost.values()) + useful_share(*given_s) == pytest.approx(1.0)
 

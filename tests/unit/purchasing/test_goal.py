@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import date
 from itertools import permutations, product
 
+import numpy as np
 import pytest
 
 from tangram_sim.errors import BadInputError, InfeasibleError, UnknownNameError
@@ -185,26 +186,58 @@ class TestTheBestMix:
                     flips += 1
         assert flips
 
-    def test_no_bound_exceeds_a_bill_where_plans_draw_less_than_nodes_state(self):
-        economics = Economics(*(Figure(value, "made up") for value in (4.0, 1.2, 3.0)))
-        prices = replace(RENTS, economics=economics, hwdb=HWDB, nodes={
-            purchase.name: NodeFacts(capital_usd=Figure(20000.0, "made up")) for purchase, _ in PAIR
-        })  # fmt: skip
-        terms, goal = Terms(power=PowerTerms(caps_w=(("", 150.0),))), Goal(TOKENS, days=1e6)
-        offers, _ = priced_offers(PAIR, prices, terms, Limits(nodes=2), date(2026, 11, 1))
+    @pytest.mark.parametrize(
+        ("standing", "hold", "stated_w"),
+        [("none", "auto", None), ("T4x4:1", "owned", 99.0), ("T4x4:1", "rented", 9e3)],
+    )
+    def test_a_search_counts_as_bills_do_whatever_watts_nodes_state(self, standing, hold, stated_w):
+        economics = replace(
+            Economics(*(Figure(value, "made up") for value in (4.0, 1.2, 3.0))),
+            hosting_usd_per_kw_month=Figure(5000.0, "made up"),
+        )
+        stated = NodeFacts(
+            capital_usd=Figure(20000.0, "made up"),
+            rent_usd_per_hour=Figure(5.0, "made up"),
+            power_w=Figure(stated_w, "made up") if stated_w else None,
+        )
+        nodes = dict.fromkeys(("g0", *(purchase.name for purchase, _ in PAIR)), stated)
+        prices = replace(RENTS, economics=economics, hwdb=HWDB, nodes=nodes)
+        fleet, goal = standing_fleet(standing, HWDB), Goal(TOKENS, days=1e6)
+        limits = Limits(nodes=2 - len(fleet.members))
+        terms = Terms(fleet=hold, power=PowerTerms(caps_w=(("", 150.0),)))
+        offers, _ = priced_offers(PAIR, prices, terms, limits, date(2026, 11, 1))
         billing = Billing(TOKENS, prices, terms, failures=False)
         search = GoalSearch(
-            [WORK], Fleet.none(), offers, mixes(offers, Limits(nodes=2)), HWDB, Sweep(jobs=1),
+            [WORK], fleet, offers, mixes(offers, limits), HWDB, Sweep(jobs=1),
             billing=billing, wishes=QUICK, goal=goal,
         )  # fmt: skip
-        least_usd = search.usd(search.bound)
-        search.run()
+        least_usd, least_spent = search.usd(search.bound), search.spent_usd(search.bound)
+        most_an_hour, able = search._costs[1], np.flatnonzero(search.bound > 0)
+        search._simulate(able, len(able))
         for at, (answer,) in search.answers.items():
             if answer.document is not None:
-                row = billing.row("", bought(Fleet.none(), offers, search.mixes[at]), answer.document)
+                row = billing.row("", bought(fleet, offers, search.mixes[at]), answer.document)
+                spent = spent_usd(row, goal)
+                assert least_spent[at] <= spent * (1 + 1e-9)
+                assert search.spent_usd(search.rate)[at] == pytest.approx(spent)
+                new = sum(charge.usd_per_hour for charge in row.bill.charges if charge.bought)
+                assert search.cost[at] == pytest.approx(new) and new <= most_an_hour[at] * (1 + 1e-9)
                 assert least_usd[at] <= row.usd_to_train * (1 + 1e-9)
                 assert search.usd(search.rate)[at] == pytest.approx(row.usd_to_train)
-        assert search.terminals().planned >= 2
+        assert (search.rate > 0).sum() == len(able) >= 3
+
+    def test_hosting_counts_against_a_budget(self):
+        """The mix that is within it is found although a larger one would be, without hosting."""
+        fee = Figure(1e8, "made up")
+        facts = NodeFacts(capital_usd=Figure(1.0, "made up"), power_w=Figure(1000.0, "made up"))
+        prices = load_prices(None, HWDB)
+        economics = replace(
+            prices.economics, hosting_usd_per_kw_month=fee, pue=fee, usd_per_kwh=fee, amortisation_years=fee
+        )
+        prices = replace(prices, economics=economics, nodes={purchase.name: facts for purchase, _ in PAIR})
+        every = found(Fleet.none(), PAIR, prices, Goal(TOKENS, days=1e6))
+        budget_usd = min(spent_usd(row, every.goal) for row in every.rows) * 1.001
+        assert found(Fleet.none(), PAIR, prices, Goal(TOKENS, budget_usd=budget_usd)).reached
 
     def test_no_mix_is_listed_with_nodes_that_stand_idle(self, whole):
         for row in whole.rows:

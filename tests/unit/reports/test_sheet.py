@@ -80,9 +80,17 @@ def test_a_report_begins_with_the_sheet_and_its_money(study, hangs_on):
     assert text.index('class="sheet"') < text.index("Candidates")
 
 
-def test_a_sheet_without_a_price_of_electricity_says_floors_and_what_is_assumed(study, hangs_on):
-    economics = replace(study.billing.prices.economics, usd_per_kwh=None)
-    prices, terms = replace(study.billing.prices, economics=economics), Terms(fleet="owned")
+@pytest.mark.parametrize(
+    ("figure", "terms"),
+    [
+        ("usd_per_kwh", Terms(fleet="owned")),
+        ("pue", Terms(fleet="owned")),
+        *(("", Terms(way, "owned")) for way in ("reserved", "spot")),
+    ],
+)
+def test_a_sheet_without_a_price_says_floors_and_what_is_assumed(study, hangs_on, figure, terms):
+    economics = replace(study.billing.prices.economics, **({figure: None} if figure else {}))
+    prices = replace(study.billing.prices, economics=economics)
     billing = replace(study.billing, prices=prices, terms=terms)
     rows = tuple(billing.row(row.name, row.fleet, row.document, study.rows[0]) for row in study.rows[1:])
     text = what_if_report(replace(study, rows=rows, billing=billing), hangs_on, HWDB)
