@@ -18,7 +18,7 @@ class ChargeDocument(Document):
     """One line of a bill."""
 
     of: str
-    kind: str = Field(description="capital, power, rent or spot")
+    kind: str = Field(description="capital, power, hosting, rent, reserved or spot")
     usd_per_hour: float = Field(description="of training")
     basis: str = Field(description="the figures behind it, with day and source")
 

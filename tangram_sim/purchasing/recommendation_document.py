@@ -27,7 +27,9 @@ class RecommendedDocument(CandidateDocument):
     providers: list[str] = Field([], description="whose nodes these are")
     reaches_the_goal: bool = False
     days_at_slow_end: float | None = Field(None, description="of the 90 % interval")
-    spent_usd: float | None = Field(None, description="purchases and rents until the tokens are trained")
+    spent_usd: float | None = Field(
+        None, description="purchases, rents and hosting until the tokens are trained"
+    )
     usd_per_million_tokens_low: float | None = Field(None, description="90 % interval")
     usd_per_million_tokens_high: float | None = None
 

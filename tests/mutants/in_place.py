@@ -79,7 +79,7 @@ class InPlace:
 
         try:
             path.write_text(change.applied(text), encoding="utf-8")
-            return _forked(judge, TIMES * sum(self.record.seconds.values()) + _MORE_CPU_S) != 0
+            return forked(judge, TIMES * sum(self.record.seconds.values()) + _MORE_CPU_S) != 0
         finally:
             path.write_text(text, encoding="utf-8")
             os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
@@ -95,8 +95,8 @@ def _run(session: pytest.Session, plugin: object) -> int:
     return 0
 
 
-def _forked(work: Callable[[], int], limit_cpu_s: float) -> int:
-    """The exit code of a fork that does `work`; not 0 where it takes too long."""
+def forked(work: Callable[[], int], limit_cpu_s: float) -> int:
+    """The exit code of a fork that does `work` in a session of its own; not 0 where it takes too long."""
     child = os.fork()
     if child == 0:
         code = 1

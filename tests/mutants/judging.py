@@ -11,9 +11,7 @@ import importlib
 import json
 import os
 import resource
-import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.mutants.changes import Change
-from tests.mutants.in_place import InPlace
+from tests.mutants.in_place import InPlace, forked
 from tests.mutants.kernels import calls, dependents, is_compiled
 from tests.mutants.ordering import TIMES, Ordering
 from tests.mutants.recording import Record, Recording
@@ -33,7 +31,6 @@ _START_CPU_S = 20.0
 _COMPILING_CPU_S = 60.0
 _ALL_CPU_S = 6000.0  # of a room and its mutants
 _UNKNOWN_CPU_S = 150.0  # of all tests of a room, where nobody looked
-_WALL = 20.0  # times as much by the clock, on a busy machine, where a mutant waits for ever
 _LIBRARIES = ("numba", "numpy", "scipy.optimize", "scipy.sparse", "pydantic", "yaml", "typer", "rich.console")
 _OURS = ("tangram_sim", "tests", "benchmarks", "docs", "tangram_validate")
 
@@ -154,29 +151,18 @@ def run(
     for name in _LIBRARIES:
         importlib.import_module(name)
     sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            code = _tests(place, tests, int(limit_cpu_s), plugin)
-            if code == 0 and ended is not None:
-                ended(plugin)
-        finally:
-            os._exit(code)
-    gives_up = time.monotonic() + _WALL * limit_cpu_s
-    while time.monotonic() < gives_up:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.05)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return 124
+
+    def judge() -> int:
+        code = _tests(place, tests, int(limit_cpu_s), plugin)
+        if code == 0 and ended is not None:
+            ended(plugin)
+        return code
+
+    return forked(judge, limit_cpu_s)
 
 
 def _tests(place: Path, tests: Sequence[str], seconds: int, plugin: Any) -> int:
     """Exit code of pytest in this process, which has none of our modules from then on."""
-    os.setsid()
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):

@@ -1,5 +1,6 @@
 """Costs of transitions: the interface, and tables of measured seconds that a user provides."""
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ def seconds_of(stalls: Stalls) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transitions:
+class Transitions(ABC):
     """What a replay asks about changing over; `old` is None at the start and after waiting.
 
     `block_s`: seconds of a checkpoint in the running job; `every_steps`: steps between checkpoints, 0: none
@@ -68,21 +69,21 @@ class Transitions:
         stall = Stall(account, seconds)
         return (stall,) if joined or not self.detect_s else (Stall("detection", self.detect_s), stall)
 
+    @abstractmethod
     def start_s(self, new: Option, joined: bool) -> float:
         """Seconds until processes are up again on the new layout, without state."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loading_s(self, old: Option | None, new: Option) -> float:
         """Seconds of state at a restart: its moves, and the checkpoint, of which the start has none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def migrating_s(self, old: Option, new: Option, joined: bool) -> float:
         """Seconds of a migration."""
-        raise NotImplementedError
 
+    @abstractmethod
     def recombining_s(self, new: Option) -> float:
         """Seconds of recombining."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
